@@ -1,0 +1,166 @@
+//! Objects, addresses and runs. Pure values: no input or output, no clock.
+//!
+//! Invariant: two addresses are equal only if they name the same bytes for ever.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a block: a constant of the disk format. One mebibyte is the largest read that the kernel
+/// passes to a FUSE daemon by default, and 0.015 % of it holds its checksums.
+pub const BLOCK: u64 = 1 << 20;
+
+/// Blocks in one request to a source. Sixteen mebibytes amortise a round trip at any bandwidth seen.
+pub const RUN_BLOCKS_MAX: u32 = 16;
+
+/// One version of one thing in a store. Sizes and versions are the store's own words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// Canonical identity of the store, independent of the spelling of its endpoint: `s3://bucket`.
+    pub store: Arc<str>,
+    /// The key within the store, byte for byte as the store lists it.
+    pub key: String,
+    /// Etag or generation; for a POSIX file its times, size and inode.
+    pub version: String,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+impl Object {
+    /// Blocks that the object holds; an empty object holds none.
+    pub fn blocks(&self) -> u32 {
+        u32::try_from(self.size.div_ceil(BLOCK)).expect("an object has at most 4 PiB")
+    }
+
+    /// A short name for indexes and files. Equal names are confirmed against the full identity before use.
+    pub fn id(&self) -> ObjectId {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        for part in [self.store.as_bytes(), self.key.as_bytes(), self.version.as_bytes()] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.update(&self.size.to_le_bytes());
+        ObjectId(hash.digest128())
+    }
+
+    /// The whole object as one run, if it is small enough for one.
+    pub fn whole(self: &Arc<Self>) -> Option<Run> {
+        (1..=RUN_BLOCKS_MAX).contains(&self.blocks()).then(|| Run::new(self.clone(), 0..self.blocks()))
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.store, self.key)
+    }
+}
+
+/// Hash of an object's whole identity (XXH3, 128 bits).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(pub u128);
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// One block of one version of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    pub object: Arc<Object>,
+    pub index: u32,
+}
+
+impl Address {
+    /// The bytes of the object that this block holds; the last block may be short.
+    pub fn range(&self) -> Range<u64> {
+        let start = u64::from(self.index) * BLOCK;
+        assert!(start < self.object.size, "address past the end of its object");
+        start..(start + BLOCK).min(self.object.size)
+    }
+
+    /// Length of the block in bytes.
+    pub fn len(&self) -> usize {
+        let range = self.range();
+        usize::try_from(range.end - range.start).expect("a block fits in memory")
+    }
+
+    /// Never: an address names at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// Neighbouring blocks of one object, asked for together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub object: Arc<Object>,
+    pub blocks: Range<u32>,
+}
+
+impl Run {
+    /// A run of one to [`RUN_BLOCKS_MAX`] blocks within the object.
+    pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Run {
+        assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
+        assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
+        Run { object, blocks }
+    }
+
+    /// The addresses in order.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> + use<> {
+        let object = self.object.clone();
+        self.blocks.clone().map(move |index| Address { object: object.clone(), index })
+    }
+
+    /// The bytes of the object that the run covers.
+    pub fn range(&self) -> Range<u64> {
+        u64::from(self.blocks.start) * BLOCK..(u64::from(self.blocks.end) * BLOCK).min(self.object.size)
+    }
+
+    /// Length of the run in bytes.
+    pub fn bytes(&self) -> u64 {
+        let range = self.range();
+        range.end - range.start
+    }
+
+    /// Whether the run covers every byte of its object.
+    pub fn is_whole(&self) -> bool {
+        self.blocks == (0..self.object.blocks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(size: u64) -> Arc<Object> {
+        Arc::new(Object { store: "s3://b".into(), key: "k".into(), version: "v".into(), size })
+    }
+
+    #[test]
+    fn the_last_block_may_be_short() {
+        let object = object(BLOCK + 5);
+        assert_eq!(object.blocks(), 2);
+        assert_eq!(Address { object: object.clone(), index: 1 }.range(), BLOCK..BLOCK + 5);
+        assert_eq!(object.whole().expect("two blocks").bytes(), BLOCK + 5);
+        assert_eq!(self::object(0).blocks(), 0);
+        assert!(self::object(0).whole().is_none());
+    }
+
+    #[test]
+    fn an_identity_is_more_than_its_letters() {
+        let left = Object { store: "s3://b".into(), key: "ab".into(), version: "c".into(), size: 1 };
+        let right = Object { key: "a".into(), version: "bc".into(), ..left.clone() };
+        assert_ne!(left.id(), right.id());
+        assert_ne!(left.id(), Object { size: 2, ..left.clone() }.id());
+        // The name of a cache file: changing it would lose every cache in use.
+        assert_eq!(left.id().to_string(), format!("{:032x}", left.id().0));
+    }
+}

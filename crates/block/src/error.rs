@@ -1,0 +1,142 @@
+//! Errors say what failed, on what, and what to try. The kind decides what the caller does next;
+//! it is translated once, at the edge: to an errno, a status code or an exit code.
+
+use std::fmt;
+use std::time::Duration;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the caller is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is no such object: tell the caller.
+    Missing,
+    /// A newer version exists: look the name up again.
+    Changed,
+    /// Credentials or permissions: tell the user which ones.
+    Denied,
+    /// May work later: retry within the budget, then the next tier. The store may have said when.
+    Unavailable { retry_after: Option<Duration> },
+    /// These bytes are wrong: drop this copy, ask the next tier.
+    Corrupt,
+    /// No room: serve without keeping.
+    Full,
+    /// The caller asked for something that makes no sense: tell them what would.
+    Invalid,
+}
+
+/// A failure with its three parts. Cheap to clone, because many readers may wait for one fetch.
+#[derive(Clone, Debug)]
+pub struct Error {
+    pub kind: Kind,
+    /// What failed, as a clause: "the store refused the credentials".
+    pub what: String,
+    /// On what: an object, a path, an endpoint.
+    pub on: String,
+    /// What to try; empty only where nobody could do anything.
+    pub hint: String,
+}
+
+impl Error {
+    pub fn new(kind: Kind, what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error { kind, what: what.into(), on: on.to_string(), hint: kind.hint().into() }
+    }
+
+    pub fn missing(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Missing, what, on)
+    }
+
+    pub fn changed(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Changed, what, on)
+    }
+
+    pub fn denied(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Denied, what, on)
+    }
+
+    pub fn unavailable(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Unavailable { retry_after: None }, what, on)
+    }
+
+    pub fn corrupt(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Corrupt, what, on)
+    }
+
+    pub fn full(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Full, what, on)
+    }
+
+    pub fn invalid(what: impl Into<String>, on: impl fmt::Display) -> Error {
+        Error::new(Kind::Invalid, what, on)
+    }
+
+    /// A failed system call. No room becomes [`Kind::Full`], so that it can be served around.
+    pub fn io(doing: &str, on: impl fmt::Display, error: &std::io::Error) -> Error {
+        use std::io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let kind = match error.kind() {
+            NotFound => Kind::Missing,
+            PermissionDenied => Kind::Denied,
+            StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge => Kind::Full,
+            _ => Kind::Unavailable { retry_after: None },
+        };
+        Error::new(kind, format!("{doing}: {error}"), on)
+    }
+
+    /// The same failure with better advice.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Whether the same request may succeed later without anybody doing anything.
+    pub fn passes(&self) -> bool {
+        matches!(self.kind, Kind::Unavailable { .. } | Kind::Corrupt)
+    }
+}
+
+impl Kind {
+    /// Advice where the place of the failure has none of its own.
+    fn hint(self) -> &'static str {
+        match self {
+            Kind::Missing => "check the name, or run `stoker refresh` if it was created after mounting",
+            Kind::Changed => "open the file again after `stoker refresh` to read the new version",
+            Kind::Denied => "check the credentials and permissions",
+            Kind::Unavailable { .. } => "try again; if it lasts, check the network and the store",
+            Kind::Corrupt => "try again; if it lasts, check the store and the disk for faults",
+            Kind::Full => "free some space or raise the limit; reads go on without being kept",
+            Kind::Invalid => "see --help",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}\n  on:  {}", self.what, self.on)?;
+        if !self.hint.is_empty() {
+            write!(out, "\n  try: {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_three_parts() {
+        let error = Error::denied("the store refused the credentials", "s3://bucket").hint("set AWS_PROFILE");
+        assert_eq!(error.to_string(), "the store refused the credentials\n  on:  s3://bucket\n  try: set AWS_PROFILE");
+    }
+
+    #[test]
+    fn a_full_disk_is_recognised_however_it_says_so() {
+        for errno in [28, 122, 30, 27] {
+            let error = std::io::Error::from_raw_os_error(errno);
+            assert_eq!(Error::io("writing", "/cache", &error).kind, Kind::Full, "{error}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The words of Stoker as types: what is read, where it lies, and what can go wrong.
+//!
+//! Layout:
+//! - [`Object`]: one version of one thing in a store.
+//! - [`Address`], [`Run`]: one block of an object, and up to sixteen neighbours.
+//! - [`Block`]: bytes of an address that have been verified.
+//! - [`Checksum`]: what a store says about the bytes of a whole object.
+//! - [`Source`]: whoever answers for blocks; every tier is one.
+//! - [`Error`]: what failed, on what, and what to try.
+//!
+//! Invariant: an address never changes meaning, so nothing is ever invalidated.
+
+mod address;
+mod checksum;
+mod content;
+mod error;
+mod source;
+
+pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run};
+pub use checksum::{Checksum, Digest, crc64};
+pub use content::{Block, Permit};
+pub use error::{Error, Kind, Result};
+pub use source::{Blocks, Fixed, Source, Waiting};

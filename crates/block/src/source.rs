@@ -1,0 +1,60 @@
+//! Whoever answers for blocks. Tiers are sources laid over sources: requests go down, blocks come up.
+
+use crate::{Block, Checksum, Error, Object, ObjectId, Result, Run};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Verified blocks of one run, in order, each as soon as it is there; nothing after the first error.
+pub type Blocks = BoxStream<'static, Result<Block>>;
+
+/// An answer that takes time.
+pub type Waiting<T> = BoxFuture<'static, Result<T>>;
+
+/// Answers for the blocks of objects.
+pub trait Source: Send + Sync {
+    /// The blocks of a run. Dropping the stream gives the request up.
+    fn fetch(&self, run: Run) -> Blocks;
+
+    /// What the truth says about all bytes of the object, if it says anything.
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>>;
+}
+
+/// A source of objects held in memory: for tests, demonstrations and ceilings.
+#[derive(Default)]
+pub struct Fixed {
+    objects: HashMap<ObjectId, Bytes>,
+}
+
+impl Fixed {
+    /// Add an object; its version is the checksum of its content.
+    pub fn add(&mut self, key: &str, content: impl Into<Bytes>) -> Arc<Object> {
+        let content = content.into();
+        let version = format!("{:016x}", crate::crc64::of(&content));
+        let object = Object { store: "memory:".into(), key: key.into(), version, size: content.len() as u64 };
+        self.objects.insert(object.id(), content);
+        Arc::new(object)
+    }
+}
+
+impl Source for Fixed {
+    fn fetch(&self, run: Run) -> Blocks {
+        let content = self.objects.get(&run.object.id()).cloned();
+        let blocks = run.addresses().map(move |address| {
+            let Some(content) = &content else {
+                return Err(Error::missing("there is no such object", &*address.object));
+            };
+            let (start, length) = (address.range().start as usize, address.len());
+            Block::verified(address, vec![content.slice(start..start + length)])
+        });
+        futures_util::stream::iter(blocks).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        let told = self.objects.get(&object.id()).map(|content| Checksum::Crc64Nvme(crate::crc64::of(content)));
+        Box::pin(std::future::ready(Ok(told)))
+    }
+}
