@@ -41,9 +41,14 @@ impl Digest {
         self.0.update(bytes);
     }
 
+    /// The checksum of the bytes seen so far, widened.
+    pub fn value(&self) -> u64 {
+        self.0.finalize()
+    }
+
     /// Whether the bytes seen so far are the ones that the store described.
     pub fn matches(&self, told: Checksum) -> bool {
-        self.0.finalize() == told.value()
+        self.value() == told.value()
     }
 }
 

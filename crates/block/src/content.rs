@@ -17,6 +17,7 @@ pub struct Block {
     pub address: Address,
     pieces: Arc<[Bytes]>,
     permit: Option<Permit>,
+    kept: bool,
 }
 
 impl Block {
@@ -27,13 +28,24 @@ impl Block {
             let what = format!("received {got} bytes of block {} where {} were due", address.index, address.len());
             return Err(Error::corrupt(what, &*address.object));
         }
-        Ok(Block { address, pieces: pieces.into(), permit: None })
+        Ok(Block { address, pieces: pieces.into(), permit: None, kept: false })
     }
 
     /// The same block, holding on to a share of the memory budget for as long as it lives.
     pub fn holding(mut self, permit: Permit) -> Block {
         self.permit = Some(permit);
         self
+    }
+
+    /// The same block, known to lie on a local disk from which it can be had again.
+    pub fn kept(mut self) -> Block {
+        self.kept = true;
+        self
+    }
+
+    /// Whether a lower tier holds the block, so that memory need not.
+    pub fn is_kept(&self) -> bool {
+        self.kept
     }
 
     /// The bytes, in order.

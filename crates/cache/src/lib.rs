@@ -1,1 +1,15 @@
-//! Placeholder.
+//! Where bytes stay: on the local disk, in memory while in flight, and what to ask for ahead.
+//!
+//! Layout:
+//! - [`disk`]: the local disk tier; one sparse file per object version, one index log.
+//! - [`memory`]: blocks in flight or not kept, one fetch per block, one budget.
+//! - [`readahead`]: how far ahead of a reader to ask. Pure.
+//! - [`tally`]: what each tier served.
+
+pub mod disk;
+pub mod memory;
+pub mod readahead;
+pub mod tally;
+
+pub use disk::Disk;
+pub use memory::Memory;

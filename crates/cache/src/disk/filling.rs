@@ -1,0 +1,235 @@
+//! A run of blocks on its way through the disk tier: from the file what is there, from below what is not.
+//!
+//! Invariant: blocks come up in order, each verified; one that came from below is handed on before it is kept,
+//! and is kept even if nobody asks for the next one.
+
+use super::file::{self, Filling, Whole};
+use super::Disk;
+use super::index::Found;
+use block::{Block, Blocks, Error, Object, Result, Run};
+use futures_util::StreamExt;
+use std::sync::Arc;
+
+/// The blocks of a run.
+pub fn serve(disk: Disk, run: Run) -> Blocks {
+    let from = disk.place(&run.object);
+    match from {
+        Place::Whole(whole) => from_file(disk, whole, run),
+        Place::Nowhere => unkept(disk, run),
+        Place::Small => small(disk, run),
+        Place::Filling(filling) => {
+            let flow = Flow { disk, filling, next: run.blocks.start, run, below: None, unkept: None, fetched: 0, over: false };
+            futures_util::stream::unfold(flow, Flow::step).boxed()
+        }
+    }
+}
+
+/// Where the blocks of an object go.
+enum Place {
+    Whole(Arc<Whole>),
+    Filling(Arc<Filling>),
+    /// Admitted, and written in one go once it is there.
+    Small,
+    /// Not admitted.
+    Nowhere,
+}
+
+impl Disk {
+    fn place(&self, object: &Arc<Object>) -> Place {
+        let mut index = self.index();
+        match index.find(object) {
+            Found::Complete(whole) => return Place::Whole(whole),
+            Found::Filling(filling) => return Place::Filling(filling),
+            // Its bytes are verified on each read here, so a file of an earlier boot serves as it is.
+            Found::Unchecked => match index.open_whole(object) {
+                Ok(whole) => return Place::Whole(whole),
+                Err(_) => index.drop_object(object.id(), object),
+            },
+            Found::Absent => {}
+        }
+        if index.knows(object.id()) || !index.admit(object) {
+            return Place::Nowhere;
+        }
+        if object.blocks() == 1 {
+            return Place::Small;
+        }
+        match index.start(object) {
+            Ok(filling) => Place::Filling(filling),
+            Err(error) => {
+                drop(index);
+                self.give_up(object, &error);
+                Place::Nowhere
+            }
+        }
+    }
+
+    /// Blocks that came from below, counted.
+    fn from_below(&self, run: Run) -> Blocks {
+        let disk = self.clone();
+        let counted = self.0.below.fetch(run).inspect(move |got| {
+            if let Ok(block) = got {
+                disk.0.tally.below.add(1, block.len() as u64);
+            }
+        });
+        counted.boxed()
+    }
+}
+
+/// From a complete file. Damaged, it is dropped and the rest comes from below.
+fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
+    let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
+        let (whole, disk) = (whole.clone(), disk.clone());
+        async move {
+            let range = address.range();
+            let again = Run::new(address.object.clone(), address.index..address.index + 1);
+            let runtime = disk.0.runtime.clone();
+            let read = runtime.spawn_blocking(move || whole.read(range.start, (range.end - range.start) as u32)).await;
+            match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
+                Ok(bytes) => {
+                    disk.0.tally.here.add(1, bytes.len() as u64);
+                    Block::verified(address, vec![bytes]).map(Block::kept)
+                }
+                Err(error) => {
+                    tracing::warn!("dropped a cache file and will fetch the object again: {error}");
+                    disk.index().drop_object(address.object.id(), &address.object);
+                    disk.from_below(again).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
+                }
+            }
+        }
+    });
+    blocks.boxed()
+}
+
+/// From below, not kept.
+fn unkept(disk: Disk, run: Run) -> Blocks {
+    let counting = disk.clone();
+    let blocks = disk.from_below(run).inspect(move |got| {
+        if let Ok(block) = got {
+            counting.0.tally.unkept.add(1, block.len() as u64);
+        }
+    });
+    blocks.boxed()
+}
+
+/// The only block of a small object: kept first, then handed on, since its reader wants the file.
+fn small(disk: Disk, run: Run) -> Blocks {
+    let object = run.object.clone();
+    let place = Reserved { disk: disk.clone(), object, kept: false };
+    let blocks = disk.from_below(run).scan(place, |place, got| {
+        let kept = got.map(|block| {
+            place.kept = true;
+            let sums = file::sums(block.pieces());
+            place.disk.keep_small(block, sums)
+        });
+        std::future::ready(Some(kept))
+    });
+    blocks.boxed()
+}
+
+/// Room for a small object that has not come yet; given back if it never does.
+struct Reserved {
+    disk: Disk,
+    object: Arc<Object>,
+    kept: bool,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.disk.index().drop_object(self.object.id(), &self.object);
+        }
+    }
+}
+
+/// A run through a file with holes.
+struct Flow {
+    disk: Disk,
+    filling: Arc<Filling>,
+    run: Run,
+    next: u32,
+    /// What comes from below, and the block at which that ends.
+    below: Option<(Blocks, u32)>,
+    /// Handed on, not yet kept.
+    unkept: Option<Block>,
+    fetched: u32,
+    over: bool,
+}
+
+impl Flow {
+    async fn step(mut self) -> Option<(Result<Block>, Flow)> {
+        self.keep();
+        if self.over {
+            return None;
+        }
+        if self.next == self.run.blocks.end {
+            return self.end().await;
+        }
+        let got = self.block().await;
+        self.next += 1;
+        self.over = got.is_err();
+        Some((got, self))
+    }
+
+    /// The next block, from the file if it is there.
+    async fn block(&mut self) -> Result<Block> {
+        if self.below.is_none() && self.filling.has(self.next) {
+            let (filling, index) = (self.filling.clone(), self.next);
+            let read = self.disk.0.runtime.spawn_blocking(move || filling.read(index)).await;
+            match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
+                Ok(block) => {
+                    self.disk.0.tally.here.add(1, block.len() as u64);
+                    return Ok(block);
+                }
+                Err(error) => tracing::warn!("fetching a block again: {error}"),
+            }
+        }
+        if self.below.is_none() {
+            let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
+            let end = end.unwrap_or(self.run.blocks.end);
+            let missing = Run::new(self.run.object.clone(), self.next..end);
+            self.below = Some((self.disk.from_below(missing), end));
+        }
+        let (below, end) = self.below.as_mut().expect("it was set above");
+        let got = below.next().await.unwrap_or_else(|| Err(too_few(&self.run.object)));
+        if self.next + 1 == *end {
+            self.below = None;
+        }
+        let block = got?;
+        self.fetched += 1;
+        self.unkept = Some(block.clone());
+        Ok(block)
+    }
+
+    fn keep(&mut self) {
+        if let Some(block) = self.unkept.take() {
+            self.disk.keep(&self.filling, &block);
+        }
+    }
+
+    /// After the last block: if the object is filled, see whether it is right.
+    async fn end(mut self) -> Option<(Result<Block>, Flow)> {
+        self.over = true;
+        if self.filling.missing() > 0 {
+            return None;
+        }
+        let compared_below = self.run.is_whole() && self.fetched == self.run.object.blocks();
+        match self.disk.finish(&self.filling, compared_below).await {
+            Ok(()) => None,
+            Err(error) if error.kind == block::Kind::Corrupt => Some((Err(error), self)),
+            Err(error) => {
+                tracing::warn!("an object is whole but could not be compared with the store yet: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.keep();
+    }
+}
+
+fn too_few(object: &Object) -> Error {
+    Error::corrupt("a source ended before the last block", object)
+}

@@ -1,0 +1,297 @@
+//! What lies in the cache folder, in memory: forty bytes an object, rebuilt from the log.
+//!
+//! Everything longer (key, version, checksums) stays in the log and is read when an object is opened, and
+//! compared there: equal ids are not believed to be equal objects.
+//!
+//! Invariant: an object counts against the limits from the moment that it is admitted until its file is unlinked.
+
+use super::file::{self, Filling, Whole};
+use super::log::{Log, Told};
+use super::record::Record;
+use super::room::{self, Limits, Used};
+use super::table::{State, Table};
+use block::{Error, Object, ObjectId, Result};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// Admissions after which the file system is asked again how much is free. Fewer than that cannot fill it
+/// unnoticed: a write that fails is served around.
+const ADMISSIONS_PER_LOOK: u32 = 256;
+
+/// Bytes admitted after which the file system is asked again.
+const BYTES_PER_LOOK: u64 = 64 << 20;
+
+/// Open files remembered before those that nobody holds any more are swept out.
+const OPEN_SWEEP: usize = 4096;
+
+pub struct Index {
+    /// Where the object files lie.
+    pub folder: PathBuf,
+    limits: Limits,
+    log: Log,
+    boot: [u8; 16],
+    table: Table,
+    filling: HashMap<ObjectId, Arc<Filling>>,
+    open: HashMap<ObjectId, Weak<Whole>>,
+    /// Admissions and bytes since the file system was asked.
+    looked: (u32, u64),
+    live_bytes: u64,
+    full: bool,
+}
+
+/// What the index knows of an object.
+pub enum Found {
+    Complete(Arc<Whole>),
+    /// Complete since before the boot.
+    Unchecked,
+    Filling(Arc<Filling>),
+    Absent,
+}
+
+impl Index {
+    pub fn new(folder: PathBuf, limits: Limits, log: Log, boot: [u8; 16]) -> Index {
+        let (table, filling, open) = (Table::new(), HashMap::new(), HashMap::new());
+        Index { folder, limits, log, boot, table, filling, open, looked: (u32::MAX, 0), live_bytes: 0, full: false }
+    }
+
+    /// Rebuild from the log. Complete files are not looked at: one that is gone is noticed when it is opened.
+    pub fn replay(&mut self) -> Result<()> {
+        let (table, filling, folder, now) = (&mut self.table, &mut self.filling, &self.folder, self.boot);
+        let mut boot = None;
+        self.log.replay(|record, at| match record {
+            Record::Boot(id) => boot = Some(id),
+            Record::Started(object) => {
+                let id = object.id();
+                if let Ok(file) = Filling::reopen(file::path(folder, &object, id), object) {
+                    table.insert(id, at, file.object.size, State::Filling);
+                    filling.insert(id, Arc::new(file));
+                }
+            }
+            Record::Block { id, index, sums } => {
+                filling.get(&id).map(|filling| filling.note(index, &sums));
+            }
+            Record::Complete { object, .. } => {
+                let state = if boot == Some(now) { State::Complete } else { State::Unchecked };
+                filling.remove(&object.id());
+                table.insert(object.id(), at, object.size, state);
+            }
+            Record::Verified(id) if boot == Some(now) => table.change(id, |slot| slot.state = State::Complete),
+            Record::Verified(_) => {}
+            Record::Gone(id) => {
+                filling.remove(&id);
+                table.remove(id);
+            }
+        })?;
+        // A boot id that comes back after another one would be a forged clock, not a boot: compared with the last only.
+        if boot != Some(self.boot) {
+            self.table.distrust();
+            self.log.append(&Record::Boot(self.boot))?;
+        }
+        Ok(())
+    }
+
+    /// What is known of an object; a complete one is opened. A damaged file is dropped and counts as absent.
+    pub fn find(&mut self, object: &Arc<Object>) -> Found {
+        let id = object.id();
+        let Some(slot) = self.table.touch(id) else { return Found::Absent };
+        match slot.state {
+            State::Filling => match self.filling.get(&id) {
+                Some(filling) if filling.object == *object => Found::Filling(filling.clone()),
+                _ => Found::Absent,
+            },
+            State::Unchecked => Found::Unchecked,
+            State::Complete => match self.open_whole(object) {
+                Ok(whole) => Found::Complete(whole),
+                Err(error) => {
+                    tracing::warn!("dropped a cache file and will fetch the object again: {error}");
+                    self.drop_object(id, object);
+                    Found::Absent
+                }
+            },
+        }
+    }
+
+    /// Open the complete file of an object, checked or not, after comparing the full identity.
+    pub fn open_whole(&mut self, object: &Arc<Object>) -> Result<Arc<Whole>> {
+        let id = object.id();
+        if let Some(whole) = self.open.get(&id).and_then(Weak::upgrade).filter(|whole| whole.object == *object) {
+            return Ok(whole);
+        }
+        let slot = self.table.get(id).ok_or_else(|| Error::missing("the object is not in the cache", object))?;
+        let Record::Complete { object: recorded, sums } = self.log.read(slot.at)? else {
+            return Err(Error::corrupt("the cache index names another kind of record", object));
+        };
+        if recorded != *object {
+            return Err(Error::corrupt("two objects share an id; the older one gives way", object));
+        }
+        let whole = Arc::new(Whole::open(file::path(&self.folder, object, id), recorded, sums)?);
+        if self.open.len() >= OPEN_SWEEP && self.open.len() == self.open.capacity() {
+            self.open.retain(|_, whole| whole.strong_count() > 0);
+        }
+        self.open.insert(id, Arc::downgrade(&whole));
+        Ok(whole)
+    }
+
+    /// Give an object a place, or say that there is none. Other objects may give way.
+    pub fn admit(&mut self, object: &Arc<Object>) -> bool {
+        if self.full && self.looked.0 < ADMISSIONS_PER_LOOK {
+            self.looked.0 += 1;
+            return false;
+        }
+        self.look();
+        let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
+        if (bytes, files) != (0, 0) && !self.make_room(bytes, files) {
+            return false;
+        }
+        let used = &mut self.table.used;
+        used.free_bytes = used.free_bytes.saturating_sub(object.size);
+        used.free_files = used.free_files.map(|free| free.saturating_sub(1));
+        self.looked = (self.looked.0.saturating_add(1), self.looked.1 + object.size);
+        self.table.insert(object.id(), 0, object.size, State::Filling);
+        true
+    }
+
+    /// Begin the file of an admitted object of several blocks.
+    pub fn start(&mut self, object: &Arc<Object>) -> Result<Arc<Filling>> {
+        let id = object.id();
+        let filling = Arc::new(Filling::create(file::path(&self.folder, object, id), object.clone())?);
+        self.log.append(&Record::Started(object.clone()))?;
+        self.filling.insert(id, filling.clone());
+        Ok(filling)
+    }
+
+    /// Tell the log that a block lies in its file.
+    pub fn block_kept(&mut self, id: ObjectId, index: u32, sums: Vec<u64>) -> Result<()> {
+        self.log.append(&Record::Block { id, index, sums }).map(drop)
+    }
+
+    /// Call an object complete.
+    pub fn complete(&mut self, object: &Arc<Object>, sums: Vec<u64>) -> Result<()> {
+        let id = object.id();
+        let at = self.log.append(&Record::Complete { object: object.clone(), sums })?;
+        self.filling.remove(&id);
+        self.table.change(id, |slot| (slot.at, slot.state) = (at, State::Complete));
+        self.live_bytes += self.log.bytes() - at;
+        self.compact()
+    }
+
+    /// Trust a complete file that was read again under this boot.
+    pub fn verified(&mut self, id: ObjectId) -> Result<()> {
+        self.table.change(id, |slot| slot.state = State::Complete);
+        self.log.append(&Record::Verified(id)).map(drop)
+    }
+
+    /// Unlink the file of an object and forget it. Whoever has it open reads on undisturbed.
+    pub fn drop_object(&mut self, id: ObjectId, object: &Object) {
+        if self.table.remove(id).is_none() {
+            return;
+        }
+        if let Some(filling) = self.filling.remove(&id) {
+            filling.settled.notify_waiters();
+        }
+        self.open.remove(&id);
+        let path = file::path(&self.folder, object, id);
+        if let Err(error) = std::fs::remove_file(&path).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }) {
+            tracing::warn!("{}", Error::io("cannot unlink a cache file", path.display(), &error));
+        }
+        if let Err(error) = self.log.append(&Record::Gone(id)) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// A write failed for want of room: look again before anything else is admitted.
+    pub fn disk_is_full(&mut self) {
+        (self.full, self.looked) = (true, (0, 0));
+    }
+
+    /// An object that its data set does not list any more gives way first.
+    pub fn release(&mut self, id: ObjectId) {
+        self.table.change(id, |slot| slot.used = 0);
+    }
+
+    /// Bytes and files in use, and the limits.
+    pub fn usage(&self) -> (Used, Limits) {
+        (self.table.used, self.limits)
+    }
+
+    /// Whether this very file is the one that the object is being filled into.
+    pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
+        self.filling.get(&filling.object.id()).is_some_and(|known| Arc::ptr_eq(known, filling))
+    }
+
+    /// Whether the id is known: a file that is not is a killed daemon's.
+    pub fn knows(&self, id: ObjectId) -> bool {
+        self.table.get(id).is_some()
+    }
+
+    /// Ask the file system how much is free, now and then.
+    fn look(&mut self) {
+        if self.looked.0 < ADMISSIONS_PER_LOOK && self.looked.1 < BYTES_PER_LOOK {
+            return;
+        }
+        (self.looked, self.full) = ((0, 0), false);
+        if let Ok(found) = rustix::fs::statvfs(&self.folder) {
+            self.table.used.free_bytes = found.f_bavail * found.f_frsize;
+            self.table.used.free_files = (found.f_files > 0).then_some(found.f_favail);
+        }
+    }
+
+    /// Let objects give way that nobody reads any more, until enough has gone. Those in use stay.
+    fn make_room(&mut self, bytes: u64, files: u64) -> bool {
+        let held = |id| self.open.get(&id).is_some_and(|whole| whole.strong_count() > 0);
+        let idle = self.table.idle(room::gives_way, held);
+        let (mut freed, mut gone) = (0, 0);
+        let enough = idle.iter().position(|(_, slot)| {
+            (freed, gone) = (freed + slot.size, gone + 1);
+            freed >= bytes && gone >= files
+        });
+        let Some(last) = enough else { return false };
+        for (id, slot) in &idle[..=last] {
+            if let Ok(Record::Complete { object, .. }) = self.log.read(slot.at) {
+                self.drop_object(*id, &object);
+            }
+        }
+        self.looked.0 = u32::MAX;
+        self.look();
+        true
+    }
+
+    /// Rewrite the log once most of it is about blocks of objects that have become complete or have gone.
+    fn compact(&mut self) -> Result<()> {
+        match self.log.wants_compaction(self.live_bytes) {
+            true => self.compact_now(),
+            false => Ok(()),
+        }
+    }
+
+    pub fn compact_now(&mut self) -> Result<()> {
+        let unchecked = self.table.in_state(State::Unchecked);
+        let complete = self.table.in_state(State::Complete);
+        let mut told: Vec<Told> = unchecked.iter().map(|(_, at)| Told::At(*at)).collect();
+        told.push(Told::New(Record::Boot(self.boot)));
+        told.extend(complete.iter().map(|(_, at)| Told::At(*at)));
+        let filling = self.filling.values();
+        told.extend(filling.flat_map(|filling| filling.story()).map(Told::New));
+        let offsets = self.log.rewrite(&told)?;
+        let moved = unchecked.iter().zip(&offsets).chain(complete.iter().zip(&offsets[unchecked.len() + 1..]));
+        moved.for_each(|((id, _), at)| self.table.change(*id, |slot| slot.at = *at));
+        self.live_bytes = self.log.bytes();
+        Ok(())
+    }
+}
+
+/// Unlink files that the index does not know: a killed daemon began them and never told the log.
+pub fn sweep(folder: &Path, knows: impl Fn(ObjectId) -> bool) {
+    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for file in folders.flat_map(|near| std::fs::read_dir(near.path()).into_iter().flatten().flatten()) {
+        let name = file.file_name();
+        let id = name.to_str().and_then(|name| u128::from_str_radix(name, 16).ok());
+        if id.is_some_and(|id| !knows(ObjectId(id))) {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
+}

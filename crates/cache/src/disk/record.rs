@@ -1,0 +1,209 @@
+//! Records of the index log: what each says, and its bytes. Reads hostile bytes; does no input or output.
+//!
+//! A record is `length: u32 | checksum: u64 | payload`, little endian; the checksum is CRC-64/NVME of the
+//! payload. The payload is `kind: u8` and the fields of the kind. `docs/format.md` draws it.
+//!
+//! Invariant: bytes that were not written by [`Record::encode`] do not decode, and never panic.
+
+use block::{Object, ObjectId, crc64};
+use std::sync::Arc;
+
+/// Bytes before the payload.
+pub const FRAME: usize = 12;
+
+/// A payload holds an identity (keys and versions of at most a few KiB) or the checksums of one object: at 16
+/// a block, sixteen mebibytes are the checksums of a 128 GiB object. Longer ones are damage.
+const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// One thing that happened to the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// From here on the machine runs under this boot id.
+    Boot([u8; 16]),
+    /// An object has a file; none of its blocks is there yet.
+    Started(Arc<Object>),
+    /// A block was verified and lies in the file; one checksum per 64 KiB.
+    Block { id: ObjectId, index: u32, sums: Vec<u64> },
+    /// Every block is there and the whole was checked; one checksum per 64 KiB of the object.
+    Complete { object: Arc<Object>, sums: Vec<u64> },
+    /// A complete file was read again and found whole under the current boot.
+    Verified(ObjectId),
+    /// The file was unlinked.
+    Gone(ObjectId),
+}
+
+impl Record {
+    /// The record with its frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; FRAME];
+        match self {
+            Record::Boot(boot) => {
+                out.push(1);
+                out.extend_from_slice(boot);
+            }
+            Record::Started(object) => {
+                out.push(2);
+                put_object(&mut out, object);
+            }
+            Record::Block { id, index, sums } => {
+                out.push(3);
+                out.extend_from_slice(&id.0.to_le_bytes());
+                out.extend_from_slice(&index.to_le_bytes());
+                put_sums(&mut out, sums);
+            }
+            Record::Complete { object, sums } => {
+                out.push(4);
+                put_object(&mut out, object);
+                put_sums(&mut out, sums);
+            }
+            Record::Verified(id) => {
+                out.push(5);
+                out.extend_from_slice(&id.0.to_le_bytes());
+            }
+            Record::Gone(id) => {
+                out.push(6);
+                out.extend_from_slice(&id.0.to_le_bytes());
+            }
+        }
+        let length = u32::try_from(out.len() - FRAME).expect("a record is far below 4 GiB");
+        let sum = crc64::of(&out[FRAME..]);
+        out[..4].copy_from_slice(&length.to_le_bytes());
+        out[4..FRAME].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// The first record of some bytes and its length with the frame; `None` at the end or at damage.
+    pub fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
+        let mut head = Reader(bytes);
+        let length = head.u32()? as usize;
+        let sum = head.u64()?;
+        if length > PAYLOAD_BYTES_MAX {
+            return None;
+        }
+        let payload = head.take(length)?;
+        if crc64::of(payload) != sum {
+            return None;
+        }
+        let mut reader = Reader(payload);
+        let record = match reader.take(1)?[0] {
+            1 => Record::Boot(reader.take(16)?.try_into().ok()?),
+            2 => Record::Started(reader.object()?),
+            3 => Record::Block { id: reader.id()?, index: reader.u32()?, sums: reader.sums()? },
+            4 => Record::Complete { object: reader.object()?, sums: reader.sums()? },
+            5 => Record::Verified(reader.id()?),
+            6 => Record::Gone(reader.id()?),
+            _ => return None,
+        };
+        reader.0.is_empty().then_some((record, FRAME + length))
+    }
+}
+
+fn put_object(out: &mut Vec<u8>, object: &Object) {
+    out.extend_from_slice(&object.size.to_le_bytes());
+    for text in [&*object.store, &object.key, &object.version] {
+        let length = u32::try_from(text.len()).expect("names are far below 4 GiB");
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+fn put_sums(out: &mut Vec<u8>, sums: &[u64]) {
+    out.extend(sums.iter().flat_map(|sum| sum.to_le_bytes()));
+}
+
+/// Fields taken off the front of a slice.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn id(&mut self) -> Option<ObjectId> {
+        Some(ObjectId(u128::from_le_bytes(self.take(16)?.try_into().ok()?)))
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.u32()? as usize;
+        std::str::from_utf8(self.take(length)?).ok()
+    }
+
+    fn object(&mut self) -> Option<Arc<Object>> {
+        let size = self.u64()?;
+        let (store, key, version) = (self.text()?, self.text()?, self.text()?);
+        let fits = size.div_ceil(block::BLOCK) <= u64::from(u32::MAX);
+        fits.then(|| Arc::new(Object { store: store.into(), key: key.into(), version: version.into(), size }))
+    }
+
+    /// All that is left, as checksums.
+    fn sums(&mut self) -> Option<Vec<u64>> {
+        let (words, rest) = self.0.as_chunks::<8>();
+        if !rest.is_empty() {
+            return None;
+        }
+        self.0 = rest;
+        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn samples() -> Vec<Record> {
+        let object =
+            Arc::new(Object { store: "s3://b".into(), key: "käse/1".into(), version: "\"e\"".into(), size: 70_000 });
+        vec![
+            Record::Boot([7; 16]),
+            Record::Started(object.clone()),
+            Record::Block { id: object.id(), index: 3, sums: vec![1, u64::MAX] },
+            Record::Complete { object: object.clone(), sums: vec![5, 6] },
+            Record::Verified(object.id()),
+            Record::Gone(object.id()),
+        ]
+    }
+
+    #[test]
+    fn records_follow_each_other_in_a_log() {
+        let log: Vec<u8> = samples().iter().flat_map(Record::encode).collect();
+        let mut rest = &log[..];
+        for sample in samples() {
+            let (record, length) = Record::decode(rest).expect("a whole record");
+            assert_eq!(record, sample);
+            rest = &rest[length..];
+        }
+        assert!(Record::decode(rest).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_record_is_never_believed(which in 0usize..6, at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let mut bytes = samples()[which].encode();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Record::decode(&bytes).is_none());
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), framed in any::<bool>()) {
+            let mut bytes = bytes;
+            if framed && bytes.len() > FRAME {
+                let (length, sum) = ((bytes.len() - FRAME) as u32, crc64::of(&bytes[FRAME..]));
+                bytes[..4].copy_from_slice(&length.to_le_bytes());
+                bytes[4..FRAME].copy_from_slice(&sum.to_le_bytes());
+            }
+            let _ = Record::decode(&bytes);
+        }
+    }
+}

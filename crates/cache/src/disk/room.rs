@@ -1,0 +1,69 @@
+//! How much may lie on the disk, and what gives way. Pure: numbers in, verdict out.
+//!
+//! Shuffled epochs read each object once in a fresh order. Keeping what is there (never evict) then hits as
+//! often as perfect foresight would, while LRU at half the size of the set hits 15 % instead of 50 %
+//! (`shared/research/limits.md`, 1.3). So objects give way only when nobody reads them any more.
+
+/// Limits of the disk tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that the cache may hold.
+    pub bytes: u64,
+    /// Files that the cache may hold.
+    pub files: u64,
+    /// Bytes that stay free on the file system for everybody else.
+    pub free_bytes_min: u64,
+    /// Inodes that stay free on the file system for everybody else.
+    pub free_files_min: u64,
+}
+
+/// What is used, by the cache and by everybody. An inode count of zero in all (btrfs) means "no limit".
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    pub bytes: u64,
+    pub files: u64,
+    pub free_bytes: u64,
+    pub free_files: Option<u64>,
+}
+
+/// Bytes and files that must give way before an object of `wanted` bytes may be kept; (0, 0) if it fits.
+pub fn shortage(limits: &Limits, used: &Used, wanted: u64) -> (u64, u64) {
+    let over_size = (used.bytes + wanted).saturating_sub(limits.bytes);
+    let over_free = (limits.free_bytes_min + wanted).saturating_sub(used.free_bytes);
+    let over_count = (used.files + 1).saturating_sub(limits.files);
+    let over_inodes = used.free_files.map_or(0, |free| (limits.free_files_min + 1).saturating_sub(free));
+    (over_size.max(over_free), over_count.max(over_inodes))
+}
+
+/// Whether an object that was last used at `used` may give way at `now` (both in epochs): unread for two
+/// whole epochs, or released (`used` 0) because its data set lists another version by now.
+pub fn gives_way(used: u32, now: u32) -> bool {
+    used == 0 || now.saturating_sub(used) > EPOCHS_UNREAD
+}
+
+/// Epochs after which an object that nobody read gives way. One would evict in the middle of a reshuffled epoch.
+const EPOCHS_UNREAD: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bytes: 1_000, files: 10, free_bytes_min: 100, free_files_min: 5 };
+
+    #[test]
+    fn each_limit_binds_by_itself() {
+        let used = Used { bytes: 500, files: 5, free_bytes: 10_000, free_files: Some(100) };
+        assert_eq!(shortage(&LIMITS, &used, 500), (0, 0));
+        assert_eq!(shortage(&LIMITS, &used, 501), (1, 0));
+        assert_eq!(shortage(&LIMITS, &Used { files: 10, ..used }, 1), (0, 1));
+        assert_eq!(shortage(&LIMITS, &Used { free_bytes: 120, ..used }, 30), (10, 0));
+        assert_eq!(shortage(&LIMITS, &Used { free_files: Some(5), ..used }, 1), (0, 1));
+        assert_eq!(shortage(&LIMITS, &Used { free_files: None, ..used }, 1), (0, 0));
+    }
+
+    #[test]
+    fn what_is_read_each_epoch_never_gives_way() {
+        assert!(!gives_way(7, 7) && !gives_way(6, 8));
+        assert!(gives_way(5, 8) && gives_way(0, 1));
+    }
+}

@@ -1,0 +1,279 @@
+use super::*;
+use block::{Address, BLOCK, Fixed, crc64};
+use futures_util::StreamExt;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A source that counts blocks and can be told to lie.
+#[derive(Default)]
+struct Store {
+    below: Fixed,
+    blocks: AtomicU64,
+    sums: AtomicU64,
+    told: Mutex<HashMap<String, Checksum>>,
+}
+
+impl Source for Store {
+    fn fetch(&self, run: Run) -> Blocks {
+        self.blocks.fetch_add(u64::from(run.blocks.end - run.blocks.start), Relaxed);
+        self.below.fetch(run)
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        self.sums.fetch_add(1, Relaxed);
+        match self.told.lock().expect("told").get(&object.key) {
+            Some(told) => Box::pin(std::future::ready(Ok(Some(*told)))),
+            None => self.below.checksum(object),
+        }
+    }
+}
+
+const PLENTY: Limits = Limits { bytes: 1 << 30, files: 1 << 20, free_bytes_min: 0, free_files_min: 0 };
+
+fn content(seed: u64, length: u64) -> Vec<u8> {
+    (0..length).map(|n| ((n * 131 + n / 251 + seed * 17) % 256) as u8).collect()
+}
+
+/// Objects of many shapes: small, at the edges of blocks, large.
+fn set() -> (Store, Vec<(Arc<Object>, Vec<u8>)>) {
+    let mut store = Store::default();
+    let sizes = [1, 65_535, 65_537, 100_000, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 20 * BLOCK + 12_345];
+    let objects = sizes.iter().enumerate().map(|(n, size)| {
+        let bytes = content(n as u64, *size);
+        (store.below.add(&format!("folder{}/{n}", n % 2), bytes.clone()), bytes)
+    });
+    let objects = objects.collect();
+    (store, objects)
+}
+
+fn settings(folder: &Path, limits: Limits, boot: u8) -> Settings {
+    Settings { folder: folder.to_owned(), limits, boot: [boot; 16] }
+}
+
+fn disk(store: &Arc<Store>, folder: &Path, boot: u8) -> Disk {
+    Disk::over(store.clone(), settings(folder, PLENTY, boot), tokio::runtime::Handle::current()).expect("a disk tier")
+}
+
+/// Read an object whole through a source, in runs of at most sixteen blocks.
+async fn read(source: &dyn Source, object: &Arc<Object>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for start in (0..object.blocks()).step_by(16) {
+        let mut blocks = source.fetch(Run::new(object.clone(), start..object.blocks().min(start + 16)));
+        while let Some(block) = blocks.next().await {
+            bytes.extend(block?.pieces().concat());
+        }
+    }
+    Ok(bytes)
+}
+
+async fn complete(disk: &Disk, object: &Arc<Object>) -> Arc<Whole> {
+    match disk.settled(object).await {
+        Standing::Complete(whole) => whole,
+        _ => panic!("{object} is not complete"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_once_is_a_local_file_also_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let store = Arc::new(store);
+    let total: u64 = objects.iter().map(|(object, _)| u64::from(object.blocks())).sum();
+    for restart in 0..3 {
+        let disk = disk(&store, folder.path(), 1);
+        for (object, bytes) in &objects {
+            assert_eq!(read(&disk, object).await.expect("bytes"), *bytes, "{object} after {restart} restarts");
+            let whole = complete(&disk, object).await;
+            assert_eq!(whole.read(0, object.size as u32).expect("verified"), *bytes);
+            assert_eq!(whole.descriptor().try_clone_to_owned().map(std::fs::File::from).expect("a file").metadata().expect("stat").len(), object.size);
+        }
+        assert_eq!(store.blocks.load(Relaxed), total, "each block left the store once");
+        assert_eq!(disk.usage().0.files, objects.len() as u64);
+    }
+    assert_eq!(store.sums.load(Relaxed), 1, "only the object of several runs needed a checksum of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_killed_halfway_loses_nothing_that_it_had() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let store = Arc::new(store);
+    let (object, bytes) = objects.last().expect("the large one");
+    {
+        let disk = disk(&store, folder.path(), 1);
+        let mut blocks = disk.fetch(Run::new(object.clone(), 3..9));
+        for _ in 0..4 {
+            blocks.next().await.expect("a block").expect("bytes");
+        }
+    }
+    // What a kill between writing a file and telling the log leaves behind.
+    let stray = file::path(&folder.path().join("objects"), object, block::ObjectId(7));
+    std::fs::write(&stray, b"stray").expect("written");
+    let disk = disk(&store, folder.path(), 1);
+    let before = store.blocks.load(Relaxed);
+    assert_eq!(read(&disk, object).await.expect("bytes"), *bytes);
+    assert_eq!(store.blocks.load(Relaxed) - before, u64::from(object.blocks()) - 4);
+    for _ in 0..200 {
+        if !stray.exists() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the stray file is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_boot_every_file_is_read_once_before_it_is_trusted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let store = Arc::new(store);
+    let (object, bytes) = &objects[3];
+    let (damaged, damaged_bytes) = &objects[7];
+    let files = {
+        let disk = disk(&store, folder.path(), 1);
+        for (object, _) in [&objects[3], &objects[7]] {
+            read(&disk, object).await.expect("bytes");
+            complete(&disk, object).await;
+        }
+        [object, damaged].map(|object| file::path(&folder.path().join("objects"), object, object.id()))
+    };
+    flip(&files[1], 2_000_000);
+    let disk = disk(&store, folder.path(), 2);
+    assert!(matches!(disk.find(object), Standing::Unchecked));
+    assert!(disk.check(object).await.expect("checked").is_some());
+    assert!(matches!(disk.find(object), Standing::Complete(_)));
+    assert_eq!(read(&disk, object).await.expect("bytes"), *bytes);
+    assert!(disk.check(damaged).await.expect("checked").is_none(), "the damage was found");
+    assert!(matches!(disk.find(damaged), Standing::Absent));
+    assert_eq!(read(&disk, damaged).await.expect("bytes"), *damaged_bytes);
+    assert!(matches!(disk.settled(damaged).await, Standing::Complete(_)));
+}
+
+/// Change one bit of a file, whatever its mode says.
+fn flip(path: &Path, at: u64) {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("mode");
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("the file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_cache_file_is_never_served_by_the_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let store = Arc::new(store);
+    let disk = disk(&store, folder.path(), 1);
+    for (object, bytes) in &objects {
+        read(&disk, object).await.expect("bytes");
+        let whole = complete(&disk, object).await;
+        let path = file::path(&folder.path().join("objects"), object, object.id());
+        flip(&path, object.size / 2);
+        assert!(whole.read(0, object.size as u32).is_err_and(|error| error.kind == Kind::Corrupt));
+        assert_eq!(read(&disk, object).await.expect("bytes"), *bytes, "fetched again");
+        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(object.size - 1)).ok();
+        assert!(matches!(disk.find(object), Standing::Absent), "a wrong length is noticed at once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_differs_from_its_checksum_is_never_called_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (object, bytes) = objects.last().expect("the large one");
+    store.told.lock().expect("told").insert(object.key.clone(), Checksum::Crc64Nvme(1));
+    let store = Arc::new(store);
+    let disk = disk(&store, folder.path(), 1);
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        outcomes.push(read(&disk, object).await.map(|got| got == *bytes).map_err(|error| error.kind));
+        assert!(matches!(disk.find(object), Standing::Absent));
+    }
+    assert_eq!(outcomes, vec![Ok(true), Ok(true), Err(Kind::Corrupt)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checksums_that_do_not_combine_are_compared_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (object, bytes) = objects.last().expect("the large one");
+    let mut digest = Checksum::Crc32C(0).digest();
+    digest.update(bytes);
+    store.told.lock().expect("told").insert(object.key.clone(), Checksum::Crc32C(digest.value() as u32));
+    let disk = disk(&Arc::new(store), folder.path(), 1);
+    read(&disk, object).await.expect("bytes");
+    assert_eq!(crc64::of(&complete(&disk, object).await.read(0, object.size as u32).expect("bytes")), crc64::of(bytes));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_cache_serves_without_keeping_and_never_evicts_what_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..20).map(|n| store.below.add(&format!("{n}"), content(n, 100_000))).collect();
+    let store = Arc::new(store);
+    let limits = Limits { bytes: 1_000_000, ..PLENTY };
+    let disk = Disk::over(store.clone(), settings(folder.path(), limits, 1), tokio::runtime::Handle::current()).expect("a disk tier");
+    for epoch in 0..4 {
+        for object in objects.iter().rev().cycle().skip(epoch * 7).take(20) {
+            assert_eq!(read(&disk, object).await.expect("bytes").len(), 100_000);
+        }
+        let used = disk.usage().0.bytes;
+        assert!(used <= 1_000_000, "{used} bytes in epoch {epoch}");
+    }
+    assert_eq!(store.blocks.load(Relaxed), 20 + 3 * 10, "half of the set hits in each later epoch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn released_objects_give_way_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..11).map(|n| store.below.add(&format!("{n}"), content(n, 100_000))).collect();
+    let limits = Limits { bytes: 1_000_000, ..PLENTY };
+    let disk = Disk::over(Arc::new(store), settings(folder.path(), limits, 1), tokio::runtime::Handle::current()).expect("a disk tier");
+    for object in &objects[..10] {
+        read(&disk, object).await.expect("bytes");
+    }
+    disk.release([&*objects[4]].into_iter());
+    read(&disk, &objects[10]).await.expect("bytes");
+    assert!(matches!(disk.find(&objects[10]), Standing::Complete(_)));
+    assert!(matches!(disk.find(&objects[4]), Standing::Absent));
+    assert!(objects[5..10].iter().all(|object| matches!(disk.find(object), Standing::Complete(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_folder_that_refuses_writes_does_not_stop_reading() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let disk = disk(&Arc::new(store), folder.path(), 1);
+    // A file where a folder should be: every creation fails, also for root.
+    std::fs::remove_dir_all(folder.path().join("objects")).expect("removed");
+    std::fs::write(folder.path().join("objects"), b"").expect("written");
+    for (object, bytes) in &objects {
+        assert_eq!(read(&disk, object).await.expect("bytes"), *bytes);
+        assert!(!disk.holds(&Address { object: object.clone(), index: 0 }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compacted_log_tells_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..40).map(|n| store.below.add(&format!("{n}"), content(n, 2_000))).collect();
+    let store = Arc::new(store);
+    {
+        let disk = disk(&store, folder.path(), 1);
+        for object in &objects {
+            read(&disk, object).await.expect("bytes");
+        }
+        let mut index = disk.index();
+        objects[..20].iter().for_each(|object| index.drop_object(object.id(), object));
+        index.compact_now().expect("compacted");
+    }
+    let size = std::fs::metadata(folder.path().join("index")).expect("the log").len();
+    assert!(size < 20 * 150 + 100, "{size} bytes");
+    let disk = disk(&store, folder.path(), 1);
+    assert!(objects[..20].iter().all(|object| matches!(disk.find(object), Standing::Absent)));
+    assert!(objects[20..].iter().all(|object| matches!(disk.find(object), Standing::Complete(_))));
+}

@@ -1,0 +1,270 @@
+//! The memory tier: blocks in flight, blocks that were just read, and blocks that can't be kept elsewhere.
+//!
+//! One fetch per block is in flight, whoever asks; all others wait for it. Every block here, on its way here
+//! or still held by a reader counts against one budget. A reader that needs a block may push out older ones;
+//! asking ahead takes only what is free or was read to its end, so that many readers cannot starve each other.
+//!
+//! Invariant: the sum of the blocks alive never exceeds the budget.
+
+mod shelf;
+
+use crate::readahead::Readahead;
+use crate::tally::Tally;
+use block::{Address, BLOCK, Block, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use shelf::{Coming, Place, Shelf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Unit of the budget: a semaphore counts in 32 bits.
+const UNIT: usize = 4 << 10;
+
+/// Blocks of one request made ahead: eight mebibytes reach the bandwidth of a store, and several such requests
+/// run side by side within one window.
+const AHEAD_RUN_BLOCKS: u32 = 8;
+
+const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX);
+
+/// The memory tier over whoever answers for what is not in memory.
+#[derive(Clone)]
+pub struct Memory(Arc<Parts>);
+
+struct Parts {
+    below: Arc<dyn Source>,
+    shelf: Mutex<Shelf>,
+    budget: Arc<Semaphore>,
+    units: usize,
+    /// Readers that wait for room: while there are any, nothing is put on the shelf.
+    hungry: AtomicUsize,
+    tally: Tally,
+    runtime: tokio::runtime::Handle,
+}
+
+/// Share of the budget that a block holds until its last holder lets go.
+type Share = OwnedSemaphorePermit;
+
+impl Memory {
+    /// Lay memory over a source. The budget is at least four blocks: less could not serve an unaligned read.
+    pub fn over(below: Arc<dyn Source>, budget_bytes: u64, runtime: tokio::runtime::Handle) -> Memory {
+        let units = (budget_bytes.max(4 * BLOCK) as usize) / UNIT;
+        let budget = Arc::new(Semaphore::new(units));
+        let (shelf, hungry, tally) = Default::default();
+        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, runtime }))
+    }
+
+    /// Bytes `offset..offset + length` of an object if all of them are in memory now.
+    pub fn at_hand(&self, object: &Arc<Object>, offset: u64, length: u64) -> Option<Vec<Bytes>> {
+        let mut pieces = Vec::new();
+        for (index, start, length) in parts(object, offset, length) {
+            let block = self.shelf().get(&(object.id(), index), start + length)?;
+            self.0.tally.here.add(1, length as u64);
+            pieces.extend(block.cut(start, length));
+        }
+        Some(pieces)
+    }
+
+    /// Bytes `offset..offset + length` of an object, fetched as far as they are not in memory. Blocks side by
+    /// side are asked for together.
+    pub async fn read(&self, object: &Arc<Object>, offset: u64, length: u64) -> Result<Vec<Bytes>> {
+        let parts: Vec<_> = parts(object, offset, length).collect();
+        if parts.len() > 1 {
+            let blocks = parts[0].0..parts[parts.len() - 1].0 + 1;
+            self.ahead(object, blocks);
+        }
+        let mut pieces = Vec::new();
+        for (index, start, length) in parts {
+            let block = self.block(&Address { object: object.clone(), index }, start + length).await?;
+            pieces.extend(block.cut(start, length));
+        }
+        Ok(pieces)
+    }
+
+    /// One block, of which the reader wants the bytes up to `until`.
+    pub async fn block(&self, address: &Address, until: usize) -> Result<Block> {
+        let key = (address.object.id(), address.index);
+        loop {
+            let place = self.shelf().place(&key, until);
+            let mut coming = match place {
+                Place::Here(block) => {
+                    self.0.tally.here.add(1, block.len() as u64);
+                    return Ok(block);
+                }
+                Place::Coming(coming) => coming,
+                Place::Nowhere => {
+                    let share = self.share(address.len()).await;
+                    let run = Run::new(address.object.clone(), address.index..address.index + 1);
+                    match self.claim(&run, vec![share]) {
+                        Some(coming) => coming,
+                        None => continue,
+                    }
+                }
+            };
+            // The sender is dropped without a value only if the runtime ends.
+            let gone = || Error::unavailable("the node is stopping", &*address.object);
+            let got = coming.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+            self.shelf().read_until(&key, until);
+            return got.ok_or_else(gone)?;
+        }
+    }
+
+    /// Ask for blocks that will be wanted, as far as there is room. Never waits.
+    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>) {
+        let id = object.id();
+        let mut next = blocks.start;
+        while next < blocks.end {
+            if self.shelf().knows(&(id, next)) {
+                next += 1;
+                continue;
+            }
+            let end = (next + 1..blocks.end.min(next + AHEAD_RUN_BLOCKS)).find(|index| self.shelf().knows(&(id, *index)));
+            let end = end.unwrap_or(blocks.end.min(next + AHEAD_RUN_BLOCKS));
+            let run = Run::new(object.clone(), next..end);
+            let shares: Vec<Share> = run.addresses().map_while(|address| self.spare(address.len())).collect();
+            if shares.is_empty() {
+                return;
+            }
+            let run = Run::new(object.clone(), next..next + shares.len() as u32);
+            next = run.blocks.end;
+            self.claim(&run, shares);
+        }
+    }
+
+    /// Note a read of an open file and ask for what will follow.
+    pub fn follow(&self, object: &Arc<Object>, readahead: &Mutex<Readahead>, offset: u64, length: u64) {
+        let mut past = readahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let ask = past.note(offset, length, object.blocks());
+        drop(past);
+        if !ask.is_empty() {
+            self.ahead(object, ask);
+        }
+    }
+
+    /// Bytes held, and the budget.
+    pub fn usage(&self) -> (u64, u64) {
+        let free = self.0.budget.available_permits();
+        ((self.0.units.saturating_sub(free) * UNIT) as u64, (self.0.units * UNIT) as u64)
+    }
+
+    /// What was served from here and from below.
+    pub fn tally(&self) -> &Tally {
+        &self.0.tally
+    }
+
+    /// What the truth says about all bytes of an object.
+    pub fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        self.0.below.checksum(object)
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A share of the budget, pushing out older blocks, waiting if all of it is in the hands of readers.
+    async fn share(&self, bytes: usize) -> Share {
+        let units = units(bytes);
+        loop {
+            if let Ok(share) = self.0.budget.clone().try_acquire_many_owned(units) {
+                return share;
+            }
+            let pushed = self.shelf().push_out(false);
+            if pushed.is_none() {
+                break;
+            }
+        }
+        self.0.hungry.fetch_add(1, Relaxed);
+        let _leave = Leave(&self.0.hungry);
+        self.0.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed")
+    }
+
+    /// A share of the budget if it is free, or held by blocks that were read to their end.
+    fn spare(&self, bytes: usize) -> Option<Share> {
+        loop {
+            if self.0.hungry.load(Relaxed) > 0 {
+                return None;
+            }
+            if let Ok(share) = self.0.budget.clone().try_acquire_many_owned(units(bytes)) {
+                return Some(share);
+            }
+            self.shelf().push_out(true)?;
+        }
+    }
+
+    /// Announce a run and start its fetch; `None` if somebody else was faster with its first block.
+    fn claim(&self, run: &Run, shares: Vec<Share>) -> Option<Coming> {
+        let mut shelf = self.shelf();
+        let id = run.object.id();
+        let mut senders = Vec::with_capacity(shares.len());
+        for (index, share) in run.blocks.clone().zip(shares) {
+            if shelf.knows(&(id, index)) {
+                break;
+            }
+            let (sender, receiver) = watch::channel(None);
+            shelf.announce((id, index), receiver);
+            senders.push((sender, share));
+        }
+        let first = senders.first()?.0.subscribe();
+        drop(shelf);
+        let run = Run::new(run.object.clone(), run.blocks.start..run.blocks.start + senders.len() as u32);
+        self.0.runtime.spawn(self.clone().flight(run, senders));
+        Some(first)
+    }
+
+    /// Fetch a run to its end, telling the waiters of each block as it comes.
+    async fn flight(self, run: Run, senders: Vec<(watch::Sender<Option<Result<Block>>>, Share)>) {
+        let id = run.object.id();
+        let mut blocks = self.0.below.fetch(run.clone());
+        let mut failed: Option<Error> = None;
+        for (index, (sender, share)) in run.blocks.clone().zip(senders) {
+            let got = match &failed {
+                Some(error) => Err(error.clone()),
+                None => blocks.next().await.unwrap_or_else(|| Err(Error::corrupt("a source ended too early", &*run.object))),
+            };
+            let got = got.map(|block| block.holding(Arc::new(share)));
+            match &got {
+                Ok(block) => {
+                    self.0.tally.below.add(1, block.len() as u64);
+                    // A small file that lies on the disk is read there from now on.
+                    let elsewhere = block.is_kept() && run.object.blocks() == 1;
+                    let keep = !elsewhere && self.0.hungry.load(Relaxed) == 0;
+                    self.shelf().arrive((id, index), keep.then(|| block.clone()));
+                }
+                Err(error) => {
+                    self.shelf().arrive((id, index), None);
+                    failed.get_or_insert(error.clone());
+                }
+            }
+            sender.send_replace(Some(got));
+        }
+        // Drained to its end, so that the tiers below can finish what they keep.
+        while failed.is_none() && blocks.next().await.is_some() {}
+    }
+}
+
+/// The blocks that a range touches: index, start within the block, length within it.
+fn parts(object: &Object, offset: u64, length: u64) -> impl Iterator<Item = (u32, usize, usize)> + use<> {
+    let end = (offset.saturating_add(length)).min(object.size);
+    let blocks = if offset < end { (offset / BLOCK) as u32..end.div_ceil(BLOCK) as u32 } else { 0..0 };
+    blocks.map(move |index| {
+        let start = u64::from(index) * BLOCK;
+        let (from, until) = (offset.max(start), end.min(start + BLOCK));
+        (index, (from - start) as usize, (until - from) as usize)
+    })
+}
+
+fn units(bytes: usize) -> u32 {
+    bytes.div_ceil(UNIT) as u32
+}
+
+/// Takes a reader off the count of the hungry, also when its wait is given up.
+struct Leave<'a>(&'a AtomicUsize);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

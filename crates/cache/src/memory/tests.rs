@@ -1,0 +1,126 @@
+use super::*;
+use block::{Blocks, Fixed};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// A source that counts its requests and answers when it is told to.
+struct Slow {
+    below: Fixed,
+    requests: AtomicU64,
+    gate: Arc<Semaphore>,
+}
+
+impl Source for Slow {
+    fn fetch(&self, run: Run) -> Blocks {
+        self.requests.fetch_add(1, Relaxed);
+        let (gate, blocks) = (self.gate.clone(), self.below.fetch(run));
+        let opened = async move { gate.acquire().await.expect("open").forget() };
+        futures_util::stream::once(opened).flat_map(move |()| futures_util::stream::empty()).chain(blocks).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        self.below.checksum(object)
+    }
+}
+
+fn set(count: usize, blocks: u64) -> (Slow, Vec<Arc<Object>>) {
+    let mut below = Fixed::default();
+    let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (blocks * BLOCK) as usize])).collect();
+    (Slow { below, requests: AtomicU64::new(0), gate: Arc::new(Semaphore::new(0)) }, objects)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_readers_of_a_block_share_one_fetch() {
+    let (slow, objects) = set(1, 1);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let readers: Vec<_> = (0..50)
+        .map(|n| {
+            let (memory, object) = (memory.clone(), objects[0].clone());
+            tokio::spawn(async move { memory.read(&object, n * 1_000, 500).await.map(|pieces| pieces.concat().len()) })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    slow.gate.add_permits(1);
+    for reader in readers {
+        assert_eq!(reader.await.expect("a reader").expect("bytes"), 500);
+    }
+    assert_eq!(slow.requests.load(Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
+    let (slow, _) = set(0, 1);
+    slow.gate.add_permits(100);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let object = Arc::new(Object { store: "memory:".into(), key: "gone".into(), version: "1".into(), size: 10 });
+    for _ in 0..2 {
+        assert!(memory.read(&object, 0, 10).await.is_err_and(|error| error.kind == block::Kind::Missing));
+    }
+    assert_eq!(slow.requests.load(Relaxed), 2);
+    assert_eq!(memory.usage().0, 0, "nothing is held after failures");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_streams_stay_within_the_budget() {
+    let (slow, objects) = set(64, 6);
+    slow.gate.add_permits(10_000);
+    let memory = Memory::over(Arc::new(slow), 8 * BLOCK, tokio::runtime::Handle::current());
+    let readers: Vec<_> = objects
+        .iter()
+        .cloned()
+        .enumerate()
+        .map(|(n, object)| {
+            let memory = memory.clone();
+            tokio::spawn(async move {
+                let readahead = Mutex::new(Readahead::default());
+                for at in (0..object.size).step_by(128 << 10) {
+                    memory.follow(&object, &readahead, at, 128 << 10);
+                    let bytes = memory.read(&object, at, 128 << 10).await.expect("bytes").concat();
+                    assert!(bytes.len() == 128 << 10 && bytes.iter().all(|byte| *byte == n as u8));
+                    let (held, budget) = memory.usage();
+                    assert!(held <= budget, "{held} of {budget}");
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.expect("a reader");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_gives_up_does_not_stop_the_others() {
+    let (slow, objects) = set(1, 1);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let first = tokio::spawn({
+        let (memory, object) = (memory.clone(), objects[0].clone());
+        async move { memory.read(&object, 0, 10).await.map(drop) }
+    });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    first.abort();
+    let second = tokio::spawn({
+        let (memory, object) = (memory.clone(), objects[0].clone());
+        async move { memory.read(&object, 5, 10).await.map(|pieces| pieces.concat().len()) }
+    });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    slow.gate.add_permits(1);
+    assert_eq!(second.await.expect("a reader").expect("bytes"), 10);
+    assert_eq!(slow.requests.load(Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
+    let (slow, objects) = set(6, 1);
+    slow.gate.add_permits(100);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), 4 * BLOCK, tokio::runtime::Handle::current());
+    memory.read(&objects[0], 0, 10).await.expect("bytes");
+    for object in &objects[1..5] {
+        memory.read(object, 0, BLOCK).await.expect("bytes");
+    }
+    assert!(memory.at_hand(&objects[0], 10, 10).is_some(), "it was read in part only");
+    assert!(memory.at_hand(&objects[1], 0, 10).is_none(), "it was read to its end");
+}

@@ -1,0 +1,30 @@
+//! Counts of what a tier served. Relaxed atomics: figures for people, never decisions.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A count and the bytes that belong to it.
+#[derive(Default)]
+pub struct Count {
+    times: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Count {
+    pub fn add(&self, times: u64, bytes: u64) {
+        self.times.fetch_add(times, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Times and bytes so far.
+    pub fn get(&self) -> (u64, u64) {
+        (self.times.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// What a tier served itself, had from below, and could not keep.
+#[derive(Default)]
+pub struct Tally {
+    pub here: Count,
+    pub below: Count,
+    pub unkept: Count,
+}
