@@ -56,14 +56,53 @@ impl Digest {
 pub mod crc64 {
     use crc_fast::CrcAlgorithm::Crc64Nvme;
 
+    /// The generator of CRC-64/NVME (NVM Command Set specification 1.0, 5.2.1.3.4), its bits reflected.
+    const GENERATOR: u64 = 0x9a6c_9329_ac4b_c9b5;
+
+    /// The polynomial 1, reflected: the highest bit is the coefficient of x^0.
+    const ONE: u64 = 1 << 63;
+
     /// Checksum of some bytes.
     pub fn of(bytes: &[u8]) -> u64 {
         crc_fast::checksum(Crc64Nvme, bytes)
     }
 
-    /// Checksum of `left ++ right`, given the checksum of each and the length of the right one.
-    pub fn combine(left: u64, right: u64, right_bytes: u64) -> u64 {
-        crc_fast::checksum_combine(Crc64Nvme, left, right, right_bytes)
+    /// What appending some number of bytes does to a checksum. Made once for a length that comes often: a
+    /// general combination takes a hundred times as long as applying it.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Append(u64);
+
+    impl Append {
+        /// Appending this many bytes: x^(8 x bytes) modulo the generator, by squaring.
+        pub const fn bytes(bytes: u64) -> Append {
+            let (mut power, mut square, mut left) = (ONE, ONE >> 8, bytes);
+            while left > 0 {
+                if left & 1 == 1 {
+                    power = multiply(power, square);
+                }
+                square = multiply(square, square);
+                left >>= 1;
+            }
+            Append(power)
+        }
+
+        /// Checksum of `left ++ right`, given the checksum of each.
+        pub fn combine(self, left: u64, right: u64) -> u64 {
+            multiply(self.0, left) ^ right
+        }
+    }
+
+    /// Product of two reflected polynomials modulo the generator.
+    const fn multiply(left: u64, mut right: u64) -> u64 {
+        let (mut product, mut bit) = (0, ONE);
+        while bit != 0 {
+            if left & bit != 0 {
+                product ^= right;
+            }
+            right = if right & 1 == 1 { right >> 1 ^ GENERATOR } else { right >> 1 };
+            bit >>= 1;
+        }
+        product
     }
 }
 
@@ -75,8 +114,10 @@ mod tests {
     fn checksums_of_halves_give_the_checksum_of_the_whole() {
         let bytes: Vec<u8> = (0..200_001u32).map(|n| (n * 31 % 251) as u8).collect();
         let (left, right) = bytes.split_at(65_536);
-        let combined = crc64::combine(crc64::of(left), crc64::of(right), right.len() as u64);
-        assert_eq!(combined, crc64::of(&bytes));
+        for (left, right) in [(left, right), (right, left), (&bytes[..0], right), (left, &bytes[..0])] {
+            let combined = crc64::Append::bytes(right.len() as u64).combine(crc64::of(left), crc64::of(right));
+            assert_eq!(combined, crc64::of(&[left, right].concat()));
+        }
     }
 
     #[test]

@@ -35,6 +35,9 @@ struct Parts {
     index: Mutex<Index>,
     folder: PathBuf,
     tally: Tally,
+    /// Hashes of blocks that came and could not be kept.
+    seen: Mutex<std::collections::HashSet<u64>>,
+    keeps: fn(&Object) -> bool,
     /// Readers outside the runtime: waits for the disk happen on its blocking threads.
     runtime: tokio::runtime::Handle,
 }
@@ -46,6 +49,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Identity of this boot of the machine (Linux: `/proc/sys/kernel/random/boot_id`).
     pub boot: [u8; 16],
+    /// Whether an object may be kept at all.
+    pub keeps: fn(&Object) -> bool,
 }
 
 /// Where an object stands.
@@ -79,7 +84,8 @@ impl Disk {
         let clean = settings.folder.join("clean");
         let was_clean = std::fs::remove_file(&clean).is_ok();
         let index = Index::new(objects.clone(), settings.limits, log, settings.boot).into();
-        let parts = Parts { below, index, folder: settings.folder, tally: Tally::default(), runtime };
+        let (tally, seen, keeps) = (Tally::default(), Default::default(), settings.keeps);
+        let parts = Parts { below, index, folder: settings.folder, tally, seen, keeps, runtime };
         let disk = Disk(Arc::new(parts));
         disk.load(!was_clean);
         Ok(disk)
@@ -178,6 +184,11 @@ impl Disk {
         objects.for_each(|object| index.release(object.id()));
     }
 
+    /// Whether the object is here, or would be kept if it were fetched now.
+    pub fn has_room(&self, object: &Object) -> bool {
+        (self.0.keeps)(object) && self.index().has_room(object)
+    }
+
     /// Use and limits.
     pub fn usage(&self) -> (Used, Limits) {
         self.index().usage()
@@ -227,7 +238,6 @@ impl Disk {
             index.disk_is_full();
         }
         index.drop_object(object.id(), object);
-        self.0.tally.unkept.add(1, object.size);
     }
 
     /// Compare a filled file with what the store says, and call it complete. `known` if that was done on the way.

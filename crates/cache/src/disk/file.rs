@@ -316,9 +316,11 @@ impl Whole {
 
 /// The checksum of a file from those of its pieces.
 fn whole_sum(sums: &[u64], size: u64) -> u64 {
-    let lengths = (0..).map(|n| SUM.min(size - n * SUM));
-    let pairs = sums.iter().zip(lengths);
-    pairs.fold(crc64::of(b""), |left, (right, length)| crc64::combine(left, *right, length))
+    const FULL: crc64::Append = crc64::Append::bytes(SUM);
+    let full = (size / SUM) as usize;
+    let left = sums[..full].iter().fold(0, |left, right| FULL.combine(left, *right));
+    let rest = sums[full..].first();
+    rest.map_or(left, |right| crc64::Append::bytes(size % SUM).combine(left, *right))
 }
 
 fn read_verified(file: &File, path: &Path, offset: u64, length: usize, wanted: &[u64]) -> Result<Bytes> {

@@ -8,14 +8,17 @@ use super::Disk;
 use super::index::Found;
 use block::{Block, Blocks, Error, Object, Result, Run};
 use futures_util::StreamExt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+
+/// Blocks that could not be kept and are remembered as seen: eight bytes each. Beyond it they count as seen.
+const SEEN_MAX: usize = 1 << 20;
 
 /// The blocks of a run.
 pub fn serve(disk: Disk, run: Run) -> Blocks {
     let from = disk.place(&run.object);
     match from {
         Place::Whole(whole) => from_file(disk, whole, run),
-        Place::Nowhere => unkept(disk, run),
+        Place::Nowhere => disk.from_below(run, false),
         Place::Small => small(disk, run),
         Place::Filling(filling) => {
             let flow = Flow { disk, filling, next: run.blocks.start, run, below: None, unkept: None, fetched: 0, over: false };
@@ -47,7 +50,7 @@ impl Disk {
             },
             Found::Absent => {}
         }
-        if index.knows(object.id()) || !index.admit(object) {
+        if !(self.0.keeps)(object) || index.knows(object.id()) || !index.admit(object) {
             return Place::Nowhere;
         }
         if object.blocks() == 1 {
@@ -63,15 +66,28 @@ impl Disk {
         }
     }
 
-    /// Blocks that came from below, counted.
-    fn from_below(&self, run: Run) -> Blocks {
+    /// Blocks that came from below, counted. Those that will be kept come once per residency; of the others it
+    /// is remembered whether they were seen before.
+    fn from_below(&self, run: Run, kept: bool) -> Blocks {
         let disk = self.clone();
         let counted = self.0.below.fetch(run).inspect(move |got| {
             if let Ok(block) = got {
-                disk.0.tally.below.add(1, block.len() as u64);
+                let (tally, bytes) = (&disk.0.tally, block.len() as u64);
+                tally.below.add(1, bytes);
+                if kept || disk.seen_first(&block.address) {
+                    tally.unique.add(1, bytes);
+                }
+                if !kept {
+                    tally.unkept.add(1, bytes);
+                }
             }
         });
         counted.boxed()
+    }
+
+    fn seen_first(&self, address: &block::Address) -> bool {
+        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.len() < SEEN_MAX && seen.insert(address.object.id().0 as u64 ^ u64::from(address.index).rotate_left(32))
     }
 }
 
@@ -92,20 +108,9 @@ fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
                 Err(error) => {
                     tracing::warn!("dropped a cache file and will fetch the object again: {error}");
                     disk.index().drop_object(address.object.id(), &address.object);
-                    disk.from_below(again).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
+                    disk.from_below(again, true).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
                 }
             }
-        }
-    });
-    blocks.boxed()
-}
-
-/// From below, not kept.
-fn unkept(disk: Disk, run: Run) -> Blocks {
-    let counting = disk.clone();
-    let blocks = disk.from_below(run).inspect(move |got| {
-        if let Ok(block) = got {
-            counting.0.tally.unkept.add(1, block.len() as u64);
         }
     });
     blocks.boxed()
@@ -115,7 +120,7 @@ fn unkept(disk: Disk, run: Run) -> Blocks {
 fn small(disk: Disk, run: Run) -> Blocks {
     let object = run.object.clone();
     let place = Reserved { disk: disk.clone(), object, kept: false };
-    let blocks = disk.from_below(run).scan(place, |place, got| {
+    let blocks = disk.from_below(run, true).scan(place, |place, got| {
         let kept = got.map(|block| {
             place.kept = true;
             let sums = file::sums(block.pieces());
@@ -187,7 +192,7 @@ impl Flow {
             let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
             let end = end.unwrap_or(self.run.blocks.end);
             let missing = Run::new(self.run.object.clone(), self.next..end);
-            self.below = Some((self.disk.from_below(missing), end));
+            self.below = Some((self.disk.from_below(missing, true), end));
         }
         let (below, end) = self.below.as_mut().expect("it was set above");
         let got = below.next().await.unwrap_or_else(|| Err(too_few(&self.run.object)));

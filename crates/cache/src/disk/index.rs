@@ -152,6 +152,12 @@ impl Index {
         true
     }
 
+    /// Whether the object has a place, or would be given one now without anything giving way.
+    pub fn has_room(&mut self, object: &Object) -> bool {
+        self.look();
+        self.table.get(object.id()).is_some() || room::shortage(&self.limits, &self.table.used, object.size) == (0, 0)
+    }
+
     /// Begin the file of an admitted object of several blocks.
     pub fn start(&mut self, object: &Arc<Object>) -> Result<Arc<Filling>> {
         let id = object.id();

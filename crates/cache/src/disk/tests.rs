@@ -48,7 +48,7 @@ fn set() -> (Store, Vec<(Arc<Object>, Vec<u8>)>) {
 }
 
 fn settings(folder: &Path, limits: Limits, boot: u8) -> Settings {
-    Settings { folder: folder.to_owned(), limits, boot: [boot; 16] }
+    Settings { folder: folder.to_owned(), limits, boot: [boot; 16], keeps: |_| true }
 }
 
 fn disk(store: &Arc<Store>, folder: &Path, boot: u8) -> Disk {

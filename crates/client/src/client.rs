@@ -1,0 +1,95 @@
+//! A blocking client of the control socket: one request a connection.
+
+use crate::messages::Problem;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+
+/// Speaks with one node.
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens there.
+    Absent,
+    /// The node refused, and says why.
+    Refused(Problem),
+    /// The connection broke, or what came was not understood.
+    Broken(String),
+}
+
+impl Client {
+    pub fn new(socket: impl Into<PathBuf>) -> Client {
+        Client { socket: socket.into() }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Ask, and read the whole answer.
+    pub fn ask<Answer: DeserializeOwned>(&self, method: Method, path: &str, message: &impl Serialize) -> Result<Answer, Failure> {
+        let mut last = None;
+        self.lines(method, path, message, &mut |answer| last = Some(answer))?;
+        last.ok_or_else(|| Failure::Broken("the node answered nothing".into()))
+    }
+
+    /// Ask, and hear each line of the answer as it comes.
+    pub fn lines<Answer: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        message: &impl Serialize,
+        each: &mut dyn FnMut(Answer),
+    ) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let body = serde_json::to_vec(message).map_err(broken)?;
+        let request = Request::builder().method(method).uri(path).header("host", "stoker");
+        let request = request.header("content-type", "application/json").body(Full::new(Bytes::from(body))).map_err(broken)?;
+        runtime.block_on(self.exchange(request, each))
+    }
+
+    async fn exchange<Answer: DeserializeOwned>(
+        &self,
+        request: Request<Full<Bytes>>,
+        each: &mut dyn FnMut(Answer),
+    ) -> Result<(), Failure> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|_| Failure::Absent)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let driver = tokio::spawn(connection);
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            text.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[], |data| data));
+            if status == StatusCode::OK {
+                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                    each(serde_json::from_slice(&text[..end]).map_err(broken)?);
+                    text.drain(..=end);
+                }
+            }
+        }
+        driver.abort();
+        if status != StatusCode::OK {
+            let problem = serde_json::from_slice(&text);
+            return Err(problem.map_or_else(|_| Failure::Broken(format!("the node answered {status}")), Failure::Refused));
+        }
+        match text.is_empty() {
+            true => Ok(()),
+            false => Ok(each(serde_json::from_slice(&text).map_err(broken)?)),
+        }
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> Failure {
+    Failure::Broken(error.to_string())
+}

@@ -1,0 +1,185 @@
+//! What is said on the control socket. Names and units are the documented interface of `stoker status --json`.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    pub version: String,
+    pub pid: u32,
+    pub cache: String,
+    pub mounts: Vec<Mount>,
+    pub tiers: Tiers,
+    pub store: Store,
+    pub limits: Limits,
+}
+
+/// A data set and where it is mounted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Mount {
+    pub url: String,
+    pub path: String,
+    /// `on`, or why not.
+    pub passthrough: String,
+    /// Files in the data set.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Names whose keys can't be paths, and are shown under others.
+    pub odd_names: u64,
+    /// When the data set was listed, seconds since 1970.
+    pub listed_at: i64,
+    pub immutable: bool,
+    /// Files read where they lie instead of being kept.
+    pub local: bool,
+    pub opens_passed_through: u64,
+    pub opens_served: u64,
+    pub bytes_served: u64,
+    pub interrupted: u64,
+    /// The last refresh that failed, if the last one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_failed: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tiers {
+    pub memory: Tier,
+    pub disk: Tier,
+    pub origin: Tier,
+}
+
+/// What a tier answered. On the disk an open that the kernel reads through counts once, with the file's bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tier {
+    pub hits: u64,
+    pub bytes: u64,
+}
+
+/// What the stores of the node were asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Store {
+    pub requests: u64,
+    pub gets: u64,
+    pub heads: u64,
+    pub lists: u64,
+    /// Bytes received, of use or not.
+    pub bytes: u64,
+    /// Bytes of blocks that came for the first time in their residency.
+    pub unique_bytes: u64,
+    /// Bytes that were served and could not be kept.
+    pub unkept_bytes: u64,
+    /// Answers that told us to slow down.
+    pub throttled: u64,
+    pub retries: u64,
+    pub errors: u64,
+    pub in_flight: u64,
+    /// Seconds that requests waited for leave to be sent, and backed off, summed.
+    pub seconds_waiting: f64,
+    pub seconds_backing_off: f64,
+    /// Mean seconds from a request to the first byte of its answer.
+    pub first_byte_seconds_mean: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Anonymous memory that the daemon may use, and uses.
+    pub memory_bytes: u64,
+    pub memory_used: u64,
+    /// Of it: blocks in flight or at hand, and their budget.
+    pub blocks_bytes: u64,
+    pub blocks_used: u64,
+    pub disk_bytes: u64,
+    pub disk_used: u64,
+    pub disk_files: u64,
+    pub disk_files_used: u64,
+    /// Bytes that stay free on the file system of the cache.
+    pub disk_free_min: u64,
+}
+
+/// `POST /v1/mounts`. Settings of the node itself must agree with those of the node that runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MountRequest {
+    pub url: String,
+    pub path: String,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub profile: Option<String>,
+    pub anonymous: bool,
+    pub immutable: bool,
+    /// Seconds between listings; never if none.
+    pub refresh_seconds: Option<u64>,
+    /// What the caller wants of the node: refused if the node has other settings.
+    pub cache_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Credentials of the caller's environment, so that the node need not have them. Never logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Keys>,
+}
+
+/// Static credentials. `Debug` shows nothing of them.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Keys {
+    pub access_key: String,
+    pub secret_key: String,
+    pub session_token: Option<String>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Keys(hidden)")
+    }
+}
+
+/// A mount point, absolute: `DELETE /v1/mounts`, `POST /v1/refresh`, `POST /v1/wait`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Place {
+    pub path: String,
+}
+
+/// `POST /v1/load`. The answer is a line of [`Loaded`] now and then, the last with `over`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LoadRequest {
+    /// The mount point or a folder below it.
+    pub path: String,
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    pub list: Option<Vec<String>>,
+    pub verify: bool,
+}
+
+/// How far a load has come.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Loaded {
+    pub files: u64,
+    pub bytes: u64,
+    pub files_done: u64,
+    pub bytes_done: u64,
+    /// Of those done: there before.
+    pub files_present: u64,
+    pub bytes_present: u64,
+    /// Files that did not fit into the cache.
+    pub files_unkept: u64,
+    pub files_failed: u64,
+    pub failures: Vec<String>,
+    /// Requests to the store since the load began.
+    pub requests: u64,
+    pub over: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// What `POST /v1/refresh` did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Refreshed {
+    pub objects: u64,
+    pub bytes: u64,
+    /// Names whose meaning changed.
+    pub changed: u64,
+}
+
+/// A failure with its three parts, as every refusal is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    pub what: String,
+    pub on: String,
+    pub hint: String,
+}
