@@ -1,1 +1,71 @@
-//! Placeholder.
+//! The way in through the kernel: mounts a [`Namespace`] with FUSE, and passes reads of complete files
+//! through to the local files that hold them. Only this crate knows FUSE.
+//!
+//! Layout:
+//! - [`attach`] mounts; [`Session`] is a mount being served; [`unmount`] ends it.
+//! - `abi`: the kernel's messages. `device`: where they come from.
+//! - `service`: what each request means. `inode`, `handle`, `content`, `wait`: what it remembers.
+//! - `turn`: how many threads listen to the kernel.
+//! - `errno`: the one place where an error becomes a number.
+//!
+//! Invariant: no thread of a session ever waits for a store; what takes time runs on the runtime and can
+//! be interrupted.
+
+mod abi;
+mod attach;
+mod content;
+mod counter;
+mod device;
+mod errno;
+mod handle;
+mod inode;
+mod service;
+mod session;
+mod turn;
+mod wait;
+
+pub use attach::{is_stale, unmount};
+pub use counter::Counts;
+pub use service::{Passthrough, Space};
+pub use session::{Session, attach};
+
+use node::namespace::Namespace;
+use std::path::PathBuf;
+
+/// What a mount is to be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub mount_point: PathBuf,
+    /// Shown by `mount` and `df` as what is mounted.
+    pub url: String,
+    /// Files are never opened at the daemon, which is cheapest for many small files that fit the page
+    /// cache; there is no passthrough then.
+    pub immutable: bool,
+    /// Threads that answer the kernel; by default as many as the processors make useful.
+    pub threads: Option<usize>,
+    /// Let all users read, not only the one who mounts.
+    pub allow_other: bool,
+    /// Pass complete files through to their local files, where the kernel allows it.
+    pub passthrough: bool,
+    /// How many stacked file systems the cache may lie on: 1, or 2 if it lies on overlayfs. With 2 the
+    /// mount can't be a layer of an overlayfs itself.
+    pub stack_depth: u32,
+    /// What `df` shows.
+    pub space: Space,
+}
+
+impl Options {
+    /// The usual mount of `url`.
+    pub fn new(mount_point: impl Into<PathBuf>, url: impl Into<String>) -> Options {
+        Options {
+            mount_point: mount_point.into(),
+            url: url.into(),
+            immutable: false,
+            threads: None,
+            allow_other: attach::is_root(),
+            passthrough: true,
+            stack_depth: 1,
+            space: Space::default(),
+        }
+    }
+}

@@ -2,5 +2,22 @@
 //!
 //! Layout:
 //! - [`namespace`]: what a way in (FUSE, HTTP) asks of a mounted data set.
+//! - [`manifest`]: the names of a data set, listed once and pinned.
+//! - [`Node`]: one cache folder, one memory budget, and the tiers laid over each other.
+//! - [`View`]: one data set on a node.
+//! - [`load`]: fetch a data set before it is read.
+//! - [`copy`]: copy a data set to a folder, without a node.
+//! - [`select`]: which files of a data set are meant.
 
+mod content;
+pub mod copy;
+pub mod load;
+pub mod manifest;
 pub mod namespace;
+mod node;
+mod origins;
+pub mod select;
+mod view;
+
+pub use node::{Figures, Node, Settings};
+pub use view::{Source, View};

@@ -1,7 +1,35 @@
-//! Where bytes come from: object stores, folders, memory.
+//! Where bytes come from: object stores, folders, memory. One call is one attempt; [`Origin`] lays
+//! patience and checks over it.
 //!
 //! Layout:
 //! - [`Store`]: what Stoker asks of any store.
+//! - [`Memory`]: a store in memory, for tests and demonstrations.
+//! - [`Folder`]: files of a local or a network file system.
+//! - [`S3`]: any server that speaks S3.
+//! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
+//! - [`Counters`]: what was asked of a store and what it took.
+//! - [`Location`], [`open`]: from `s3://bucket/prefix` to a store.
+//! - [`contract!`]: the suite that every store passes.
+//!
+//! Invariant: whoever reads an object gets the version that it asked for, or an error.
+
+mod counters;
+mod folder;
+mod location;
+mod memory;
+mod origin;
+mod retry;
+mod s3;
+
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+
+pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS};
+pub use folder::{FileSystem, Folder, Settings as FolderSettings};
+pub use location::{Location, Settings, open};
+pub use memory::Memory;
+pub use origin::{Origin, Settings as OriginSettings};
+pub use s3::{Credentials, S3, Settings as S3Settings, Timeouts};
 
 use block::{Checksum, Object, Result, Waiting};
 use bytes::Bytes;
@@ -13,10 +41,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub key: String,
+    /// The store's own word for these bytes. One that begins with [`UNSETTLED`] may come to mean other
+    /// bytes: they may be served, never kept.
     pub version: String,
     pub size: u64,
     /// Nanoseconds since 1970.
     pub modified_ns: i64,
+}
+
+/// First letter of a version that was taken so soon after a change that a further change may leave no trace.
+pub const UNSETTLED: char = '~';
+
+/// Whether bytes of this object may be kept under its version.
+pub fn is_settled(object: &Object) -> bool {
+    !object.version.starts_with(UNSETTLED)
 }
 
 /// Pages of a listing, in no particular order between pages; each key once.
@@ -31,6 +69,7 @@ pub struct Body {
 }
 
 /// What Stoker asks of any store. One call is one attempt: retries, limits and checks are laid over it.
+/// (A listing is many requests; it tries each again by itself, for nobody could resume it from outside.)
 pub trait Store: Send + Sync {
     /// Canonical identity, independent of the spelling of the endpoint: `s3://bucket`.
     fn identity(&self) -> &Arc<str>;
@@ -38,9 +77,19 @@ pub trait Store: Send + Sync {
     /// Everything under a prefix (empty: all), listed in parallel where the store allows.
     fn list(&self, prefix: &str) -> Pages;
 
-    /// Bytes of this very version; [`block::Kind::Changed`] if the store has another by now.
+    /// Bytes of this very version; [`block::Kind::Changed`] if the store has another by now. The whole
+    /// range is asked for without a range, so that the store's checksum comes along.
     fn get(&self, object: &Arc<Object>, range: Range<u64>) -> Waiting<Body>;
 
     /// What the store says about all bytes of this very version, if it says anything.
     fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>>;
+
+    /// What was asked of this store so far.
+    fn counters(&self) -> &Arc<Counters>;
+}
+
+/// The object that a listing of this store names.
+pub fn object(store: &dyn Store, listed: &Listed) -> Arc<Object> {
+    let Listed { key, version, size, .. } = listed;
+    Arc::new(Object { store: store.identity().clone(), key: key.clone(), version: version.clone(), size: *size })
 }

@@ -1,0 +1,183 @@
+//! Medians and ratios over the rounds of a record. Pure: numbers in, numbers out.
+
+use std::collections::BTreeMap;
+
+use super::{Cell, NATIVE, value};
+use crate::record::{Record, Sample};
+use crate::workload::{Phase, WORKLOADS, Workload};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+/// The sound samples of a record, by cell and round. A sample with an error or a wrong byte gives
+/// no figure: it is listed among the failures instead.
+pub struct View<'a> {
+    record: &'a Record,
+}
+
+impl<'a> View<'a> {
+    pub fn new(record: &'a Record) -> View<'a> {
+        View { record }
+    }
+
+    /// Those that were measured at all, in the order of the tables.
+    pub fn targets(&self) -> Vec<&'a str> {
+        let measured = |name: &str| self.record.samples.iter().any(|sample| sample.target == name);
+        let names = self.record.targets.iter().map(|subject| subject.name.as_str());
+        names.filter(|name| measured(name)).collect()
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = (Workload, Phase)> {
+        let known = WORKLOADS.into_iter();
+        let all = known.flat_map(|one| one.phases().iter().map(move |phase| (one, *phase)));
+        all.filter(|(workload, phase)| {
+            let samples = &self.record.samples;
+            samples.iter().any(|sample| sample.workload == *workload && sample.phase == *phase)
+        })
+    }
+
+    pub fn values(&self, cell: Cell) -> Option<Spread> {
+        spread(self.sound(cell).map(value).collect())
+    }
+
+    pub fn median(&self, cell: Cell, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+        spread(self.sound(cell).map(of).collect()).map(|spread| spread.median)
+    }
+
+    pub fn most(&self, cell: Cell, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+        spread(self.sound(cell).map(of).collect()).map(|spread| spread.most)
+    }
+
+    /// Value over native's of the same round, median; none for native itself.
+    pub fn ratio(&self, cell: Cell) -> Option<f64> {
+        self.against_native(cell, |own, native| value(own) / value(native))
+    }
+
+    pub fn cpu_ratio(&self, cell: Cell) -> Option<f64> {
+        self.against_native(cell, |own, native| {
+            native.reader_cpu_seconds / (own.reader_cpu_seconds + own.daemon_cpu_seconds)
+        })
+    }
+
+    /// The most requests of each kind in any round, as words; `0` where there were none.
+    pub fn requests(&self, cell: Cell) -> Option<String> {
+        let mut most: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut any = false;
+        for sample in self.sound(cell) {
+            any = true;
+            for (kind, count) in &sample.requests {
+                let known = most.entry(kind).or_default();
+                *known = (*known).max(*count);
+            }
+        }
+        let bytes = most.remove("bytes");
+        let mut words: Vec<String> =
+            most.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        if words.is_empty() {
+            words.push("0".to_owned());
+        }
+        let megabytes = bytes.map(|bytes| format!(" ({:.0} MB)", bytes as f64 / 1e6));
+        any.then(|| words.join(" + ") + &megabytes.unwrap_or_default())
+    }
+
+    pub fn sound(&self, cell: Cell<'a>) -> impl Iterator<Item = &'a Sample> {
+        let samples = self.record.samples.iter();
+        samples.filter(move |one| one.is(cell.target, cell.workload, cell.phase) && one.sound())
+    }
+
+    /// Whether a cell was tried and gave an error, a wrong byte or nothing in some round.
+    pub fn failed(&self, cell: Cell) -> bool {
+        let mut samples = self.record.samples.iter();
+        samples.any(|one| one.is(cell.target, cell.workload, cell.phase) && !one.sound())
+    }
+
+    fn against_native(&self, cell: Cell, of: impl Fn(&Sample, &Sample) -> f64) -> Option<f64> {
+        if cell.target == NATIVE {
+            return None;
+        }
+        let native = Cell { target: NATIVE, ..cell };
+        let pairs = self.sound(cell).filter_map(|own| {
+            let same_round = self.sound(native).find(|other| other.round == own.round);
+            same_round.map(|native| of(own, native))
+        });
+        spread(pairs.collect()).map(|spread| spread.median)
+    }
+}
+
+pub fn spread(mut numbers: Vec<f64>) -> Option<Spread> {
+    numbers.sort_by(f64::total_cmp);
+    let (least, most) = (*numbers.first()?, *numbers.last()?);
+    let half = numbers.len() / 2;
+    let median = match numbers.len() % 2 {
+        1 => numbers[half],
+        _ => f64::midpoint(numbers[half - 1], numbers[half]),
+    };
+    Some(Spread { median, least, most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Scale;
+    use crate::record::Settings;
+    use crate::server::Kind;
+
+    fn sample(round: u32, target: &str, seconds: f64) -> Sample {
+        let mut sample = Sample::blank(round, target, Workload::Small, Phase::Kept);
+        sample.items = 1000;
+        sample.seconds = seconds;
+        sample.reader_cpu_seconds = seconds;
+        sample.daemon_cpu_seconds = seconds;
+        sample
+    }
+
+    fn record(samples: Vec<Sample>) -> Record {
+        let mut record = Record::new(Settings {
+            scale: Scale::Quick,
+            server: Kind::Emulate,
+            server_extra: vec![],
+            workloads: vec![],
+            rounds: 3,
+        });
+        record.samples = samples;
+        record
+    }
+
+    #[test]
+    fn the_median_of_an_even_count_lies_between() {
+        assert_eq!(spread(vec![4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(spread(vec![]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        // The machine is three times slower in the second round; the ratio is not.
+        let record = record(vec![
+            sample(1, NATIVE, 1.0),
+            sample(1, "peer", 2.0),
+            sample(2, NATIVE, 3.0),
+            sample(2, "peer", 6.0),
+            sample(3, "peer", 1.0),
+        ]);
+        let view = View::new(&record);
+        let cell = Cell { target: "peer", workload: Workload::Small, phase: Phase::Kept };
+        assert_eq!(view.ratio(cell), Some(0.5));
+        assert_eq!(view.cpu_ratio(cell), Some(0.25));
+        assert_eq!(view.ratio(Cell { target: NATIVE, ..cell }), None);
+    }
+
+    #[test]
+    fn a_sample_with_a_wrong_byte_gives_no_figure() {
+        let mut wrong = sample(1, "peer", 1.0);
+        wrong.wrong_tags = 1;
+        let record = record(vec![wrong]);
+        let view = View::new(&record);
+        let cell = Cell { target: "peer", workload: Workload::Small, phase: Phase::Kept };
+        assert_eq!(view.values(cell), None);
+        assert!(view.failed(cell));
+    }
+}

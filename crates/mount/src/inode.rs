@@ -1,0 +1,255 @@
+//! Which way the opens of one file are served, and which backing files the kernel is kept told of.
+//! Plain state under sharded locks; the calls to the kernel are made by whoever asked.
+//!
+//! The kernel's rule (6.9 and later): opens of one inode that are alive together either all pass through
+//! to the same backing file or are all served by the daemon; anything else is EIO.
+//!
+//! Invariant: the way changes only while no open is alive. Every backing id that enters is handed out
+//! for closing exactly once.
+
+use crate::device::BackingId;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Backing files kept registered after their last close: a later open then needs nothing but this table.
+/// Each pins a file and an inode in the kernel, about 1.5 KiB.
+pub const KEPT_MAX: usize = 32_768;
+
+/// More than twice the threads that a session may have, so that they seldom meet.
+const SHARDS: usize = 32;
+
+/// The ways of all files that are open or kept.
+pub struct Inodes {
+    shards: Box<[Mutex<Shard>]>,
+}
+
+/// What an open starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Counted as open: answer with this backing file.
+    Through(BackingId),
+    /// Ask for the content, then [`Inodes::settle`].
+    Ask(Asked),
+}
+
+/// What was known when the content was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Opens served by the daemon are alive, so registering a backing file would be in vain.
+    pub served: bool,
+    revocations: u32,
+}
+
+/// How an open ends, now counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    pub way: Way,
+    /// A backing file that nobody needs any more.
+    pub close: Option<BackingId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Through(BackingId),
+    /// By the daemon; `small_reads`: earlier opens were read in small steps.
+    Served { small_reads: bool },
+}
+
+impl Inodes {
+    pub fn new(kept_max: usize) -> Inodes {
+        let kept_max = (kept_max / SHARDS).max(1);
+        let shard = || Mutex::new(Shard { kept_max, ..Shard::default() });
+        Inodes { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
+    }
+
+    /// The first step of an open. The hottest function of a warm mount.
+    pub fn start(&self, node: u64) -> Start {
+        let mut shard = self.shard(node);
+        let revocations = shard.revocations;
+        match shard.inodes.get_mut(&node) {
+            Some(Inode::Through(through)) => {
+                through.opens += 1;
+                through.touched = true;
+                Start::Through(through.id)
+            }
+            Some(Inode::Served { opens, .. }) => Start::Ask(Asked { served: *opens > 0, revocations }),
+            None => Start::Ask(Asked { served: false, revocations }),
+        }
+    }
+
+    /// The last step of an open whose content is there; `offer` is its backing file, if it has one.
+    pub fn settle(&self, node: u64, asked: Asked, offer: Option<BackingId>) -> Settled {
+        self.shard(node).settle(node, asked, offer)
+    }
+
+    /// An open that passed through was closed. The backing file to close, if it is not kept.
+    pub fn release_through(&self, node: u64) -> Option<BackingId> {
+        let mut shard = self.shard(node);
+        let Some(Inode::Through(through)) = shard.inodes.get_mut(&node) else { return None };
+        through.opens = through.opens.saturating_sub(1);
+        if through.opens == 0 && through.place.is_none() { shard.remove(node) } else { None }
+    }
+
+    /// An open that the daemon served was closed.
+    pub fn release_served(&self, node: u64, small: bool) {
+        let mut shard = self.shard(node);
+        let Some(Inode::Served { opens, small_reads }) = shard.inodes.get_mut(&node) else { return };
+        *opens = opens.saturating_sub(1);
+        *small_reads |= small;
+        if *opens == 0 && !*small_reads {
+            shard.inodes.remove(&node);
+        }
+    }
+
+    /// The kernel gave lookups on the node back. While opens are alive it still knows the node.
+    pub fn forget(&self, node: u64) -> Option<BackingId> {
+        let mut shard = self.shard(node);
+        let idle = match shard.inodes.get(&node)? {
+            Inode::Through(through) => through.opens == 0,
+            Inode::Served { opens, .. } => *opens == 0,
+        };
+        if idle { shard.remove(node) } else { None }
+    }
+
+    /// The owner deletes the backing file: keep it no longer than opens are alive.
+    pub fn revoke(&self, node: u64) -> Option<BackingId> {
+        let mut shard = self.shard(node);
+        shard.revocations = shard.revocations.wrapping_add(1);
+        match shard.inodes.get(&node)? {
+            Inode::Through(through) if through.opens == 0 => shard.remove(node),
+            Inode::Through(_) => {
+                shard.unkeep(node);
+                None
+            }
+            Inode::Served { .. } => None,
+        }
+    }
+
+    fn shard(&self, node: u64) -> MutexGuard<'_, Shard> {
+        // A panic elsewhere leaves counts that are at worst too high, which is safe.
+        self.shards[node as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: HashMap<u64, Inode, BuildHasherDefault<Spread>>,
+    /// Nodes whose backing files are kept, walked by `hand`: those not opened since its last visit give way.
+    kept: Vec<u64>,
+    hand: usize,
+    kept_max: usize,
+    /// Counts [`Inodes::revoke`], so that content asked for before is not kept after.
+    revocations: u32,
+}
+
+enum Inode {
+    Through(Through),
+    Served { opens: u32, small_reads: bool },
+}
+
+struct Through {
+    id: BackingId,
+    opens: u32,
+    /// Opened since the hand came by.
+    touched: bool,
+    /// Index in `kept`; without one the backing file goes with the last close.
+    place: Option<usize>,
+}
+
+impl Shard {
+    fn settle(&mut self, node: u64, asked: Asked, offer: Option<BackingId>) -> Settled {
+        match (self.inodes.get_mut(&node), offer) {
+            (Some(Inode::Through(through)), offer) => {
+                // Another open was faster: its backing file serves both.
+                through.opens += 1;
+                Settled { way: Way::Through(through.id), close: offer }
+            }
+            (Some(Inode::Served { opens, small_reads }), offer) if *opens > 0 || offer.is_none() => {
+                *opens += 1;
+                Settled { way: Way::Served { small_reads: *small_reads }, close: offer }
+            }
+            (_, Some(id)) => {
+                let close = self.adopt(node, id, asked.revocations == self.revocations);
+                Settled { way: Way::Through(id), close }
+            }
+            (_, None) => {
+                self.inodes.insert(node, Inode::Served { opens: 1, small_reads: false });
+                Settled { way: Way::Served { small_reads: false }, close: None }
+            }
+        }
+    }
+
+    /// Take a backing file in; the one that gives way for it, if any.
+    fn adopt(&mut self, node: u64, id: BackingId, keep: bool) -> Option<BackingId> {
+        let evicted = if keep && self.kept.len() >= self.kept_max { self.evict() } else { None };
+        let room = keep && self.kept.len() < self.kept_max;
+        let place = room.then_some(self.kept.len());
+        if room {
+            self.kept.push(node);
+        }
+        self.inodes.insert(node, Inode::Through(Through { id, opens: 1, touched: false, place }));
+        evicted
+    }
+
+    /// Second chance: go round until a file that is closed and was not opened since the last round.
+    fn evict(&mut self) -> Option<BackingId> {
+        for _ in 0..self.kept.len() * 2 {
+            if self.hand >= self.kept.len() {
+                self.hand = 0;
+            }
+            let node = self.kept[self.hand];
+            match self.inodes.get_mut(&node) {
+                Some(Inode::Through(through)) if through.opens > 0 || through.touched => {
+                    through.touched = false;
+                    self.hand += 1;
+                }
+                _ => return self.remove(node),
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, node: u64) -> Option<BackingId> {
+        self.unkeep(node);
+        match self.inodes.remove(&node)? {
+            Inode::Through(through) => Some(through.id),
+            Inode::Served { .. } => None,
+        }
+    }
+
+    fn unkeep(&mut self, node: u64) {
+        let Some(Inode::Through(through)) = self.inodes.get_mut(&node) else { return };
+        let Some(place) = through.place.take() else { return };
+        self.kept.swap_remove(place);
+        if let Some(moved) = self.kept.get(place)
+            && let Some(Inode::Through(moved)) = self.inodes.get_mut(moved)
+        {
+            moved.place = Some(place);
+        }
+    }
+}
+
+/// Node numbers are dense and not chosen by strangers: one multiplication spreads them well enough.
+#[derive(Default)]
+pub struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // 2^64 / golden ratio, odd; rotated, because the table looks at both ends of the word.
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

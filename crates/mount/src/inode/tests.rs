@@ -1,0 +1,183 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+/// Open a file whose content has this backing file.
+fn open(inodes: &Inodes, node: u64, backing: Option<u32>) -> Settled {
+    match inodes.start(node) {
+        Start::Through(id) => Settled { way: Way::Through(id), close: None },
+        Start::Ask(asked) => inodes.settle(node, asked, backing.map(BackingId)),
+    }
+}
+
+fn through(id: u32) -> Settled {
+    Settled { way: Way::Through(BackingId(id)), close: None }
+}
+
+fn served(small_reads: bool) -> Settled {
+    Settled { way: Way::Served { small_reads }, close: None }
+}
+
+#[test]
+fn a_complete_file_passes_through_and_is_kept_after_its_close() {
+    let inodes = Inodes::new(KEPT_MAX);
+    assert_eq!(open(&inodes, 7, Some(1)), through(1));
+    assert_eq!(inodes.release_through(7), None);
+    assert_eq!(inodes.start(7), Start::Through(BackingId(1)));
+}
+
+#[test]
+fn while_a_served_open_lives_further_opens_are_served_too() {
+    let inodes = Inodes::new(KEPT_MAX);
+    assert_eq!(open(&inodes, 7, None), served(false));
+    let offered = open(&inodes, 7, Some(1));
+    assert_eq!(offered, Settled { way: Way::Served { small_reads: false }, close: Some(BackingId(1)) });
+    inodes.release_served(7, false);
+    assert!(matches!(inodes.start(7), Start::Ask(Asked { served: true, .. })));
+    inodes.release_served(7, false);
+    assert_eq!(open(&inodes, 7, Some(2)), through(2));
+}
+
+#[test]
+fn of_two_opens_that_race_one_backing_file_wins() {
+    let inodes = Inodes::new(KEPT_MAX);
+    let (Start::Ask(first), Start::Ask(second)) = (inodes.start(7), inodes.start(7)) else { panic!("nothing is kept yet") };
+    assert_eq!(inodes.settle(7, first, Some(BackingId(1))), through(1));
+    let late = inodes.settle(7, second, Some(BackingId(2)));
+    assert_eq!(late, Settled { way: Way::Through(BackingId(1)), close: Some(BackingId(2)) });
+}
+
+#[test]
+fn an_open_without_backing_joins_those_that_pass_through() {
+    let inodes = Inodes::new(KEPT_MAX);
+    let Start::Ask(early) = inodes.start(7) else { panic!("nothing is kept yet") };
+    assert_eq!(open(&inodes, 7, Some(1)), through(1));
+    assert_eq!(inodes.settle(7, early, None), through(1));
+}
+
+#[test]
+fn small_reads_are_remembered_for_the_next_open() {
+    let inodes = Inodes::new(KEPT_MAX);
+    open(&inodes, 7, None);
+    inodes.release_served(7, true);
+    assert_eq!(open(&inodes, 7, None), served(true));
+    inodes.release_served(7, false);
+    inodes.forget(7);
+    assert_eq!(open(&inodes, 7, None), served(false));
+}
+
+#[test]
+fn a_revoked_backing_file_goes_with_the_last_close() {
+    let inodes = Inodes::new(KEPT_MAX);
+    open(&inodes, 7, Some(1));
+    assert_eq!(inodes.revoke(7), None);
+    assert_eq!(open(&inodes, 7, Some(2)), through(1), "the kernel allows one backing file at a time");
+    assert_eq!(inodes.release_through(7), None);
+    assert_eq!(inodes.release_through(7), Some(BackingId(1)));
+    open(&inodes, 7, Some(3));
+    inodes.release_through(7);
+    assert_eq!(inodes.revoke(7), Some(BackingId(3)));
+}
+
+#[test]
+fn content_asked_for_before_a_revocation_is_not_kept_after_it() {
+    let inodes = Inodes::new(KEPT_MAX);
+    let Start::Ask(asked) = inodes.start(7) else { panic!("nothing is kept yet") };
+    inodes.revoke(7);
+    assert_eq!(inodes.settle(7, asked, Some(BackingId(1))), through(1));
+    assert_eq!(inodes.release_through(7), Some(BackingId(1)));
+}
+
+#[test]
+fn an_open_file_is_not_forgotten() {
+    let inodes = Inodes::new(KEPT_MAX);
+    open(&inodes, 7, Some(1));
+    assert_eq!(inodes.forget(7), None);
+    inodes.release_through(7);
+    assert_eq!(inodes.forget(7), Some(BackingId(1)));
+    assert_eq!(inodes.forget(7), None);
+}
+
+#[test]
+fn the_file_not_opened_again_gives_way() {
+    let inodes = Inodes::new(2 * SHARDS);
+    let node = |index: u64| index * SHARDS as u64;
+    for index in [1, 2] {
+        open(&inodes, node(index), Some(index as u32));
+        inodes.release_through(node(index));
+    }
+    open(&inodes, node(1), None);
+    inodes.release_through(node(1));
+    let third = open(&inodes, node(3), Some(3));
+    assert_eq!(third, Settled { way: Way::Through(BackingId(3)), close: Some(BackingId(2)) });
+}
+
+#[test]
+fn when_all_kept_files_are_open_a_further_one_is_not_kept() {
+    let inodes = Inodes::new(SHARDS);
+    let node = |index: u64| index * SHARDS as u64;
+    open(&inodes, node(1), Some(1));
+    assert_eq!(open(&inodes, node(2), Some(2)), through(2));
+    assert_eq!(inodes.release_through(node(2)), Some(BackingId(2)));
+}
+
+/// What the kernel holds for one inode.
+#[derive(Default)]
+struct Kernel {
+    through: Vec<BackingId>,
+    served: usize,
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_ways_never_mix_and_each_backing_file_is_closed_once(
+        steps in proptest::collection::vec((0_u64..3, 0_u8..6), 1..300)
+    ) {
+        let inodes = Inodes::new(SHARDS);
+        let mut kernel: HashMap<u64, Kernel> = HashMap::new();
+        let (mut next, mut registered) = (0, HashSet::new());
+        for (node, step) in steps {
+            let node = node * SHARDS as u64;
+            let inode = kernel.entry(node).or_default();
+            let close = match step {
+                0 | 1 => {
+                    next += u32::from(step);
+                    let before = inodes.start(node);
+                    let settled = match before {
+                        Start::Through(id) => Settled { way: Way::Through(id), close: None },
+                        Start::Ask(asked) => {
+                            let offer = (step == 1 && !asked.served).then_some(BackingId(next));
+                            registered.extend(offer);
+                            inodes.settle(node, asked, offer)
+                        }
+                    };
+                    match settled.way {
+                        Way::Through(id) => {
+                            prop_assert!(registered.contains(&id), "closed before it was used");
+                            prop_assert!(inode.through.iter().all(|&other| other == id));
+                            inode.through.push(id);
+                        }
+                        Way::Served { .. } => inode.served += 1,
+                    }
+                    prop_assert!(inode.served == 0 || inode.through.is_empty(), "ways mixed");
+                    settled.close
+                }
+                2 if inode.through.pop().is_some() => inodes.release_through(node),
+                3 if inode.served > 0 => {
+                    inode.served -= 1;
+                    inodes.release_served(node, false);
+                    None
+                }
+                4 => inodes.forget(node),
+                5 => inodes.revoke(node),
+                _ => None,
+            };
+            if let Some(id) = close {
+                prop_assert!(registered.remove(&id), "closed twice");
+                prop_assert!(kernel.values().all(|inode| !inode.through.contains(&id)), "closed while open");
+            }
+            let kept: usize = inodes.shards.iter().map(|shard| shard.lock().expect("no panic").kept.len()).sum();
+            prop_assert!(kept <= 1);
+        }
+    }
+}

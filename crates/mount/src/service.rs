@@ -1,0 +1,217 @@
+//! What each request means: the [`Namespace`] is asked, the kernel is answered. Answers that are there
+//! are given on the session's thread; those that take time are given from the runtime.
+//!
+//! Layout:
+//! - `folder`: names, attributes, listings.
+//! - `file`: open, read, release.
+//!
+//! Invariant: every request that expects an answer gets exactly one.
+
+mod file;
+mod folder;
+
+pub use file::refusal;
+
+use crate::abi::reply::Attr;
+use crate::abi::{Operation, Reply, Request};
+use crate::content::Contents;
+use crate::counter::Counters;
+use crate::device::{Device, Gone};
+use crate::errno::Complaints;
+use crate::handle::Handles;
+use crate::inode::{Inodes, KEPT_MAX};
+use crate::turn::Turn;
+use crate::wait::{Owed, Ticket, Waits};
+use crate::{Namespace, Options};
+use node::namespace::Attributes;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::Handle;
+
+/// What a mount tells as the size of blocks: a buffered reader (Python, C, cp) reads in such steps. Well
+/// above the 32 KiB from which reading past the page cache pays, yet small enough that a program which
+/// jumps about in a large file does not fetch 1 MiB for each record.
+const BLOCK_BYTES: u32 = 128 << 10;
+
+/// What `df` shows of a data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    pub bytes: u64,
+    pub files: u64,
+}
+
+/// Whether complete files pass through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passthrough {
+    On,
+    /// The daemon serves them through the page cache; why, for `stoker status`.
+    Off {
+        reason: String,
+    },
+}
+
+/// All that a session knows.
+pub struct Service {
+    namespace: Arc<dyn Namespace>,
+    runtime: Handle,
+    owner: u32,
+    group: u32,
+    immutable: bool,
+    space_bytes: AtomicU64,
+    space_files: AtomicU64,
+    /// Why passthrough is off; empty while it is on.
+    no_passthrough: OnceLock<String>,
+    pub inodes: Inodes,
+    handles: Handles,
+    contents: Contents,
+    pub waits: Arc<Waits>,
+    pub counters: Counters,
+    complaints: Complaints,
+}
+
+/// Memory that a thread uses again for each request.
+#[derive(Default)]
+pub struct Scratch {
+    listing: Vec<u8>,
+    nodes: Vec<u64>,
+}
+
+impl Service {
+    pub fn new(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle) -> Service {
+        let service = Service {
+            namespace,
+            runtime,
+            owner: rustix::process::getuid().as_raw(),
+            group: rustix::process::getgid().as_raw(),
+            immutable: options.immutable,
+            space_bytes: AtomicU64::new(0),
+            space_files: AtomicU64::new(0),
+            no_passthrough: OnceLock::new(),
+            inodes: Inodes::new(KEPT_MAX),
+            handles: Handles::new(),
+            contents: Contents::default(),
+            waits: Arc::default(),
+            counters: Counters::default(),
+            complaints: Complaints::default(),
+        };
+        service.tell_space(options.space);
+        service
+    }
+
+    /// Answer one request, or see to it that it will be. The turn is passed on before anything slow.
+    pub fn answer(
+        self: &Arc<Service>,
+        device: &Arc<Device>,
+        request: Request<'_>,
+        scratch: &mut Scratch,
+        turn: &mut Turn<'_>,
+    ) {
+        let Request { unique, node, operation } = request;
+        let asked = Asked { device, unique, node };
+        // A failed answer means that nobody waits for it any more; what it had counted is taken back below.
+        let _: Result<(), Gone> = match operation {
+            Operation::Open { .. } => self.open(asked, turn),
+            Operation::Release { handle } => self.release(asked, handle),
+            Operation::Read { handle, offset, size } => {
+                turn.pass();
+                self.read(asked, handle, offset, size)
+            }
+            Operation::Lookup { name } => self.lookup(asked, name),
+            Operation::Attributes => self.attributes(asked),
+            Operation::List { offset, size, plus } => {
+                turn.pass();
+                self.list(asked, offset, size, plus, scratch)
+            }
+            Operation::Forget { lookups } => self.forget(device, node, lookups),
+            Operation::BatchForget(mut forgets) => {
+                forgets.try_for_each(|(node, lookups)| self.forget(device, node, lookups))
+            }
+            Operation::Interrupt { unique } => self.interrupt(unique),
+            Operation::Space => {
+                let (bytes, files) = (self.space_bytes.load(Ordering::Relaxed), self.space_files.load(Ordering::Relaxed));
+                device.send(&mut Reply::space(unique, bytes, files, BLOCK_BYTES))
+            }
+            Operation::Modify => device.fail(unique, Errno::ROFS),
+            Operation::Destroy => device.send(&mut Reply::new(unique, 0)),
+            // A second handshake makes no sense on a mount that is up.
+            Operation::Init(_) => device.fail(unique, Errno::PROTO),
+            Operation::Unknown(code) => {
+                tracing::trace!("request {code} is not offered");
+                device.fail(unique, Errno::NOSYS)
+            }
+        };
+    }
+
+    pub fn tell_space(&self, space: Space) {
+        self.space_bytes.store(space.bytes, Ordering::Relaxed);
+        self.space_files.store(space.files, Ordering::Relaxed);
+    }
+
+    pub fn passthrough(&self) -> Passthrough {
+        match self.no_passthrough.get() {
+            None => Passthrough::On,
+            Some(reason) => Passthrough::Off { reason: reason.clone() },
+        }
+    }
+
+    /// For the rest of this mount; the first reason counts.
+    pub fn stop_passthrough(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if self.no_passthrough.set(reason.clone()).is_ok() {
+            tracing::info!("complete files are served through the daemon: {reason}");
+        }
+    }
+
+    fn interrupt(&self, unique: u64) -> Result<(), Gone> {
+        if self.waits.interrupt(unique) {
+            self.counters.interrupts.add(1);
+        }
+        Ok(())
+    }
+
+    fn forget(&self, device: &Device, node: u64, lookups: u64) -> Result<(), Gone> {
+        if let Some(backing) = self.inodes.forget(node) {
+            device.unregister(backing);
+        }
+        if self.immutable {
+            self.contents.forget(node);
+        }
+        self.namespace.remember(node, i64::try_from(lookups).unwrap_or(i64::MAX).wrapping_neg());
+        Ok(())
+    }
+
+    /// Answer from the runtime; until then the reader may give the request up.
+    fn later<F>(&self, asked: Asked<'_>, task: impl FnOnce(Ticket) -> F) -> Result<(), Gone>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let owed = Owed { device: asked.device.clone(), unique: asked.unique };
+        self.waits.spawn(&self.runtime, owed, task);
+        Ok(())
+    }
+
+    fn refuse(&self, asked: Asked<'_>, error: &block::Error) -> Result<(), Gone> {
+        self.counters.errors.add(1);
+        asked.device.fail(asked.unique, self.complaints.errno(error))
+    }
+
+    fn attr(&self, attributes: &Attributes) -> Attr {
+        let Attributes { node, folder, size, modified_ns, folders } = *attributes;
+        let (mode, links) = if folder {
+            (crate::abi::MODE_FOLDER, folders.saturating_add(2))
+        } else {
+            (crate::abi::MODE_FILE, 1)
+        };
+        Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: BLOCK_BYTES }
+    }
+}
+
+/// Who asked what.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    device: &'a Arc<Device>,
+    unique: u64,
+    node: u64,
+}
+

@@ -1,0 +1,203 @@
+//! Open, read, release: which way a file is served, and its bytes where the daemon serves it.
+//!
+//! Invariant: what [`crate::inode::Inodes`] counts as open is open in the kernel, or its release is under way.
+
+use super::{Asked, Service};
+use crate::abi::{Reply, open};
+use crate::device::{BackingId, Device, Gone};
+use crate::handle::NONE;
+use crate::inode::{self, Settled, Start, Way};
+use crate::turn::Turn;
+use block::Result as Found;
+use bytes::Bytes;
+use node::namespace::{Content, Opening, Pieces, Reading};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Files up to one block are small: without a local file they live best in the page cache, as they are
+/// read whole and their pages cost less than asking again.
+const SMALL_FILE_BYTES: u64 = block::BLOCK;
+
+impl Service {
+    pub(super) fn open(self: &Arc<Service>, asked: Asked<'_>, turn: &mut Turn<'_>) -> Result<(), Gone> {
+        if self.immutable {
+            // From now on the kernel opens by itself.
+            return asked.device.fail(asked.unique, Errno::NOSYS);
+        }
+        let known = match self.inodes.start(asked.node) {
+            Start::Through(backing) => return self.opened_through(asked, backing),
+            Start::Ask(known) => known,
+        };
+        turn.pass();
+        match self.namespace.open(asked.node) {
+            Opening::Ready(content) => self.opened(asked, known, content),
+            Opening::Waiting(content) => {
+                let (service, node) = (self.clone(), asked.node);
+                self.later(asked, |ticket| async move {
+                    let content = content.await;
+                    if let Some(owed) = ticket.claim() {
+                        let asked = Asked { device: &owed.device, unique: owed.unique, node };
+                        let _: Result<(), Gone> = service.opened(asked, known, content);
+                    }
+                })
+            }
+        }
+    }
+
+    pub(super) fn release(&self, asked: Asked<'_>, handle: u64) -> Result<(), Gone> {
+        if handle == NONE {
+            self.close(asked.device, self.inodes.release_through(asked.node));
+        } else if let Some(file) = self.handles.remove(handle) {
+            self.inodes.release_served(asked.node, file.small_reads());
+        }
+        asked.device.send(&mut Reply::new(asked.unique, 0))
+    }
+
+    pub(super) fn read(self: &Arc<Service>, asked: Asked<'_>, handle: u64, offset: u64, size: u32) -> Result<(), Gone> {
+        self.counters.reads.add(1);
+        if self.immutable {
+            return self.read_unopened(asked, offset, size);
+        }
+        let Some(file) = self.handles.get(handle) else {
+            return asked.device.fail(asked.unique, Errno::BADF);
+        };
+        file.count(size);
+        self.read_from(asked, &file.content, offset, size)
+    }
+
+    fn opened(&self, asked: Asked<'_>, known: inode::Asked, content: Found<Arc<dyn Content>>) -> Result<(), Gone> {
+        let content = match content {
+            Ok(content) => content,
+            Err(error) => return self.refuse(asked, &error),
+        };
+        let offer = if known.served { None } else { self.offer(asked.device, &*content) };
+        let Settled { way, close } = self.inodes.settle(asked.node, known, offer);
+        self.close(asked.device, close);
+        match way {
+            Way::Through(backing) => self.opened_through(asked, backing),
+            Way::Served { small_reads } => self.opened_served(asked, content, small_reads),
+        }
+    }
+
+    fn opened_through(&self, asked: Asked<'_>, backing: BackingId) -> Result<(), Gone> {
+        self.counters.opens_through.add(1);
+        let flags = open::PASSTHROUGH | open::NOFLUSH;
+        let sent = asked.device.send(&mut Reply::open(asked.unique, NONE, flags, backing.0));
+        if sent.is_err() {
+            self.close(asked.device, self.inodes.release_through(asked.node));
+        }
+        sent
+    }
+
+    fn opened_served(&self, asked: Asked<'_>, content: Arc<dyn Content>, small_reads: bool) -> Result<(), Gone> {
+        self.counters.opens_served.add(1);
+        let size = self.namespace.attributes(asked.node).map_or(0, |found| found.size);
+        let cached = small_reads || size <= SMALL_FILE_BYTES || content.backing().is_some();
+        // A node never changes, so pages once read stay right over all opens.
+        let mode = if cached { open::KEEP_CACHE } else { open::DIRECT_IO };
+        let handle = self.handles.insert(content);
+        let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
+        if sent.is_err() {
+            self.handles.remove(handle);
+            self.inodes.release_served(asked.node, false);
+        }
+        sent
+    }
+
+    /// The backing file of complete content, registered with the kernel.
+    fn offer(&self, device: &Device, content: &dyn Content) -> Option<BackingId> {
+        if self.no_passthrough.get().is_some() {
+            return None;
+        }
+        match device.register(content.backing()?) {
+            Ok(backing) => Some(backing),
+            Err(errno) => {
+                match refusal(errno) {
+                    Some(reason) => self.stop_passthrough(reason),
+                    None => tracing::debug!("registering a backing file: {errno}"),
+                }
+                None
+            }
+        }
+    }
+
+    fn close(&self, device: &Device, backing: Option<BackingId>) {
+        if let Some(backing) = backing {
+            device.unregister(backing);
+        }
+    }
+
+    /// On a mount without opens: by node, from content kept open for it.
+    fn read_unopened(self: &Arc<Service>, asked: Asked<'_>, offset: u64, size: u32) -> Result<(), Gone> {
+        if let Some(content) = self.contents.get(asked.node) {
+            return self.read_from(asked, &content, offset, size);
+        }
+        match self.namespace.open(asked.node) {
+            Opening::Ready(Ok(content)) => {
+                self.contents.keep(asked.node, content.clone());
+                self.read_from(asked, &content, offset, size)
+            }
+            Opening::Ready(Err(error)) => self.refuse(asked, &error),
+            Opening::Waiting(content) => {
+                let (service, node) = (self.clone(), asked.node);
+                self.finish(asked, size, async move {
+                    let content = content.await?;
+                    service.contents.keep(node, content.clone());
+                    match content.read(offset, size) {
+                        Reading::Ready(pieces) => pieces,
+                        Reading::Waiting(pieces) => pieces.await,
+                    }
+                })
+            }
+        }
+    }
+
+    fn read_from(self: &Arc<Service>, asked: Asked<'_>, content: &Arc<dyn Content>, offset: u64, size: u32) -> Result<(), Gone> {
+        match content.read(offset, size) {
+            Reading::Ready(pieces) => self.deliver(asked, size, pieces),
+            Reading::Waiting(pieces) => self.finish(asked, size, pieces),
+        }
+    }
+
+    /// Deliver pieces when they are there.
+    fn finish<F>(self: &Arc<Service>, asked: Asked<'_>, size: u32, pieces: F) -> Result<(), Gone>
+    where
+        F: Future<Output = Found<Pieces>> + Send + 'static,
+    {
+        let (service, node) = (self.clone(), asked.node);
+        self.later(asked, |ticket| async move {
+            let pieces = pieces.await;
+            if let Some(owed) = ticket.claim() {
+                let asked = Asked { device: &owed.device, unique: owed.unique, node };
+                let _: Result<(), Gone> = service.deliver(asked, size, pieces);
+            }
+        })
+    }
+
+    fn deliver(&self, asked: Asked<'_>, size: u32, pieces: Found<Pieces>) -> Result<(), Gone> {
+        let pieces = match pieces {
+            Ok(pieces) => pieces,
+            Err(error) => return self.refuse(asked, &error),
+        };
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        debug_assert!(length <= size as usize, "more than was asked for");
+        if length > size as usize {
+            let error = block::Error::corrupt("a read gave more than was asked for", format!("node {}", asked.node));
+            return self.refuse(asked, &error);
+        }
+        self.counters.bytes_served.add(length as u64);
+        asked.device.send_pieces(asked.unique, &pieces)
+    }
+}
+
+/// Why no file at all will pass through, if the kernel's answer means that.
+pub fn refusal(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::PERM | Errno::ACCESS => {
+            Some("the kernel lets only root of the host (CAP_SYS_ADMIN in the first user namespace) pass reads through")
+        }
+        Errno::LOOP => Some("the cache lies on a stacked file system (overlayfs): put it on a plain one, or allow a stack depth of 2"),
+        Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP => Some("this kernel has no FUSE passthrough (Linux 6.9 or later has)"),
+        _ => None,
+    }
+}

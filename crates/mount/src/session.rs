@@ -1,0 +1,282 @@
+//! A mount being served: the handshake, the threads that answer the kernel, and the way to its end.
+//!
+//! Invariant: the threads end when the mount ends, however that comes about, and a session that is
+//! dropped leaves no mount behind.
+
+use crate::abi::{self, Init, Operation, Reply, Request};
+use crate::attach::{self as mounting, Wanted};
+use crate::device::{Buffer, DEVICE, Device};
+use crate::service::{Passthrough, Scratch, Service, Space};
+use crate::turn::Turns;
+use crate::{Counts, Namespace, Options};
+use block::{Error, Result};
+use node::namespace::Stale;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+
+/// A mount that is being served.
+pub struct Session {
+    service: Arc<Service>,
+    device: Arc<Device>,
+    target: PathBuf,
+    alive: Arc<Alive>,
+}
+
+/// Mount, and serve from now on. Futures of the namespace run on `runtime`.
+pub fn attach(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle) -> Result<Session> {
+    let Options { mount_point, url, allow_other, .. } = options;
+    let (device, target) = mounting::attach(&Wanted { mount_point, url, allow_other: *allow_other })?;
+    let service = Arc::new(Service::new(options, namespace, runtime));
+    let session = Session { service, device: Arc::new(device), target, alive: Arc::default() };
+    // From here on a failure drops the session, which unmounts.
+    *session.alive.threads() = 1;
+    let shaken = session.handshake(options).and_then(|()| session.start(options));
+    if let Err(error) = &shaken {
+        *session.alive.threads() = 0;
+        let _ = mounting::unmount(&session.target, true);
+        return Err(error.clone());
+    }
+    if let Err(error) = mounting::raise_read_ahead(&session.target) {
+        tracing::info!("readahead of {} stays at the kernel's 128 KiB: {error}", session.target.display());
+    }
+    Ok(session)
+}
+
+impl Session {
+    /// Until the mount ends.
+    pub fn wait(&self) {
+        self.alive.wait();
+    }
+
+    /// Whether the mount has ended, by whomever.
+    pub fn has_ended(&self) -> bool {
+        *self.alive.threads() == 0
+    }
+
+    /// Unmount; `lazy`: even while files are open, which are then served to their end.
+    pub fn unmount(&self, lazy: bool) -> Result<()> {
+        if self.has_ended() { Ok(()) } else { mounting::unmount(&self.target, lazy) }
+    }
+
+    /// Make the kernel forget names, and the listings of the folders they are in. Blocks while a request
+    /// in one of these folders waits, so it must not be called by what such a request waits for.
+    pub fn invalidate(&self, stale: &Stale) {
+        for (parent, name) in stale {
+            self.notify(&Reply::invalidate_name(*parent, name));
+        }
+        let mut folders: Vec<u64> = stale.iter().map(|(parent, _)| *parent).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        for folder in folders {
+            self.notify(Reply::invalidate_node(folder).seal());
+        }
+    }
+
+    /// The backing file of a node is about to be deleted: let go of it when its last open is closed.
+    pub fn forget_backing(&self, node: u64) {
+        if let Some(backing) = self.service.inodes.revoke(node) {
+            self.device.unregister(backing);
+        }
+    }
+
+    pub fn passthrough(&self) -> Passthrough {
+        self.service.passthrough()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.service.counters.counts()
+    }
+
+    /// What `df` shows from now on.
+    pub fn tell_space(&self, space: Space) {
+        self.service.tell_space(space);
+    }
+
+    /// The mount point, without links.
+    pub fn mount_point(&self) -> &Path {
+        &self.target
+    }
+
+    fn notify(&self, message: &[u8]) {
+        match self.device.write(message) {
+            // NOENT: the kernel does not know the name, so there is nothing to forget.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => tracing::debug!("telling the kernel of a stale name: {error}"),
+        }
+    }
+
+    /// Answer the first request, which settles how both sides speak.
+    fn handshake(&self, options: &Options) -> Result<()> {
+        let mut buffer = Buffer::new();
+        let broken = |errno: Errno| Error::io("greeting the kernel", DEVICE, &errno.into());
+        loop {
+            let Some(bytes) = self.device.read(&mut buffer).map_err(broken)? else { continue };
+            let Ok(Request { unique, operation: Operation::Init(offer), .. }) = Request::decode(bytes) else {
+                return Err(broken(Errno::PROTO));
+            };
+            if offer.major > abi::MAJOR {
+                // It will come down to our level and ask again.
+                let _ = self.device.send(&mut Reply::init(unique, &answer(&offer, options)));
+                continue;
+            }
+            if offer.major < abi::MAJOR || offer.minor < abi::MINOR_MIN {
+                let _ = self.device.fail(unique, Errno::PROTO);
+                let level = format!("FUSE {}.{}", offer.major, offer.minor);
+                return Err(Error::invalid("this kernel is too old", level).hint("use Linux 5.4 or later"));
+            }
+            self.device
+                .send(&mut Reply::init(unique, &answer(&offer, options)))
+                .map_err(|_| broken(Errno::PROTO))?;
+            self.try_passthrough(&offer, options);
+            return Ok(());
+        }
+    }
+
+    /// Find out at once whether files can pass through, so that `stoker status` can say so.
+    fn try_passthrough(&self, offer: &Init, options: &Options) {
+        let stop = |reason: &str| self.service.stop_passthrough(reason);
+        if options.immutable {
+            return stop("an immutable mount opens no files, so none can pass through");
+        }
+        if !options.passthrough {
+            return stop("it was switched off");
+        }
+        if offer.flags & abi::init::PASSTHROUGH == 0 {
+            return stop("this kernel has no FUSE passthrough (Linux 6.9 or later has)");
+        }
+        let Ok(sample) = rustix::fs::memfd_create("stoker", MemfdFlags::CLOEXEC) else { return };
+        match self.device.register(rustix::fd::AsFd::as_fd(&sample)) {
+            Ok(backing) => self.device.unregister(backing),
+            Err(errno) => match crate::service::refusal(errno) {
+                Some(reason) => stop(reason),
+                None => tracing::debug!("trying passthrough: {errno}"),
+            },
+        }
+    }
+
+    fn start(&self, options: &Options) -> Result<()> {
+        let count = options.threads.unwrap_or_else(threads_by_default).clamp(1, THREADS_MAX);
+        let turns = Arc::new(Turns::new(listeners(count)));
+        for index in 0..count {
+            // Without a descriptor of its own (which takes the right to open the device) it shares the first.
+            let device = match index {
+                0 => self.device.clone(),
+                _ => self.device.again().map_or_else(|_| self.device.clone(), Arc::new),
+            };
+            let (service, alive, turns) = (self.service.clone(), self.alive.clone(), turns.clone());
+            *alive.threads() += 1;
+            let thread = std::thread::Builder::new().name(format!("stoker-fuse-{index}"));
+            let started = thread.spawn(move || {
+                serve(&service, &device, &turns);
+                alive.leave(|| service.waits.abort());
+            });
+            if let Err(error) = started {
+                self.alive.leave(|| ());
+                return Err(Error::io("starting a thread", self.target.display(), &error));
+            }
+        }
+        // The one that `attach` stood for.
+        self.alive.leave(|| ());
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount(true) {
+            tracing::debug!("unmounting: {error}");
+        }
+    }
+}
+
+/// Threads that still serve the mount.
+#[derive(Default)]
+struct Alive {
+    threads: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Alive {
+    fn threads(&self) -> MutexGuard<'_, usize> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self) {
+        let ended = self.ended.wait_while(self.threads(), |threads| *threads > 0);
+        drop(ended.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// One thread less; `last` runs before anyone hears of the end.
+    fn leave(&self, last: impl FnOnce()) {
+        let mut threads = self.threads();
+        *threads = threads.saturating_sub(1);
+        if *threads == 0 {
+            last();
+            self.ended.notify_all();
+        }
+    }
+}
+
+/// One thread: requests until the mount ends.
+fn serve(service: &Arc<Service>, device: &Arc<Device>, turns: &Turns) {
+    let (mut buffer, mut scratch, mut turn) = (Buffer::new(), Scratch::default(), turns.join());
+    loop {
+        turn.take();
+        let bytes = match device.read(&mut buffer) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(Errno::NODEV | Errno::CONNABORTED) => return,
+            Err(error) => return tracing::error!("reading requests: {error}"),
+        };
+        match Request::decode(bytes) {
+            Ok(request) => {
+                let unique = request.unique;
+                // A bug in the namespace must not leave a reader hanging, nor take this thread away.
+                let answer = AssertUnwindSafe(|| service.answer(device, request, &mut scratch, &mut turn));
+                if catch_unwind(answer).is_err() {
+                    tracing::error!("answering request {unique} panicked");
+                    let _ = device.fail(unique, Errno::IO);
+                }
+            }
+            Err(malformed) => {
+                tracing::error!("the kernel sent a request that can't be read");
+                if let Some(unique) = malformed.unique {
+                    let _ = device.fail(unique, Errno::INVAL);
+                }
+            }
+        }
+    }
+}
+
+/// More only adds switches between threads; see [`threads_by_default`].
+const THREADS_MAX: usize = 64;
+
+/// Twice the processors, as some answers copy from the disk, but few: they never wait for a store.
+fn threads_by_default() -> usize {
+    std::thread::available_parallelism().map_or(2, |count| count.get() * 2).clamp(2, 8)
+}
+
+/// Of so many threads, those that listen even while all requests are quick. One answers 150,000 warm
+/// opens and closes a second, which is more than the programs on this share of the threads ask for.
+fn listeners(threads: usize) -> usize {
+    threads.div_ceil(THREADS_PER_LISTENER)
+}
+
+const THREADS_PER_LISTENER: usize = 4;
+
+/// Our side of the handshake.
+fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
+    use abi::init::*;
+    let wanted = ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | NO_OPENDIR_SUPPORT | NO_EXPORT_SUPPORT
+        // The kernel asks for attributes with a listing only where a program looked at them before.
+        | DO_READDIRPLUS | READDIRPLUS_AUTO | DIRECT_IO_ALLOW_MMAP | EXT;
+    let no_open = if options.immutable { NO_OPEN_SUPPORT } else { 0 };
+    let through = if options.passthrough && !options.immutable { PASSTHROUGH } else { 0 };
+    let flags = offer.flags & (wanted | no_open | through);
+    let stack_depth = if flags & PASSTHROUGH == 0 { 0 } else { options.stack_depth };
+    abi::reply::Accepted { minor: abi::MINOR.min(offer.minor), max_readahead: offer.max_readahead, flags, stack_depth }
+}

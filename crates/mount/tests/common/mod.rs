@@ -1,0 +1,288 @@
+//! What the tests mount: a data set in memory, whose files answer in every manner that the trait allows,
+//! and a mount of it that is gone when the test is.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use block::{Error, Result};
+use bytes::Bytes;
+use node::namespace::{Attributes, Content, Namespace, Opening, ROOT, Reading};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use stoker_mount::{Options, Session};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// How a file answers.
+#[derive(Clone)]
+pub enum Body {
+    /// At once, from memory.
+    Bytes(Bytes),
+    /// From memory, after a while, both at OPEN and at READ.
+    Later(Bytes),
+    /// OPEN never ends.
+    HangsAtOpen,
+    /// READ never ends; so many bytes long.
+    HangsAtRead(u64),
+    /// OPEN fails.
+    Fails(Error),
+    /// READ fails.
+    FailsAtRead(Error),
+    /// READ panics.
+    Panics,
+    /// Complete in a local file.
+    Backed(Arc<File>, Bytes),
+}
+
+impl Body {
+    fn size(&self) -> u64 {
+        match self {
+            Body::Bytes(bytes) | Body::Later(bytes) | Body::Backed(_, bytes) => bytes.len() as u64,
+            Body::HangsAtRead(size) => *size,
+            Body::HangsAtOpen | Body::Fails(_) | Body::FailsAtRead(_) | Body::Panics => 10,
+        }
+    }
+}
+
+/// A data set in memory.
+#[derive(Default)]
+pub struct Tree {
+    inside: Mutex<Inside>,
+    pub opens: AtomicU64,
+    pub lookups: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// Node number = index + 1.
+    nodes: Vec<Node>,
+    counts: HashMap<u64, i64>,
+}
+
+#[derive(Default)]
+struct Node {
+    children: Option<Vec<(Vec<u8>, u64)>>,
+    body: Option<Body>,
+}
+
+impl Tree {
+    pub fn new() -> Arc<Tree> {
+        let tree = Tree::default();
+        tree.inside.lock().unwrap().nodes.push(Node { children: Some(Vec::new()), body: None });
+        Arc::new(tree)
+    }
+
+    pub fn folder(&self, parent: u64, name: &str) -> u64 {
+        self.add(parent, name, Node { children: Some(Vec::new()), body: None })
+    }
+
+    pub fn file(&self, parent: u64, name: &str, body: Body) -> u64 {
+        self.add(parent, name, Node { children: None, body: Some(body) })
+    }
+
+    /// The download of this node is complete.
+    pub fn complete(&self, node: u64, body: Body) {
+        self.inside.lock().unwrap().nodes[node as usize - 1].body = Some(body);
+    }
+
+    /// A name is gone, as after a refresh; its node stays readable.
+    pub fn remove(&self, parent: u64, name: &str) {
+        let mut inside = self.inside.lock().unwrap();
+        let children = inside.nodes[parent as usize - 1].children.as_mut().unwrap();
+        children.retain(|(child, _)| child != name.as_bytes());
+    }
+
+    /// Lookups that the kernel has not given back.
+    pub fn count(&self, node: u64) -> i64 {
+        self.inside.lock().unwrap().counts.get(&node).copied().unwrap_or(0)
+    }
+
+    fn add(&self, parent: u64, name: &str, node: Node) -> u64 {
+        let mut inside = self.inside.lock().unwrap();
+        inside.nodes.push(node);
+        let number = inside.nodes.len() as u64;
+        inside.nodes[parent as usize - 1].children.as_mut().unwrap().push((name.into(), number));
+        number
+    }
+}
+
+impl Inside {
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        let found = self.nodes.get(node as usize - 1)?;
+        let is_folder = |child: u64| self.nodes[child as usize - 1].children.is_some();
+        let folders = found.children.iter().flatten().filter(|(_, child)| is_folder(*child)).count() as u32;
+        let size = found.body.as_ref().map_or(0, Body::size);
+        Some(Attributes { node, folder: found.children.is_some(), size, modified_ns: 1_500_000_000_000_000_001, folders })
+    }
+}
+
+impl Namespace for Tree {
+    fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        let mut inside = self.inside.lock().unwrap();
+        let children = inside.nodes.get(parent as usize - 1)?.children.as_ref()?;
+        let node = children.iter().find(|(child, _)| child == name)?.1;
+        *inside.counts.entry(node).or_default() += 1;
+        inside.attributes(node)
+    }
+
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        self.inside.lock().unwrap().attributes(node)
+    }
+
+    fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+        let inside = self.inside.lock().unwrap();
+        let Some(children) = inside.nodes.get(folder as usize - 1).and_then(|node| node.children.as_ref()) else {
+            return false;
+        };
+        for (index, (name, node)) in children.iter().enumerate().skip(from as usize) {
+            if !each(index as u64 + 1, name, inside.attributes(*node).unwrap()) {
+                break;
+            }
+        }
+        true
+    }
+
+    fn remember(&self, node: u64, lookups: i64) {
+        let mut inside = self.inside.lock().unwrap();
+        let count = inside.counts.entry(node).or_default();
+        *count += lookups;
+        assert!(node == ROOT || *count >= 0, "more lookups on node {node} were given back than counted");
+    }
+
+    fn open(&self, node: u64) -> Opening {
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        let body = self.inside.lock().unwrap().nodes[node as usize - 1].body.clone().expect("only files are opened");
+        match body {
+            Body::Fails(error) => Opening::Ready(Err(error)),
+            Body::HangsAtOpen => Opening::Waiting(Box::pin(std::future::pending())),
+            Body::Later(_) => Opening::Waiting(Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Ok(Arc::new(Opened(body)) as Arc<dyn Content>)
+            })),
+            body => Opening::Ready(Ok(Arc::new(Opened(body)))),
+        }
+    }
+}
+
+struct Opened(Body);
+
+impl Content for Opened {
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Body::Backed(file, _) => Some(file.as_fd()),
+            _ => None,
+        }
+    }
+
+    fn read(&self, offset: u64, length: u32) -> Reading {
+        match &self.0 {
+            Body::Bytes(bytes) | Body::Backed(_, bytes) => Reading::Ready(Ok(pieces(bytes, offset, length))),
+            Body::Later(bytes) => {
+                let pieces = pieces(bytes, offset, length);
+                Reading::Waiting(Box::pin(async move {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Ok(pieces)
+                }))
+            }
+            Body::FailsAtRead(error) => Reading::Ready(Err(error.clone())),
+            Body::Panics => panic!("as the test wants it"),
+            _ => Reading::Waiting(Box::pin(std::future::pending())),
+        }
+    }
+}
+
+/// In pieces of odd length, and for short ones more than fit one system call.
+fn pieces(bytes: &Bytes, offset: u64, length: u32) -> Vec<Bytes> {
+    let start = (offset as usize).min(bytes.len());
+    let end = (start + length as usize).min(bytes.len());
+    let step = if offset.is_multiple_of(3) { 97 } else { 70_001 };
+    (start..end).step_by(step).map(|at| bytes.slice(at..(at + step).min(end))).collect()
+}
+
+/// A data set, mounted.
+pub struct Mounted {
+    pub session: Session,
+    pub tree: Arc<Tree>,
+    scratch: TempDir,
+    _runtime: Runtime,
+}
+
+impl Mounted {
+    /// `None`, and said so, on a machine without FUSE.
+    pub fn new(tree: &Arc<Tree>, change: impl FnOnce(&mut Options)) -> Option<Mounted> {
+        let scratch = scratch()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let mut options = Options::new(scratch.path().join("mnt"), "memory:test, with a comma");
+        change(&mut options);
+        let session = stoker_mount::attach(&options, tree.clone(), runtime.handle().clone()).unwrap();
+        Some(Mounted { session, tree: tree.clone(), scratch, _runtime: runtime })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.session.mount_point().join(name)
+    }
+
+    /// A local file beside the mount point.
+    pub fn local(&self, content: &[u8]) -> Arc<File> {
+        local(self.scratch.path(), content)
+    }
+}
+
+/// A folder with an empty `mnt` in it; `None`, and said so, on a machine without FUSE.
+pub fn scratch() -> Option<TempDir> {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: there is no /dev/fuse here, so nothing can be mounted");
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::create_dir(scratch.path().join("mnt")).unwrap();
+    Some(scratch)
+}
+
+/// A read-only descriptor of a new local file; its name does not matter.
+pub fn local(folder: &std::path::Path, content: &[u8]) -> Arc<File> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let path = folder.join(format!("local-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(&path, content).unwrap();
+    Arc::new(File::open(&path).unwrap())
+}
+
+/// Bytes that differ everywhere.
+pub fn noise(length: usize, seed: u64) -> Bytes {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Wait until something holds; releases and forgets reach the daemon a little after the fact.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A Python program run to its end; its output.
+pub fn python(program: &str, argument: &std::path::Path) -> String {
+    let done = std::process::Command::new("python3").arg("-c").arg(program).arg(argument).output().unwrap();
+    let failed = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "python failed: {failed}");
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+pub fn failing(what: &str) -> Error {
+    Error::unavailable(what, "memory:test")
+}
+
+pub type Outcome = Result<(), Box<dyn std::error::Error>>;

@@ -1,0 +1,232 @@
+//! Content through a real kernel mount: every way in which a file can be served.
+
+mod common;
+
+use common::{Body, Mounted, Tree, eventually, failing, noise};
+use node::namespace::ROOT;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use stoker_mount::Passthrough;
+
+/// Several reads of the largest size, and an odd end.
+const LARGE: usize = 5_000_001;
+
+/// Maps the file shared, and prints the sum of what it sees.
+const MAP: &str = "import mmap, sys\n\
+    with open(sys.argv[1], 'rb') as f:\n\
+    \x20   with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m: print(len(m), sum(m[::4097]))";
+
+fn mapped(content: &[u8]) -> String {
+    format!("{} {}", content.len(), content.iter().step_by(4097).map(|&byte| u64::from(byte)).sum::<u64>())
+}
+
+#[test]
+fn served_files_read_right_whole_in_part_and_mapped() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 3);
+    tree.file(ROOT, "ready", Body::Bytes(content.clone()));
+    tree.file(ROOT, "later", Body::Later(content.clone()));
+    tree.file(ROOT, "small", Body::Later(content.slice(..1000)));
+    tree.file(ROOT, "empty", Body::Bytes(noise(0, 1)));
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    for name in ["ready", "later"] {
+        assert!(fs::read(mounted.path(name)).unwrap() == content, "{name}");
+        let file = File::open(mounted.path(name)).unwrap();
+        let mut part = vec![0; 300_000];
+        file.read_exact_at(&mut part, 4_099).unwrap();
+        assert!(part == content[4_099..304_099], "{name}");
+        assert_eq!(file.read_at(&mut part, LARGE as u64).unwrap(), 0);
+        assert_eq!(common::python(MAP, &mounted.path(name)), mapped(&content), "{name}");
+    }
+    assert_eq!(fs::read(mounted.path("small")).unwrap(), content[..1000]);
+    assert_eq!(fs::read(mounted.path("empty")).unwrap(), b"");
+    let counts = mounted.session.counts();
+    assert_eq!((counts.opens_through, counts.errors), (0, 0));
+    assert!(counts.bytes_served >= 2 * LARGE as u64);
+}
+
+#[test]
+fn a_complete_file_passes_through_and_opens_again_without_asking() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 4);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let node = tree.file(ROOT, "complete", Body::Backed(mounted.local(&content), content.clone()));
+    if let Passthrough::Off { reason } = mounted.session.passthrough() {
+        return eprintln!("SKIPPED: no passthrough here: {reason}");
+    }
+    for _ in 0..3 {
+        assert!(fs::read(mounted.path("complete")).unwrap() == content);
+        assert_eq!(common::python(MAP, &mounted.path("complete")), mapped(&content));
+    }
+    let counts = mounted.session.counts();
+    assert_eq!((counts.opens_through, counts.opens_served, counts.reads), (6, 0, 0));
+    assert_eq!(tree.opens.load(Ordering::Relaxed), 1, "the backing file was kept");
+    mounted.session.forget_backing(node);
+    assert!(fs::read(mounted.path("complete")).unwrap() == content);
+    assert_eq!(tree.opens.load(Ordering::Relaxed), 2, "and let go when its owner said so");
+}
+
+#[test]
+fn a_file_completed_while_open_passes_through_only_after_its_last_close() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 5);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let node = tree.file(ROOT, "file", Body::Later(content.clone()));
+    let first = File::open(mounted.path("file")).unwrap();
+    let mut part = vec![0; 10_000];
+    first.read_exact_at(&mut part, 5).unwrap();
+    tree.complete(node, Body::Backed(mounted.local(&content), content.clone()));
+    // Once with a shared map on the first, which makes the kernel take the inode for a cached one.
+    assert_eq!(common::python(MAP, &mounted.path("file")), mapped(&content));
+    let second = File::open(mounted.path("file")).unwrap();
+    second.read_exact_at(&mut part, 5).unwrap();
+    assert!(part == content[5..10_005]);
+    assert_eq!(mounted.session.counts().opens_through, 0);
+    drop((first, second));
+    if mounted.session.passthrough() == Passthrough::On {
+        eventually("it passes through", || {
+            assert!(fs::read(mounted.path("file")).unwrap() == content);
+            mounted.session.counts().opens_through > 0
+        });
+    }
+}
+
+#[test]
+fn without_passthrough_complete_files_are_served_and_the_reason_is_told() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 6);
+    let Some(mounted) = Mounted::new(&tree, |options| options.passthrough = false) else { return };
+    tree.file(ROOT, "complete", Body::Backed(mounted.local(&content), content.clone()));
+    assert!(matches!(mounted.session.passthrough(), Passthrough::Off { .. }));
+    assert!(fs::read(mounted.path("complete")).unwrap() == content);
+    let reads = mounted.session.counts().reads;
+    assert!(fs::read(mounted.path("complete")).unwrap() == content);
+    assert_eq!(mounted.session.counts().reads, reads, "the second time it comes from the page cache");
+}
+
+#[test]
+fn many_small_reads_move_a_file_to_the_page_cache_at_its_next_open() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 7);
+    tree.file(ROOT, "file", Body::Bytes(content.clone()));
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let read_twice_in_steps = || {
+        let file = File::open(mounted.path("file")).unwrap();
+        let before = mounted.session.counts().reads;
+        let mut part = [0; 4096];
+        for index in (0..200).chain(0..200) {
+            file.read_exact_at(&mut part, index * 4096).unwrap();
+            assert!(part == content[index as usize * 4096..][..4096]);
+        }
+        mounted.session.counts().reads - before
+    };
+    assert_eq!(read_twice_in_steps(), 400, "past the page cache each read is a request");
+    eventually("readahead takes over", || read_twice_in_steps() < 50);
+}
+
+#[test]
+fn an_immutable_mount_never_opens_and_reads_each_page_once() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 8);
+    let Some(mounted) = Mounted::new(&tree, |options| options.immutable = true) else { return };
+    tree.file(ROOT, "large", Body::Later(content.clone()));
+    for index in 0..50 {
+        tree.file(ROOT, &format!("{index}"), Body::Bytes(content.slice(index..index + 20_000)));
+    }
+    for round in 0..3 {
+        for index in 0..50 {
+            assert!(fs::read(mounted.path(&index.to_string())).unwrap() == content[index..index + 20_000]);
+        }
+        assert!(fs::read(mounted.path("large")).unwrap() == content);
+        assert_eq!(common::python(MAP, &mounted.path("large")), mapped(&content));
+        let counts = mounted.session.counts();
+        assert_eq!(counts.opens_through + counts.opens_served, 0);
+        assert!(counts.reads < 200, "{} reads after round {round}", counts.reads);
+    }
+    assert!(tree.opens.load(Ordering::Relaxed) < 70);
+}
+
+#[test]
+fn errors_reach_the_reader_as_their_errno() {
+    let tree = Tree::new();
+    tree.file(ROOT, "changed", Body::Fails(block::Error::changed("it changed", "memory:test")));
+    tree.file(ROOT, "denied", Body::Fails(block::Error::denied("no key", "memory:test")));
+    tree.file(ROOT, "down", Body::FailsAtRead(failing("the store is down")));
+    tree.file(ROOT, "panics", Body::Panics);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let errno = |name: &str| fs::read(mounted.path(name)).unwrap_err().raw_os_error();
+    assert_eq!(errno("changed"), Some(116));
+    assert_eq!(fs::read(mounted.path("denied")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(errno("down"), Some(5));
+    assert_eq!(errno("panics"), Some(5));
+    assert!(mounted.session.counts().errors >= 3);
+}
+
+#[test]
+fn a_reader_that_waits_can_be_interrupted_and_killed() {
+    let tree = Tree::new();
+    tree.file(ROOT, "hangs-at-read", Body::HangsAtRead(LARGE as u64));
+    tree.file(ROOT, "hangs-at-page", Body::HangsAtRead(1000));
+    tree.file(ROOT, "hangs-at-open", Body::HangsAtOpen);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    for name in ["hangs-at-read", "hangs-at-page", "hangs-at-open"] {
+        for signal in [rustix::process::Signal::INT, rustix::process::Signal::KILL] {
+            // A page of a cached file is waited for by the kernel, which lets only a kill through.
+            if name == "hangs-at-page" && signal == rustix::process::Signal::INT {
+                continue;
+            }
+            let before = (mounted.session.counts().reads, tree.opens.load(Ordering::Relaxed));
+            let mut reader = Command::new("cat").arg(mounted.path(name)).stderr(Stdio::null()).spawn().unwrap();
+            eventually("the reader waits", || {
+                (mounted.session.counts().reads, tree.opens.load(Ordering::Relaxed)) != before
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let start = Instant::now();
+            rustix::process::kill_process(rustix::process::Pid::from_child(&reader), signal).unwrap();
+            reader.wait().unwrap();
+            assert!(start.elapsed() < Duration::from_secs(2), "{name} held its reader for {:?}", start.elapsed());
+        }
+    }
+    assert!(mounted.session.counts().interrupts >= 4);
+    mounted.session.unmount(false).unwrap();
+    mounted.session.wait();
+}
+
+#[test]
+fn many_readers_at_once_all_get_what_they_asked_for() {
+    let tree = Tree::new();
+    let content = noise(300_000, 9);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let files = 60;
+    for index in 0..files {
+        let part = content.slice(index * 1000..index * 1000 + 200_000);
+        let body = match index % 3 {
+            0 => Body::Backed(mounted.local(&part), part),
+            1 => Body::Later(part),
+            _ => Body::Bytes(part),
+        };
+        tree.file(ROOT, &format!("{index}"), body);
+    }
+    std::thread::scope(|scope| {
+        for reader in 0..8 {
+            let (mounted, content) = (&mounted, &content);
+            scope.spawn(move || {
+                for step in 0..300 {
+                    let index = (step * 7 + reader * 13) % files;
+                    let read = fs::read(mounted.path(&index.to_string())).unwrap();
+                    assert!(read == content[index * 1000..index * 1000 + 200_000], "file {index}");
+                    if step % 50 == reader {
+                        assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), files);
+                        mounted.session.invalidate(&vec![(ROOT, index.to_string().into_bytes())]);
+                        mounted.session.forget_backing(index as u64 + 2);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(mounted.session.counts().errors, 0);
+}

@@ -1,0 +1,124 @@
+//! Open files: complete on the local disk, on their way, lying in a local folder, or empty.
+//!
+//! Invariant: an open file is one version; what it gives is verified on the way, except where the kernel reads
+//! the local file itself.
+
+use crate::namespace::{Content, Reading};
+use block::{Error, Object, Result};
+use bytes::Bytes;
+use cache::disk::Whole;
+use cache::memory::Memory;
+use cache::readahead::Readahead;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+/// A file without bytes.
+pub struct Empty;
+
+impl Content for Empty {
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn read(&self, _offset: u64, _length: u32) -> Reading {
+        Reading::Ready(Ok(Vec::new()))
+    }
+}
+
+/// A complete file of the disk tier.
+pub struct Kept {
+    pub whole: Arc<Whole>,
+    /// What to read if the file turns out to be damaged.
+    pub otherwise: Arc<Streamed>,
+}
+
+impl Content for Kept {
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.whole.descriptor())
+    }
+
+    /// Only without passthrough. The disk may be slow, so the read runs on a thread that may wait.
+    fn read(&self, offset: u64, length: u32) -> Reading {
+        let (whole, otherwise) = (self.whole.clone(), self.otherwise.clone());
+        Reading::Waiting(Box::pin(async move {
+            let runtime = otherwise.runtime.clone();
+            match waiting(&runtime, move || whole.read(offset, length)).await {
+                Ok(bytes) => Ok(vec![bytes]),
+                Err(_) => otherwise.memory.read(&otherwise.object, offset, u64::from(length)).await,
+            }
+        }))
+    }
+}
+
+/// A file that is not complete here: served block by block as it comes.
+pub struct Streamed {
+    pub object: Arc<Object>,
+    pub memory: Memory,
+    pub readahead: Mutex<Readahead>,
+    pub runtime: tokio::runtime::Handle,
+}
+
+impl Content for Streamed {
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn read(&self, offset: u64, length: u32) -> Reading {
+        let length = u64::from(length).min(self.object.size.saturating_sub(offset));
+        if length == 0 {
+            return Reading::Ready(Ok(Vec::new()));
+        }
+        let at_hand = self.memory.at_hand(&self.object, offset, length);
+        self.memory.follow(&self.object, &self.readahead, offset, length);
+        if let Some(pieces) = at_hand {
+            return Reading::Ready(Ok(pieces));
+        }
+        let (memory, object) = (self.memory.clone(), self.object.clone());
+        Reading::Waiting(Box::pin(async move { memory.read(&object, offset, length).await }))
+    }
+}
+
+/// A file of a local folder, read where it lies. Its version was compared when it was opened; without
+/// passthrough it is compared again after each read.
+pub struct Local {
+    pub object: Arc<Object>,
+    pub file: Arc<File>,
+    pub folder: Arc<store::Folder>,
+    pub runtime: tokio::runtime::Handle,
+}
+
+impl Local {
+    pub fn new(object: Arc<Object>, file: OwnedFd, folder: Arc<store::Folder>, runtime: tokio::runtime::Handle) -> Local {
+        Local { object, file: Arc::new(file.into()), folder, runtime }
+    }
+}
+
+impl Content for Local {
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn read(&self, offset: u64, length: u32) -> Reading {
+        let length = u64::from(length).min(self.object.size.saturating_sub(offset));
+        let (object, file, folder) = (self.object.clone(), self.file.clone(), self.folder.clone());
+        let runtime = self.runtime.clone();
+        let work = move || -> Result<Bytes> {
+            let mut bytes = vec![0; length as usize];
+            let read = file.read_exact_at(&mut bytes, offset);
+            read.map_err(|_| Error::changed("the file became shorter while it was read", &*object))?;
+            folder.open(&object).map(|_| bytes.into())
+        };
+        Reading::Waiting(Box::pin(async move { waiting(&runtime, work).await.map(|bytes| vec![bytes]) }))
+    }
+}
+
+/// Run something that may wait for a disk, off the threads that must not.
+async fn waiting<T: Send + 'static>(
+    runtime: &tokio::runtime::Handle,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let stopped = |_| Error::unavailable("the node is stopping", "a read");
+    runtime.spawn_blocking(work).await.map_err(stopped)?
+}

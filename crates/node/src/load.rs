@@ -1,0 +1,181 @@
+//! Fetch a data set before it is read, through the same tiers that readers use.
+//!
+//! What is there already is not fetched again, so an interrupted load goes on where it stopped. What does not
+//! fit is counted and not fetched in vain.
+
+use crate::manifest::Manifest;
+use crate::select::Wanted;
+use crate::view::View;
+use block::{Address, Error, Object, RUN_BLOCKS_MAX, Result};
+use cache::disk::Standing;
+use futures_util::{StreamExt, stream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Objects that are loaded side by side. Small ones cost a round trip each, and sixty-four of them cover 20 ms
+/// at 3,000 files a second.
+const OBJECTS_AT_ONCE: usize = 64;
+
+/// Failures that are reported by name; more are counted.
+const FAILURES_NAMED: usize = 20;
+
+/// How far a load has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub files: u64,
+    pub bytes: u64,
+    pub files_done: u64,
+    pub bytes_done: u64,
+    /// Of those done: there before.
+    pub files_present: u64,
+    pub bytes_present: u64,
+    /// Files that did not fit into the limits of the cache.
+    pub files_unkept: u64,
+    pub files_failed: u64,
+    /// What failed first, by name.
+    pub failures: Vec<String>,
+}
+
+/// Running counts of a load.
+#[derive(Default)]
+pub struct Tally {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    files_done: AtomicU64,
+    bytes_done: AtomicU64,
+    files_present: AtomicU64,
+    bytes_present: AtomicU64,
+    files_unkept: AtomicU64,
+    files_failed: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+/// What became of a file.
+enum Outcome {
+    Loaded,
+    Present,
+    Unkept,
+}
+
+impl Tally {
+    pub fn progress(&self) -> Progress {
+        let get = |count: &AtomicU64| count.load(Relaxed);
+        Progress {
+            files: get(&self.files),
+            bytes: get(&self.bytes),
+            files_done: get(&self.files_done),
+            bytes_done: get(&self.bytes_done),
+            files_present: get(&self.files_present),
+            bytes_present: get(&self.bytes_present),
+            files_unkept: get(&self.files_unkept),
+            files_failed: get(&self.files_failed),
+            failures: self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// What is to be done, as (node, size).
+    pub(crate) fn expect(&self, files: &[(u64, u64)]) {
+        self.files.store(files.len() as u64, Relaxed);
+        self.bytes.store(files.iter().map(|(_, size)| size).sum(), Relaxed);
+    }
+
+    pub(crate) fn done(&self, size: u64, present: bool) {
+        if present {
+            self.files_present.fetch_add(1, Relaxed);
+            self.bytes_present.fetch_add(size, Relaxed);
+        }
+        self.files_done.fetch_add(1, Relaxed);
+        self.bytes_done.fetch_add(size, Relaxed);
+    }
+
+    pub(crate) fn failed(&self, path: &str, error: &Error) {
+        self.files_failed.fetch_add(1, Relaxed);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() < FAILURES_NAMED {
+            failures.push(format!("{path}: {}", error.what));
+        }
+    }
+}
+
+/// Load what is wanted. `verify` also reads again what was there and compares it with the store's checksums.
+pub async fn load(view: &Arc<View>, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+    if view.is_local() {
+        return Err(Error::invalid("the data set lies on a local file system and is read where it lies", view.url())
+            .hint("nothing needs to be loaded"));
+    }
+    let files = chosen(&view.manifest(), wanted)?;
+    tally.expect(&files);
+    let manifest = view.manifest();
+    let one = |(node, _): (u64, u64)| {
+        let (view, manifest, tally) = (view.clone(), manifest.clone(), tally.clone());
+        async move {
+            let Some(object) = manifest.object(node) else { return };
+            let size = object.size;
+            match object_to_disk(&view, object, verify).await {
+                Ok(Outcome::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
+                Ok(outcome) => tally.done(size, matches!(outcome, Outcome::Present)),
+                Err(error) => {
+                    let path = manifest.path(node).unwrap_or_default();
+                    tally.failed(&String::from_utf8_lossy(&path), &error);
+                }
+            }
+        }
+    };
+    stream::iter(files).for_each_concurrent(OBJECTS_AT_ONCE, one).await;
+    Ok(())
+}
+
+/// Files that are meant, as (node, size), in the order of their names: so they are laid out on the disk.
+pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
+    let selection = wanted.selection()?;
+    let unknown = selection.unknown(|path| manifest.find(path).is_some());
+    if let Some(first) = unknown.first() {
+        let what = format!("{} of the listed files are not in the data set", unknown.len());
+        return Err(Error::missing(what, first).hint("give paths as they appear below the mount point"));
+    }
+    let folder = manifest.find(wanted.under.as_bytes());
+    let folder = folder.ok_or_else(|| Error::missing("there is no such folder in the data set", &wanted.under))?;
+    let (mut files, mut walk) = (Vec::new(), manifest.walk(folder));
+    while let Some(file) = walk.advance() {
+        if selection.takes(file.path) {
+            files.push((file.node, file.size));
+        }
+    }
+    Ok(files)
+}
+
+/// Bring one object to the disk.
+async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Result<Outcome> {
+    let (disk, memory) = (&view.node().disk, &view.node().memory);
+    if object.size == 0 {
+        return Ok(Outcome::Present);
+    }
+    let standing = disk.find(&object);
+    let present = match standing {
+        Standing::Complete(_) | Standing::Unchecked if verify => disk.verify(&object).await?,
+        Standing::Complete(_) => true,
+        Standing::Unchecked => disk.check(&object).await?.is_some(),
+        Standing::Absent => false,
+    };
+    if present {
+        return Ok(Outcome::Present);
+    }
+    if !disk.has_room(&object) {
+        return Ok(Outcome::Unkept);
+    }
+    for index in 0..object.blocks() {
+        if index % RUN_BLOCKS_MAX == 0 {
+            memory.ahead(&object, index..object.blocks().min(index + 2 * RUN_BLOCKS_MAX));
+        }
+        let address = Address { object: object.clone(), index };
+        memory.block(&address, address.len()).await?;
+    }
+    match disk.settled(&object).await {
+        Standing::Complete(_) if verify && object.blocks() == 1 => disk.verify(&object).await.map(|_| Outcome::Loaded),
+        Standing::Complete(_) => Ok(Outcome::Loaded),
+        _ if disk.has_room(&object) => {
+            Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
+        }
+        _ => Ok(Outcome::Unkept),
+    }
+}

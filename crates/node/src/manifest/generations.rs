@@ -1,0 +1,160 @@
+//! The current snapshot, and older ones for as long as the kernel holds lookups on nodes that only they know.
+//!
+//! Builds nothing and deletes no file: a snapshot that is let go is unmapped, and its disk space is free if its
+//! file was unlinked or replaced meanwhile.
+//!
+//! A node is counted at its *home*: the oldest kept snapshot that isn't older than the node. Snapshots that hold
+//! a node follow each other without a gap, beginning with the one that it was born in; so its home holds it if
+//! any kept snapshot does. When a snapshot goes, its nodes' home is the next one, which then takes the count
+//! over: usually 0, because a snapshot goes when nobody counts on it.
+//!
+//! Invariants: a node that the kernel holds a lookup on keeps its attributes and its object, until more than
+//! [`RETAINED_MAX`] snapshots would have to be kept; folders are always listed as they are now.
+
+use super::{Manifest, layout};
+use crate::namespace::{Attributes, ROOT};
+use block::Object;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Older snapshots that are kept. Each may hold a file of about 80 MB for a million names. Beyond it the oldest
+/// goes: what had vanished from the set by the next one is then unknown to `stat` (ESTALE); files that are open,
+/// and nodes that any kept snapshot holds, don't notice.
+pub const RETAINED_MAX: usize = 16;
+
+/// A data set through its refreshes.
+pub struct Generations {
+    /// Oldest first; the last is the current one. Never empty, generations ascend.
+    kept: RwLock<Vec<Kept>>,
+}
+
+struct Kept {
+    manifest: Arc<Manifest>,
+    /// Lookups that the kernel holds on nodes whose home this is.
+    lookups: AtomicU64,
+}
+
+impl Generations {
+    pub fn new(manifest: Manifest) -> Generations {
+        Generations { kept: RwLock::new(vec![Kept::of(manifest)]) }
+    }
+
+    /// The current snapshot.
+    pub fn current(&self) -> Arc<Manifest> {
+        last(&self.read()).manifest.clone()
+    }
+
+    /// Make a snapshot the current one. It has to be built with the current one as its previous; another is
+    /// refused, and false told.
+    pub fn replace(&self, manifest: Manifest) -> bool {
+        let mut kept = self.write();
+        let follows = manifest.generation() > last(&kept).manifest.generation();
+        if follows {
+            kept.push(Kept::of(manifest));
+            sweep(&mut kept);
+        }
+        follows
+    }
+
+    /// Snapshots kept, with the current one.
+    pub fn kept(&self) -> usize {
+        self.read().len()
+    }
+
+    /// The child of this name in the folder as it is now, counting one lookup on it.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
+        let kept = self.read();
+        let found = last(&kept).manifest.lookup(parent, name)?;
+        count(&kept, found.node, 1);
+        Some(found)
+    }
+
+    /// What `stat` tells of a node that is in the set now or was looked up before.
+    pub fn attributes(&self, node: u64) -> Option<Attributes> {
+        self.find_in(node, |manifest| manifest.attributes(node))
+    }
+
+    /// Children of a folder as it is now; see [`Manifest::list`]. Nothing is held meanwhile, so `each` may count.
+    pub fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+        self.current().list(folder, from, each)
+    }
+
+    /// The object whose bytes a file holds.
+    pub fn object(&self, node: u64) -> Option<Arc<Object>> {
+        self.find_in(node, |manifest| manifest.object(node))
+    }
+
+    /// The path of a node; for one that is gone, its last.
+    pub fn path(&self, node: u64) -> Option<Vec<u8>> {
+        self.find_in(node, |manifest| manifest.path(node))
+    }
+
+    /// Count (positive) or give back (negative) lookups on a node. Giving back more than was counted is taken as all.
+    pub fn remember(&self, node: u64, lookups: i64) {
+        let idle = {
+            let kept = self.read();
+            count(&kept, node, lookups) && kept.len() > 1
+        };
+        if idle {
+            sweep(&mut self.write());
+        }
+    }
+
+    /// Ask the current snapshot, then the node's home.
+    fn find_in<T>(&self, node: u64, ask: impl Fn(&Manifest) -> Option<T>) -> Option<T> {
+        let kept = self.read();
+        ask(&last(&kept).manifest).or_else(|| ask(&kept.get(home(&kept, node))?.manifest))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Kept>> {
+        // Nothing panics between the steps of a change, so a poisoned list is still sound.
+        self.kept.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<Kept>> {
+        self.kept.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn of(manifest: Manifest) -> Kept {
+        Kept { manifest: Arc::new(manifest), lookups: AtomicU64::new(0) }
+    }
+}
+
+fn last(kept: &[Kept]) -> &Kept {
+    kept.last().expect("there is always a current snapshot")
+}
+
+/// The place of a node's home; past the end for a node that can't be.
+fn home(kept: &[Kept], node: u64) -> usize {
+    let born = layout::generation(node);
+    kept.partition_point(|kept| kept.manifest.generation() < born)
+}
+
+/// Change the count of a node's home; true if nobody counts on that home any more. The top folder is in every
+/// snapshot and never counted.
+fn count(kept: &[Kept], node: u64, lookups: i64) -> bool {
+    let Some(home) = kept.get(home(kept, node)).filter(|_| node != ROOT) else {
+        return false;
+    };
+    // Only the lock orders anything; the count itself is a number.
+    if lookups >= 0 {
+        home.lookups.fetch_add(lookups.unsigned_abs(), Ordering::Relaxed);
+        return false;
+    }
+    let less = |count: u64| Some(count.saturating_sub(lookups.unsigned_abs()));
+    let before = home.lookups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_else(|count| count);
+    before <= lookups.unsigned_abs()
+}
+
+/// Let go what nobody counts on, and the oldest beyond the limit; its count goes to the next.
+fn sweep(kept: &mut Vec<Kept>) {
+    let current = last(kept).manifest.generation();
+    kept.retain_mut(|kept| kept.manifest.generation() == current || *kept.lookups.get_mut() > 0);
+    let beyond = kept.len().saturating_sub(RETAINED_MAX + 1);
+    let moved: u64 = kept.drain(..beyond).map(|gone| gone.lookups.into_inner()).sum();
+    if let Some(oldest) = kept.first_mut() {
+        *oldest.lookups.get_mut() += moved;
+    }
+}

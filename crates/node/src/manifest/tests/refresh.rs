@@ -1,0 +1,97 @@
+//! Nodes through refreshes: what is the same keeps its number, what differs is told.
+
+use super::*;
+
+/// What a refresh has to tell: the names in folders of both snapshots whose node differs.
+fn expected(before: &BTreeMap<String, Attributes>, after: &BTreeMap<String, Attributes>) -> BTreeSet<(u64, Vec<u8>)> {
+    let mut out = BTreeSet::new();
+    let bare = |path: &String| path.trim_end_matches('/').to_string();
+    let node = |tree: &BTreeMap<String, Attributes>, path: &str| {
+        tree.get(path).or_else(|| tree.get(&format!("{path}/"))).map(|told| told.node)
+    };
+    for path in before.keys().chain(after.keys()).map(bare) {
+        if node(before, &path) == node(after, &path) {
+            continue;
+        }
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        let folder = |tree: &BTreeMap<String, Attributes>| match parent {
+            "" => Some(ROOT),
+            _ => tree.get(&format!("{parent}/")).map(|told| told.node),
+        };
+        if let (Some(was), Some(is)) = (folder(before), folder(after)) {
+            assert_eq!(was, is, "a folder that stays keeps its node");
+            out.insert((is, name.as_bytes().to_vec()));
+        }
+    }
+    out
+}
+
+fn version(manifest: &Manifest, told: &Attributes) -> Option<String> {
+    Some(manifest.object(told.node)?.version.clone())
+}
+
+proptest! {
+    #[test]
+    fn a_refresh_inherits_what_is_the_same_and_tells_what_is_not(sets in proptest::collection::vec(keys(), 2..5)) {
+        let folder = scratch();
+        let mut previous: Option<Manifest> = None;
+        let mut meanings = BTreeMap::new();
+        for keys in sets {
+            let built = build(&folder, "", &listing("", &keys), previous.as_ref());
+            let after = tree(&built.manifest);
+            for (path, told) in &after {
+                let meaning = (path.clone(), told.size, version(&built.manifest, told));
+                let known = meanings.entry(told.node).or_insert_with(|| meaning.clone());
+                prop_assert_eq!(known, &meaning, "a node never changes");
+                prop_assert!(built.manifest.path(told.node).is_some());
+            }
+            if let Some(previous) = &previous {
+                let before = tree(previous);
+                for (path, is) in &after {
+                    let same = before.get(path).is_some_and(|was| {
+                        was.size == is.size && version(previous, was) == version(&built.manifest, is)
+                    });
+                    prop_assert_eq!(before.get(path).is_some_and(|was| was.node == is.node), same, "{}", path);
+                }
+                let stale: Vec<_> = built.stale;
+                let told: BTreeSet<_> = stale.iter().cloned().collect();
+                prop_assert_eq!(told.len(), stale.len());
+                prop_assert_eq!(told, expected(&before, &after));
+            } else {
+                prop_assert!(built.stale.is_empty());
+            }
+            previous = Some(built.manifest);
+        }
+    }
+}
+
+#[test]
+fn another_time_is_another_node() {
+    let folder = scratch();
+    let first = build(&folder, "", &files(&["a", "b"]), None).manifest;
+    let touched = Listed { modified_ns: 8, ..listed("a", "v1", 1) };
+    let second = build(&folder, "", &[touched, listed("b", "v1", 1)], Some(&first));
+    assert_eq!(second.stale, vec![(ROOT, b"a".to_vec())]);
+    assert_eq!(second.manifest.fingerprint(), first.fingerprint(), "the content is the same");
+}
+
+#[test]
+fn another_store_or_prefix_inherits_nothing() {
+    let folder = scratch();
+    let first = build(&folder, "p/", &files(&["p/a"]), None).manifest;
+    let second = build(&folder, "p/q/", &files(&["p/q/a"]), Some(&first));
+    assert_eq!(second.manifest.generation(), 2);
+    assert_ne!(second.manifest.find(b"a"), first.find(b"a"));
+    assert_eq!(second.stale, vec![(ROOT, b"a".to_vec())]);
+}
+
+#[test]
+fn a_snapshot_outlives_its_file() {
+    let folder = scratch();
+    let first = build(&folder, "", &files(&["a"]), None).manifest;
+    let second = build(&folder, "", &files(&["b"]), Some(&first)).manifest;
+    assert!(first.verify().is_ok() && first.find(b"a").is_some());
+    std::fs::remove_file(folder.path().join("names")).expect("the second snapshot");
+    assert!(second.verify().is_ok() && second.find(b"b").is_some());
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "no draft is left");
+}

@@ -1,0 +1,125 @@
+//! A node: one cache folder, one memory budget, and the tiers laid over each other.
+//!
+//! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
+
+use crate::origins::Origins;
+use block::{Error, Result};
+use cache::disk::{self, Limits, Used};
+use cache::{Disk, Memory};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use store::{Counts, Origin};
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folder of the cache.
+    pub cache: PathBuf,
+    /// Limits of the disk tier.
+    pub limits: Limits,
+    /// Anonymous memory that the daemon may use, all in all.
+    pub memory_bytes: u64,
+    /// Where chance begins: the jitter of retries.
+    pub seed: u64,
+    /// How long a request to a store is repeated before its reader gets an error.
+    pub patience: std::time::Duration,
+}
+
+/// Share of the memory limit that blocks may take; the rest is for the index, connections and the allocator.
+const BLOCKS_SHARE: f64 = 0.5;
+
+/// A running node.
+pub struct Node {
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) disk: Disk,
+    pub(crate) memory: Memory,
+    pub(crate) runtime: tokio::runtime::Handle,
+    settings: Settings,
+    _lock: File,
+}
+
+/// What a node did and holds, for people to look at.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Times and bytes that each tier answered.
+    pub memory: (u64, u64),
+    pub disk: (u64, u64),
+    pub origin: (u64, u64),
+    /// Bytes that came from stores for the first time in their residency, and those that could not be kept.
+    pub unique_bytes: u64,
+    pub unkept_bytes: u64,
+    /// What was asked of each store.
+    pub stores: Vec<(Arc<str>, Counts)>,
+    /// Bytes of blocks in memory, and their budget.
+    pub blocks: (u64, u64),
+    pub memory_limit: u64,
+    pub used: Used,
+    pub limits: Limits,
+}
+
+impl Node {
+    /// Start a node on a cache folder. [`block::Kind::Unavailable`] if another node has it.
+    pub fn start(settings: Settings, boot: [u8; 16], runtime: tokio::runtime::Handle) -> Result<Arc<Node>> {
+        let lock = lock(&settings.cache)?;
+        let origins = Arc::new(Origins::default());
+        let on_disk = disk::Settings {
+            folder: settings.cache.join("blocks"),
+            limits: settings.limits,
+            boot,
+            keeps: store::is_settled,
+        };
+        let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
+        let budget = (settings.memory_bytes as f64 * BLOCKS_SHARE) as u64;
+        let memory = Memory::over(Arc::new(disk.clone()), budget, runtime.clone());
+        Ok(Arc::new(Node { origins, disk, memory, runtime, settings, _lock: lock }))
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Use a store from now on.
+    pub(crate) fn add_store(&self, store: &Arc<dyn store::Store>) {
+        let settings = store::OriginSettings { seed: self.settings.seed, budget: self.settings.patience, ..Default::default() };
+        self.origins.add(store.identity(), Origin::new(store.clone(), settings));
+    }
+
+    pub fn figures(&self) -> Figures {
+        let (used, limits) = self.disk.usage();
+        let (disk, memory) = (self.disk.tally(), self.memory.tally());
+        Figures {
+            memory: memory.here.get(),
+            disk: disk.here.get(),
+            origin: disk.below.get(),
+            unique_bytes: disk.unique.get().1,
+            unkept_bytes: disk.unkept.get().1,
+            stores: self.origins.counts(),
+            blocks: self.memory.usage(),
+            memory_limit: self.settings.memory_bytes,
+            used,
+            limits,
+        }
+    }
+
+    /// Leave the cache folder as the next node wants to find it.
+    pub fn close(&self) {
+        self.disk.close();
+    }
+}
+
+/// Take the lock of a cache folder, which is made for its owner alone.
+fn lock(folder: &std::path::Path) -> Result<File> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let doing = |error: std::io::Error| {
+        Error::io("cannot use the cache folder", folder.display(), &error).hint("choose another folder with --cache")
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(doing)?;
+    let path = folder.join("lock");
+    let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(doing)?;
+    file.try_lock().map_err(|_| {
+        Error::unavailable("another node uses this cache folder", folder.display())
+            .hint("mount with the same --cache to join it, or choose another")
+    })?;
+    Ok(file)
+}

@@ -1,0 +1,49 @@
+//! The bottom of the stack: each object is asked of the store that it lives in.
+
+use block::{Blocks, Checksum, Error, Object, Result, Run, Source, Waiting};
+use futures_util::StreamExt;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use store::{Counts, Origin};
+
+/// The stores of all data sets of a node.
+#[derive(Default)]
+pub struct Origins {
+    stores: RwLock<HashMap<Arc<str>, Arc<Origin>>>,
+}
+
+impl Origins {
+    /// Add a store; mounts of the same store share the connections of the first.
+    pub fn add(&self, identity: &Arc<str>, origin: Origin) {
+        let mut stores = self.stores.write().unwrap_or_else(PoisonError::into_inner);
+        stores.entry(identity.clone()).or_insert_with(|| Arc::new(origin));
+    }
+
+    /// What was asked of all stores so far.
+    pub fn counts(&self) -> Vec<(Arc<str>, Counts)> {
+        let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
+        stores.iter().map(|(identity, origin)| (identity.clone(), origin.store().counters().snapshot())).collect()
+    }
+
+    fn of(&self, object: &Object) -> Result<Arc<Origin>> {
+        let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
+        let found = stores.get(&object.store).cloned();
+        found.ok_or_else(|| Error::missing("the store of this object is not open here", object))
+    }
+}
+
+impl Source for Origins {
+    fn fetch(&self, run: Run) -> Blocks {
+        match self.of(&run.object) {
+            Ok(origin) => origin.fetch(run),
+            Err(error) => futures_util::stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        match self.of(object) {
+            Ok(origin) => Source::checksum(&*origin, object),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One data set on a node: the names that were listed, and what reading them leads to.
+//!
+//! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
+
+use crate::content::{Empty, Kept, Local, Streamed};
+use crate::manifest::{Builder, Generations, Manifest, Totals};
+use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
+use crate::node::Node;
+use block::{Error, Object, Result};
+use cache::disk::{Standing, Whole};
+use futures_util::StreamExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Folder, Store};
+
+/// Where a data set comes from.
+#[derive(Clone)]
+pub struct Source {
+    /// As the user wrote it.
+    pub url: String,
+    pub store: Arc<dyn Store>,
+    /// What all keys begin with: empty, or ends with a slash.
+    pub prefix: String,
+    /// A folder on a local file system, which is read where it lies.
+    pub local: Option<Arc<Folder>>,
+}
+
+/// A data set on a node.
+pub struct View {
+    node: Arc<Node>,
+    source: Source,
+    names: Generations,
+    snapshot: PathBuf,
+    /// Held by whoever lists.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+impl View {
+    /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
+    /// `told` hears of names as they are listed.
+    pub async fn open(node: Arc<Node>, source: Source, told: impl Fn(u64)) -> Result<Arc<View>> {
+        node.add_store(&source.store);
+        let folder = node.settings().cache.join("manifests");
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| Error::io("cannot make a folder for manifests", folder.display(), &error))?;
+        let name = xxhash_rust::xxh3::xxh3_128(format!("{}\0{}", source.store.identity(), source.prefix).as_bytes());
+        let snapshot = folder.join(format!("{name:032x}"));
+        // A local folder costs little to list, and its owner expects to see what is in it.
+        let pinned = if source.local.is_none() { pinned(&snapshot, &source) } else { None };
+        let manifest = match pinned {
+            Some(manifest) => manifest,
+            None => {
+                let listing = list(&source, told).await?;
+                write(listing, snapshot.clone(), None).await?.manifest
+            }
+        };
+        let names = Generations::new(manifest);
+        Ok(Arc::new(View { node, source, names, snapshot, refreshing: Default::default() }))
+    }
+
+    /// List the data set again. Names that went stale come back, for the way in to forget.
+    pub async fn refresh(&self, told: impl Fn(u64)) -> Result<Stale> {
+        let _one = self.refreshing.lock().await;
+        let listing = list(&self.source, told).await?;
+        let previous = self.names.current();
+        let built = write(listing, self.snapshot.clone(), Some(previous.clone())).await?;
+        self.release(&previous, &built.manifest);
+        self.names.replace(built.manifest);
+        Ok(built.stale)
+    }
+
+    /// Objects that the new listing does not name any more give way first in the cache.
+    fn release(&self, previous: &Manifest, current: &Manifest) {
+        let mut gone = Vec::new();
+        let mut walk = previous.walk(crate::namespace::ROOT);
+        while let Some(file) = walk.advance() {
+            if current.object(file.node).is_none() {
+                gone.extend(previous.object(file.node));
+            }
+        }
+        self.node.disk.release(gone.iter().map(|object| &**object));
+    }
+
+    pub fn url(&self) -> &str {
+        &self.source.url
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Whether files are read where they lie instead of being kept.
+    pub fn is_local(&self) -> bool {
+        self.source.local.is_some()
+    }
+
+    /// The names as they are now.
+    pub fn manifest(&self) -> Arc<Manifest> {
+        self.names.current()
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.names.current().totals().clone()
+    }
+
+    /// Open an object that the names led to.
+    fn open_object(&self, object: Arc<Object>) -> Opening {
+        if object.size == 0 {
+            return Opening::Ready(Ok(Arc::new(Empty)));
+        }
+        if let Some(folder) = &self.source.local {
+            let opened = folder.open(&object);
+            return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
+        }
+        match self.node.disk.find(&object) {
+            Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
+            Standing::Absent if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
+            Standing::Absent => Opening::Waiting(Box::pin(self.fetch(object))),
+            Standing::Unchecked => Opening::Waiting(Box::pin(self.check(object))),
+        }
+    }
+
+    /// Fetch a small object whole, so that the kernel can read its file.
+    fn fetch(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
+        let (node, streamed) = (self.node.clone(), self.streamed(object.clone()));
+        async move {
+            let address = block::Address { object: object.clone(), index: 0 };
+            let block = node.memory.block(&address, 0).await?;
+            if block.is_kept() && let Standing::Complete(whole) = node.disk.find(&object) {
+                return Ok(streamed_as_kept(&node, whole));
+            }
+            Ok(streamed as Arc<dyn Content>)
+        }
+    }
+
+    /// Read a file of an earlier boot once before it is trusted; fetch it again if it is damaged.
+    fn check(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
+        let (node, fetch, streamed) = (self.node.clone(), self.fetch(object.clone()), self.streamed(object.clone()));
+        async move {
+            match node.disk.check(&object).await? {
+                Some(whole) => Ok(streamed_as_kept(&node, whole)),
+                None if object.blocks() == 1 => fetch.await,
+                None => Ok(streamed as Arc<dyn Content>),
+            }
+        }
+    }
+
+    fn kept(&self, whole: Arc<Whole>) -> Arc<dyn Content> {
+        streamed_as_kept(&self.node, whole)
+    }
+
+    fn streamed(&self, object: Arc<Object>) -> Arc<Streamed> {
+        streamed(&self.node, object)
+    }
+
+    fn local(&self, object: Arc<Object>, file: std::os::fd::OwnedFd, folder: &Arc<Folder>) -> Arc<dyn Content> {
+        Arc::new(Local::new(object, file, folder.clone(), self.node.runtime.clone()))
+    }
+}
+
+fn streamed(node: &Node, object: Arc<Object>) -> Arc<Streamed> {
+    let (memory, runtime) = (node.memory.clone(), node.runtime.clone());
+    Arc::new(Streamed { object, memory, readahead: Default::default(), runtime })
+}
+
+fn streamed_as_kept(node: &Node, whole: Arc<Whole>) -> Arc<dyn Content> {
+    node.disk.tally().here.add(1, whole.object.size);
+    let otherwise = streamed(node, whole.object.clone());
+    Arc::new(Kept { whole, otherwise })
+}
+
+impl Namespace for View {
+    fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
+        self.names.lookup(parent, name)
+    }
+
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        self.names.attributes(node)
+    }
+
+    fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+        self.names.list(folder, from, each)
+    }
+
+    fn remember(&self, node: u64, lookups: i64) {
+        self.names.remember(node, lookups);
+    }
+
+    fn open(&self, node: u64) -> Opening {
+        match self.names.object(node) {
+            Some(object) => self.open_object(object),
+            None => Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}")))),
+        }
+    }
+}
+
+/// The snapshot of an earlier listing of this very data set, if there is a sound one.
+fn pinned(snapshot: &std::path::Path, source: &Source) -> Option<Manifest> {
+    if !snapshot.exists() {
+        return None;
+    }
+    // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
+    match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
+        Ok(manifest) if manifest.store() == source.store.identity() && manifest.prefix() == source.prefix => Some(manifest),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!("listing the data set again: {error}");
+            None
+        }
+    }
+}
+
+/// A listing, and when it began.
+struct Listing {
+    builder: Builder,
+    began_ns: i64,
+}
+
+async fn list(source: &Source, told: impl Fn(u64)) -> Result<Listing> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    let mut builder = Builder::new(source.store.identity().clone(), &source.prefix)?;
+    let mut pages = source.store.list(&source.prefix);
+    while let Some(page) = pages.next().await {
+        builder.add(&page?)?;
+        told(builder.keys());
+    }
+    if builder.keys() == 0 {
+        return Err(Error::missing("there is nothing under this URL", &source.url)
+            .hint("check the bucket and the prefix, and that the credentials may list it"));
+    }
+    Ok(Listing { builder, began_ns })
+}
+
+/// List a data set into a snapshot of its own.
+pub(crate) async fn list_into(source: &Source, snapshot: &std::path::Path) -> Result<Manifest> {
+    let listing = list(source, |_| ()).await?;
+    Ok(write(listing, snapshot.to_owned(), None).await?.manifest)
+}
+
+/// Write a snapshot: seconds of work for millions of names, so not on a thread that others wait for.
+async fn write(listing: Listing, path: PathBuf, previous: Option<Arc<Manifest>>) -> Result<crate::manifest::Built> {
+    let work = move || listing.builder.build(&path, listing.began_ns, previous.as_deref());
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?
+}

@@ -1,0 +1,185 @@
+//! What can be typed.
+
+use crate::emulate;
+use ::emulate::parse::{bytes, duration};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Keep accelerators fed from the storage you already have.
+///
+/// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong;
+/// `load` also: 3 not all files fitted into the cache, 4 some files failed.
+#[derive(Parser)]
+#[command(name = "stoker", version, max_term_width = 110)]
+pub struct Typed {
+    /// Say more; twice, say everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Mount a bucket or a folder, read-only, at the speed of the local disk
+    Mount(Mount),
+    /// Unmount
+    #[command(alias = "unmount")]
+    Umount(Umount),
+    /// Fetch a mounted data set ahead, or copy one to a folder
+    Load(Load),
+    /// List a mounted data set again
+    Refresh(Refresh),
+    /// Show mounts, hits, requests and limits
+    Status(Status),
+    /// Serve a folder as an S3 endpoint with a service's limits and faults
+    Emulate(emulate::Args),
+    /// Run the main job on a small data set of its own: two epochs, from the store and through Stoker
+    Demo(Demo),
+    /// Print a completion script
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
+}
+
+/// How to reach a store. AWS credentials come from the environment, a profile, or a role.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Reach {
+    /// S3 server, such as http://minio:9000; AWS if none
+    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL_S3")]
+    pub endpoint: Option<String>,
+    /// Region to sign for; found out if none
+    #[arg(long, env = "AWS_REGION")]
+    pub region: Option<String>,
+    /// Profile of the AWS configuration files
+    #[arg(long, env = "AWS_PROFILE")]
+    pub profile: Option<String>,
+    /// Send requests unsigned, for public buckets
+    #[arg(long)]
+    pub anonymous: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Mount {
+    /// s3://bucket/prefix, file:///folder, or a folder
+    pub url: String,
+    /// Where to mount it
+    pub dir: PathBuf,
+    /// Folder of the cache; mounts with the same one share a node
+    #[arg(long, value_name = "DIR", env = "STOKER_CACHE")]
+    pub cache: Option<PathBuf>,
+    /// Bytes that the cache may hold, such as 500GB or 1TiB; by default all but a tenth of the file system
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub cache_size: Option<u64>,
+    /// Anonymous memory that the node may use; by default 256 MiB, or a quarter of its cgroup's limit if that is less
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub memory: Option<u64>,
+    /// List the data set again this often, such as 60s or 10m; by default only by `stoker refresh`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub refresh: Option<std::time::Duration>,
+    /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
+    #[arg(long)]
+    pub immutable: bool,
+    /// Return once it is mounted, and serve in the background
+    #[arg(short, long)]
+    pub detach: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Umount {
+    /// The mount point
+    pub dir: PathBuf,
+    /// Detach at once, and let open files be read to their end
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Load {
+    /// A mount point or a folder below it; with --to, the URL of a data set
+    pub what: String,
+    /// Copy the data set to this folder instead of a cache
+    #[arg(long, value_name = "FOLDER")]
+    pub to: Option<PathBuf>,
+    /// Only files that match, such as "train/**/*.jpg"; may be given again
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
+    /// Not files that match; may be given again
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Only the files named on standard input, one a line, relative to the mount point
+    #[arg(long)]
+    pub stdin: bool,
+    /// Compare everything with the store's checksums, also what is there already
+    #[arg(long)]
+    pub verify: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Refresh {
+    /// The mount point
+    pub dir: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Status {
+    /// A mount point or a cache folder; by default every node of this user
+    pub dir: Option<PathBuf>,
+    /// Print JSON: one object for each node, one a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Demo {
+    /// Where to make the data set; by default a folder that is removed afterwards
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Bandwidth of the emulated store
+    #[arg(long, value_name = "SIZE", default_value = "60MB", value_parser = bytes)]
+    pub bandwidth: u64,
+    /// First-byte latency of the emulated store
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub latency: std::time::Duration,
+    /// Write the picture to this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
+}
+
+pub fn completions(shell: clap_complete::Shell) -> ExitCode {
+    clap_complete::generate(shell, &mut Typed::command(), "stoker", &mut std::io::stdout());
+    ExitCode::SUCCESS
+}
+
+pub fn man() -> std::io::Result<()> {
+    let mut typed = Typed::command();
+    typed.build();
+    clap_mangen::Man::new(typed.clone()).render(&mut std::io::stdout())?;
+    for command in typed.get_subcommands().filter(|command| !command.is_hide_set()) {
+        clap_mangen::Man::new(command.clone()).render(&mut std::io::stdout())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_no_command_has_too_many_flags() {
+        Typed::command().debug_assert();
+        for command in Typed::command().get_subcommands() {
+            let flags = command.get_arguments().filter(|flag| !flag.is_positional() && !flag.is_global_set());
+            assert!(flags.count() <= 12, "{} has more than twelve flags", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A node and the mounts that it serves. The node ends with its last mount.
+
+use crate::place;
+use block::{Error, Kind, Result};
+use client::messages::{Keys, Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers};
+use mount::{Options, Passthrough, Session};
+use node::namespace::Namespace;
+use node::{Node, Source, View};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::{Credentials, FileSystem, Folder, Location};
+use tokio::sync::watch;
+
+/// How often `df` is told what the data set holds, and a refresh looks whether its mount is still there.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A node with its mounts.
+pub struct Host {
+    node: Arc<Node>,
+    mounts: Mutex<Vec<Arc<Mounted>>>,
+    /// Mounts so far and mounts alive: the node ends when there were some and there are none.
+    alive: watch::Sender<(u64, usize)>,
+}
+
+/// A data set that is mounted.
+pub struct Mounted {
+    pub path: PathBuf,
+    pub view: Arc<View>,
+    session: Session,
+    immutable: bool,
+    over: watch::Sender<bool>,
+    refresh_failed: Mutex<Option<String>>,
+}
+
+impl Host {
+    pub fn new(node: Arc<Node>) -> Arc<Host> {
+        Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0 })
+    }
+
+    /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed.
+    pub async fn mount(self: &Arc<Host>, request: MountRequest, told: impl Fn(u64)) -> Result<Arc<Mounted>> {
+        self.agree(&request)?;
+        let path = PathBuf::from(&request.path);
+        let source = source(&request.url, &reach(&request))?;
+        let view = View::open(self.node.clone(), source, told).await?;
+        let mut options = Options::new(&path, &request.url);
+        options.immutable = request.immutable;
+        let totals = view.totals();
+        options.space = mount::Space { bytes: totals.bytes, files: totals.files };
+        let namespace: Arc<dyn Namespace> = view.clone();
+        let runtime = tokio::runtime::Handle::current();
+        let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
+        let session = session.map_err(|error| Error::invalid(format!("the mount was given up: {error}"), path.display()))??;
+        let (over, refresh_failed) = (watch::channel(false).0, Mutex::default());
+        let path = session.mount_point().to_owned();
+        let mounted = Arc::new(Mounted { path, view, session, immutable: request.immutable, over, refresh_failed });
+        self.mounts().push(mounted.clone());
+        self.alive.send_modify(|(ever, alive)| (*ever, *alive) = (*ever + 1, *alive + 1));
+        self.watch(&mounted);
+        if let Some(seconds) = request.refresh_seconds {
+            tokio::spawn(refresh_often(mounted.clone(), Duration::from_secs(seconds.max(1))));
+        }
+        Ok(mounted)
+    }
+
+    /// Take a mount off the list once the kernel has ended it.
+    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>) {
+        let (host, mounted) = (self.clone(), mounted.clone());
+        std::thread::spawn(move || {
+            mounted.session.wait();
+            host.mounts().retain(|other| !Arc::ptr_eq(other, &mounted));
+            mounted.over.send_replace(true);
+            host.alive.send_modify(|(_, alive)| *alive -= 1);
+        });
+    }
+
+    /// Later mounts share the node; what they ask of it must be what it has.
+    fn agree(&self, request: &MountRequest) -> Result<()> {
+        let settings = self.node.settings();
+        let has = [("--cache-size", request.cache_bytes, settings.limits.bytes), ("--memory", request.memory_bytes, settings.memory_bytes)];
+        for (flag, asked, has) in has {
+            if asked.is_some_and(|asked| asked != has) {
+                let what = format!("the node of this cache folder runs with {flag} {has}");
+                return Err(Error::invalid(what, settings.cache.display()).hint(format!("leave {flag} out, or choose another --cache")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The mount at a path, or the one that a path lies in, and the rest of the path.
+    pub fn find(&self, path: &Path) -> Result<(Arc<Mounted>, PathBuf)> {
+        let mounts = self.mounts();
+        let found = mounts.iter().filter_map(|mounted| Some((mounted, path.strip_prefix(&mounted.path).ok()?)));
+        let found = found.min_by_key(|(_, rest)| rest.components().count());
+        let (mounted, rest) = found.ok_or_else(|| {
+            Error::missing("nothing is mounted there by this node", path.display()).hint("see `stoker status`")
+        })?;
+        Ok((mounted.clone(), rest.to_owned()))
+    }
+
+    /// Wait until the last mount has ended.
+    pub async fn ended(&self) {
+        let _ = self.alive.subscribe().wait_for(|(ever, alive)| *ever > 0 && *alive == 0).await;
+        self.node.close();
+    }
+
+    pub fn mounts(&self) -> MutexGuard<'_, Vec<Arc<Mounted>>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests sent to all stores so far.
+    pub fn requests(&self) -> u64 {
+        self.node.figures().stores.iter().map(|(_, counts)| counts.gets + counts.heads + counts.lists).sum()
+    }
+
+    pub fn status(&self) -> Status {
+        let figures = self.node.figures();
+        let mounts: Vec<Mount> = self.mounts().iter().map(|mounted| mounted.status()).collect();
+        let tier = |(hits, bytes)| Tier { hits, bytes };
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            cache: self.node.settings().cache.display().to_string(),
+            tiers: Tiers { memory: tier(figures.memory), disk: tier(figures.disk), origin: tier(figures.origin) },
+            store: store_status(&figures),
+            limits: Limits {
+                memory_bytes: figures.memory_limit,
+                memory_used: place::memory_used(),
+                blocks_bytes: figures.blocks.1,
+                blocks_used: figures.blocks.0,
+                disk_bytes: figures.limits.bytes,
+                disk_used: figures.used.bytes,
+                disk_files: figures.limits.files,
+                disk_files_used: figures.used.files,
+                disk_free_min: figures.limits.free_bytes_min,
+            },
+            mounts,
+        }
+    }
+}
+
+fn store_status(figures: &node::Figures) -> Store {
+    let sum = |count: fn(&store::Counts) -> u64| figures.stores.iter().map(|(_, counts)| count(counts)).sum::<u64>();
+    let (gets, heads, lists) = (sum(|counts| counts.gets), sum(|counts| counts.heads), sum(|counts| counts.lists));
+    let answers: u64 = figures.stores.iter().flat_map(|(_, counts)| counts.first_byte).sum();
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    Store {
+        requests: gets + heads + lists,
+        gets,
+        heads,
+        lists,
+        bytes: sum(|counts| counts.bytes),
+        unique_bytes: figures.unique_bytes,
+        unkept_bytes: figures.unkept_bytes,
+        throttled: sum(|counts| counts.throttled),
+        retries: sum(|counts| counts.retries),
+        errors: sum(|counts| counts.errors),
+        in_flight: sum(|counts| counts.in_flight),
+        seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
+        seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
+        first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
+    }
+}
+
+impl Mounted {
+    /// End the mount. Busy, it says so, unless `lazy`.
+    pub fn unmount(&self, lazy: bool) -> Result<()> {
+        self.session.unmount(lazy)
+    }
+
+    /// Wait until the mount has ended, however that came about.
+    pub async fn ended(&self) {
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// List the data set again, and let the kernel forget what went stale.
+    pub async fn refresh(&self) -> Result<Refreshed> {
+        let stale = self.view.refresh(|_| ()).await?;
+        self.session.invalidate(&stale);
+        let totals = self.view.totals();
+        self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
+        Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
+    }
+
+    fn status(&self) -> Mount {
+        let (totals, counts) = (self.view.totals(), self.session.counts());
+        let passthrough = match self.session.passthrough() {
+            Passthrough::On => "on".into(),
+            Passthrough::Off { reason } => format!("off: {reason}"),
+        };
+        Mount {
+            url: self.view.url().into(),
+            path: self.path.display().to_string(),
+            passthrough,
+            objects: totals.files,
+            bytes: totals.bytes,
+            odd_names: totals.odd.iter().sum(),
+            listed_at: self.view.manifest().listed_ns() / 1_000_000_000,
+            immutable: self.immutable,
+            local: self.view.is_local(),
+            opens_passed_through: counts.opens_through,
+            opens_served: counts.opens_served,
+            bytes_served: counts.bytes_served,
+            interrupted: counts.interrupts,
+            refresh_failed: self.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+/// List again and again until the mount ends. A failure is shown in the status and tried again.
+async fn refresh_often(mounted: Arc<Mounted>, every: Duration) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(every.max(TICK)) => {}
+            () = mounted.ended() => return,
+        }
+        let failed = mounted.refresh().await.err().map(|error| {
+            tracing::warn!("the data set could not be listed again: {error}");
+            error.what
+        });
+        *mounted.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+}
+
+/// How a request wants its store reached.
+fn reach(request: &MountRequest) -> store::Settings {
+    settings(request.endpoint.clone(), request.region.clone(), request.profile.clone(), request.anonymous, request.keys.clone())
+}
+
+/// Settings of a store from what was typed.
+pub fn settings(
+    endpoint: Option<String>,
+    region: Option<String>,
+    profile: Option<String>,
+    anonymous: bool,
+    keys: Option<Keys>,
+) -> store::Settings {
+    let credentials = match (anonymous, keys) {
+        (true, _) => Credentials::Anonymous,
+        (false, Some(keys)) if profile.is_none() => Credentials::Keys {
+            id: keys.access_key,
+            secret: keys.secret_key,
+            token: keys.session_token,
+        },
+        _ => Credentials::Found { profile },
+    };
+    let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
+    store::Settings { s3, ..Default::default() }
+}
+
+/// Open the store of a URL. A prefix names a folder: `s3://bucket/train` is everything under `train/`.
+pub fn source(url: &str, settings: &store::Settings) -> Result<Source> {
+    let location: Location = url.parse()?;
+    if let Location::Folder(path) = &location {
+        let folder = Arc::new(Folder::at(path, settings.folder)?);
+        let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
+        return Ok(Source { url: url.into(), store: folder, prefix: String::new(), local });
+    }
+    let prefix = match location.prefix() {
+        "" => String::new(),
+        prefix => format!("{}/", prefix.trim_end_matches('/')),
+    };
+    Ok(Source { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
+}
+
+/// Whether a failure means that somebody else has the node.
+pub fn is_taken(error: &Error) -> bool {
+    matches!(error.kind, Kind::Unavailable { .. })
+}

@@ -1,0 +1,114 @@
+//! `stoker load`: fetch a mounted data set ahead, or copy one to a folder.
+
+use crate::args::Load;
+use crate::mount::node_of;
+use crate::{control, host, place, runtime, show};
+use block::Error;
+use client::messages::{LoadRequest, Loaded};
+use hyper::Method;
+use node::load::Tally;
+use node::select::Wanted;
+use std::io::BufRead;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Not all files fitted into the cache.
+const EXIT_UNKEPT: u8 = 3;
+
+/// Some files failed.
+const EXIT_FAILED: u8 = 4;
+
+/// Between two looks at the progress.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub fn run(args: Load) -> anyhow::Result<ExitCode> {
+    let list = if args.stdin { Some(std::io::stdin().lock().lines().collect::<Result<Vec<_>, _>>()?) } else { None };
+    let began = Instant::now();
+    let loaded = match args.to.clone() {
+        Some(folder) => copy(&args, &folder, list)?,
+        None => preload(&args, list)?,
+    };
+    if let Some(problem) = &loaded.error {
+        anyhow::bail!("{}\n  on:  {}\n  try: {}", problem.what, problem.on, problem.hint);
+    }
+    report(&args, &loaded, began.elapsed());
+    Ok(match (loaded.files_failed, loaded.files_unkept) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(EXIT_UNKEPT),
+        _ => ExitCode::from(EXIT_FAILED),
+    })
+}
+
+/// Into the cache of the node that has it mounted.
+fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
+    if args.what.contains("://") {
+        return Err(Error::invalid("a URL is loaded to a folder; a cache is loaded through its mount", &args.what)
+            .hint("give the mount point, or add --to FOLDER")
+            .into());
+    }
+    let (client, _, path) = node_of(Path::new(&args.what))?;
+    let (include, exclude) = (args.include.clone(), args.exclude.clone());
+    let request = LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
+    let bar = show::bar("load");
+    let mut last = Loaded::default();
+    client
+        .lines(Method::POST, "/v1/load", &request, &mut |loaded: Loaded| {
+            show::advance(&bar, &loaded);
+            last = loaded;
+        })
+        .map_err(show::refused)?;
+    bar.finish_and_clear();
+    anyhow::ensure!(last.over, "the node ended in the middle of the load\n  on:  {}\n  try: mount again, then the same load: it goes on where it stopped", args.what);
+    Ok(last)
+}
+
+/// To a folder, without a node.
+fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
+    let reach = args.reach.clone();
+    let settings = host::settings(reach.endpoint, reach.region, reach.profile, reach.anonymous, place::keys());
+    let source = host::source(&args.what, &settings)?;
+    let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
+    let (bar, tally) = (show::bar("copy"), Arc::new(Tally::default()));
+    runtime()?.block_on(async {
+        let copying = node::copy::copy(&source, folder, &wanted, args.verify, &tally);
+        tokio::pin!(copying);
+        loop {
+            tokio::select! {
+                done = &mut copying => break done,
+                () = tokio::time::sleep(LOOK_EVERY) => show::advance(&bar, &control::loaded(&tally, 0)),
+            }
+        }
+    })?;
+    bar.finish_and_clear();
+    let counts = source.store.counters().snapshot();
+    let mut loaded = control::loaded(&tally, counts.gets + counts.heads + counts.lists);
+    loaded.over = true;
+    Ok(loaded)
+}
+
+fn report(args: &Load, loaded: &Loaded, took: Duration) {
+    let seconds = took.as_secs_f64();
+    let fetched = loaded.bytes_done - loaded.bytes_present;
+    let rate = fetched as f64 / seconds / 1e9;
+    if args.json {
+        let mut value = serde_json::to_value(loaded).unwrap_or_default();
+        value["seconds"] = seconds.into();
+        value["bytes_fetched"] = fetched.into();
+        value["gigabytes_per_second"] = rate.into();
+        println!("{value}");
+        return;
+    }
+    let (files, bytes) = (show::count(loaded.files_done), show::bytes(loaded.bytes_done));
+    println!("{files} files, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {} requests; {} were there already",
+        show::bytes(fetched), show::count(loaded.requests), show::bytes(loaded.bytes_present));
+    if loaded.files_unkept > 0 {
+        eprintln!("{} files did not fit into the cache and will be read from the store\n  try: a larger --cache-size or disk", show::count(loaded.files_unkept));
+    }
+    if loaded.files_failed > 0 {
+        eprintln!("{} files failed:", show::count(loaded.files_failed));
+        loaded.failures.iter().for_each(|failure| eprintln!("  {failure}"));
+        eprintln!("  try: the same command again; what is there is not fetched again");
+    }
+}

@@ -1,0 +1,130 @@
+//! Folders and limits of this user on this machine. The only reader of the environment beside the arguments.
+
+use block::{Error, Result};
+use cache::disk::Limits;
+use std::path::{Path, PathBuf};
+
+/// Memory of a node unless it is told otherwise.
+const MEMORY_DEFAULT: u64 = 256 << 20;
+
+/// The least that a node runs with: below it the index and the connections leave nothing for blocks.
+const MEMORY_MIN: u64 = 64 << 20;
+
+/// Folder of the cache, by default the system's for root and the user's otherwise. It is made here, so that its
+/// canonical name, which names the socket, exists.
+pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let folder = match asked {
+        Some(folder) => folder.to_owned(),
+        None if rustix::process::geteuid().is_root() => "/var/cache/stoker".into(),
+        None => match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+            (Some(cache), _) => PathBuf::from(cache).join("stoker"),
+            (None, Some(home)) => PathBuf::from(home).join(".cache/stoker"),
+            (None, None) => {
+                return Err(Error::invalid("there is no home folder to keep a cache in", "HOME").hint("give --cache DIR"));
+            }
+        },
+    };
+    let doing = |error: std::io::Error| {
+        Error::io("cannot make the cache folder", folder.display(), &error).hint("choose another folder with --cache")
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(doing)?;
+    std::fs::canonicalize(&folder).map_err(doing)
+}
+
+/// Folder of the control sockets, open to this user alone.
+pub fn runtime() -> Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let user = rustix::process::geteuid();
+    let folder = match std::env::var_os("STOKER_RUNTIME_DIR").or_else(|| std::env::var_os("XDG_RUNTIME_DIR")) {
+        Some(folder) => PathBuf::from(folder).join("stoker"),
+        None if user.is_root() => "/run/stoker".into(),
+        None => std::env::temp_dir().join(format!("stoker-{}", user.as_raw())),
+    };
+    let doing = |error: std::io::Error| {
+        Error::io("cannot make the folder of control sockets", folder.display(), &error).hint("set XDG_RUNTIME_DIR to a folder of yours")
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(doing)?;
+    let found = std::fs::symlink_metadata(&folder).map_err(doing)?;
+    if !found.is_dir() || found.uid() != user.as_raw() || found.mode() & 0o022 != 0 {
+        return Err(Error::denied("the folder of control sockets is not this user's alone", folder.display())
+            .hint("remove it, or set XDG_RUNTIME_DIR to a folder of yours"));
+    }
+    Ok(folder)
+}
+
+/// Static AWS credentials of the environment, for a node that may not share it.
+pub fn keys() -> Option<client::messages::Keys> {
+    Some(client::messages::Keys {
+        access_key: std::env::var("AWS_ACCESS_KEY_ID").ok()?,
+        secret_key: std::env::var("AWS_SECRET_ACCESS_KEY").ok()?,
+        session_token: std::env::var("AWS_SESSION_TOKEN").ok(),
+    })
+}
+
+/// Whether colour is wanted: on a terminal, unless `NO_COLOR` is set (no-color.org).
+pub fn colour(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+}
+
+/// Whether the locale can show block characters.
+pub fn unicode() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|set| !set.is_empty()));
+    locale.is_none_or(|locale| locale.to_ascii_uppercase().replace('-', "").contains("UTF8"))
+}
+
+/// Identity of this boot of the machine. Unknown, each start is taken for a boot, and files are checked again.
+pub fn boot() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let id = u128::from_str_radix(&text.trim().replace('-', ""), 16);
+    id.unwrap_or_else(|_| u128::from(std::process::id()) | 1 << 127).to_be_bytes()
+}
+
+/// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
+pub fn memory(asked: Option<u64>) -> Result<u64> {
+    match asked {
+        Some(asked) if asked < MEMORY_MIN => Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}"))
+            .hint("give --memory 64MiB or more")),
+        Some(asked) => Ok(asked),
+        None => Ok(cgroup_memory().map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
+    }
+}
+
+/// The memory limit of the cgroup (version 2) that this process is in, or of the nearest one above it.
+fn cgroup_memory() -> Option<u64> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut folder = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
+    let mut least = None;
+    while folder.starts_with("/sys/fs/cgroup") {
+        let limit = std::fs::read_to_string(folder.join("memory.max")).ok().and_then(|text| text.trim().parse().ok());
+        least = match (least, limit) {
+            (Some(least), Some(limit)) => Some(u64::min(least, limit)),
+            (least, limit) => least.or(limit),
+        };
+        if !folder.pop() {
+            break;
+        }
+    }
+    least
+}
+
+/// Limits of the disk tier on the file system of the cache: by default a tenth of it stays free.
+pub fn limits(cache: &Path, asked: Option<u64>) -> Result<Limits> {
+    let found = rustix::fs::statvfs(cache)
+        .map_err(|error| Error::io("cannot ask the file system of the cache", cache.display(), &error.into()))?;
+    let (bytes, files) = (found.f_blocks * found.f_frsize, found.f_files);
+    Ok(Limits {
+        bytes: asked.unwrap_or(bytes),
+        files: if files == 0 { u64::MAX } else { files },
+        free_bytes_min: if asked.is_some() { bytes / 50 } else { bytes / 10 },
+        free_files_min: files / 50,
+    })
+}
+
+/// Anonymous memory of this process, as the kernel counts it.
+pub fn memory_used() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
+}

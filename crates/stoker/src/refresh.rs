@@ -1,0 +1,17 @@
+//! `stoker refresh`: list a mounted data set again.
+
+use crate::args::Refresh;
+use crate::mount::node_of;
+use crate::show;
+use client::messages::{Place, Refreshed};
+use hyper::Method;
+use std::process::ExitCode;
+
+pub fn run(args: &Refresh) -> anyhow::Result<ExitCode> {
+    let (client, _, path) = node_of(&args.dir)?;
+    let place = Place { path: path.to_string_lossy().into_owned() };
+    let done: Refreshed = client.ask(Method::POST, "/v1/refresh", &place).map_err(show::refused)?;
+    let (objects, bytes) = (show::count(done.objects), show::bytes(done.bytes));
+    println!("{objects} files, {bytes}; {} names changed", show::count(done.changed));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,91 @@
+//! Figures, failures and progress for people.
+
+use crate::place;
+use client::Failure;
+use client::messages::{Loaded, Problem};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+
+/// Logs go to standard error, so that standard output is what was asked for.
+pub fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::DEBUG,
+    };
+    let colour = place::colour(std::io::stderr().is_terminal());
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colour);
+    log.with_target(verbose > 1).init();
+}
+
+/// Say what failed, on what, and what to try.
+pub fn failure(error: &anyhow::Error) {
+    eprintln!("stoker: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
+    }
+}
+
+/// A failure that a node told.
+pub fn refused(failure: Failure) -> anyhow::Error {
+    match failure {
+        Failure::Refused(Problem { what, on, hint }) => anyhow::anyhow!("{what}\n  on:  {on}\n  try: {hint}"),
+        Failure::Absent => anyhow::anyhow!("no node answers\n  on:  its control socket\n  try: see `stoker status`"),
+        Failure::Broken(what) => anyhow::anyhow!("{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"),
+    }
+}
+
+/// Bytes as people read them, in powers of ten like disks and networks.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1000.0, unit + 1);
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        _ if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// A count with separators.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// Progress by bytes with an estimate; nothing where nobody looks.
+pub fn bar(what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = "{prefix} {bar:28} {percent:>3}%  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
+    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
+/// Bring a bar up to date with a load.
+pub fn advance(bar: &ProgressBar, loaded: &Loaded) {
+    bar.set_length(loaded.bytes);
+    bar.set_position(loaded.bytes_done);
+    bar.set_message(format!("{} of {} files", count(loaded.files_done), count(loaded.files)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_right() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_000), "1.00 kB");
+        assert_eq!(bytes(999_600), "1.00 MB");
+        assert_eq!(bytes(123_456_789), "123 MB");
+        assert_eq!(bytes(12_345_678_901), "12.3 GB");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(12), "12");
+    }
+}

@@ -1,0 +1,157 @@
+//! A folder on the disk of this machine, with what a file system has beyond a store.
+
+use super::*;
+use crate::contract::{self, Place, find, listed};
+use block::Kind;
+use futures_util::future::BoxFuture;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::time::UNIX_EPOCH;
+use tempfile::TempDir;
+
+struct Scratch(TempDir, Folder);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let directory = tempfile::tempdir().expect("a directory");
+        let folder = Folder::at(directory.path(), Settings::default()).expect("a folder");
+        Scratch(directory, folder)
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.0.path().join(key)
+    }
+
+    fn write(&self, key: &str, content: &[u8]) {
+        let path = self.path(key);
+        fs::create_dir_all(path.parent().expect("below the root")).expect("folders");
+        // As tools that care write: beside, then into place. It also makes the inode a new one.
+        let beside = self.path(".beside");
+        fs::write(&beside, content).expect("a file");
+        fs::rename(beside, path).expect("a name");
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = listed(&self.1, "").await.iter().map(|object| object.key.clone()).collect();
+        keys.sort();
+        keys
+    }
+
+    fn skipped(&self) -> u64 {
+        self.1.counters().snapshot().skipped
+    }
+}
+
+impl Place for Scratch {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.1.clone())
+    }
+
+    fn put<'a>(&'a self, key: &'a str, content: Bytes) -> BoxFuture<'a, bool> {
+        let fits = path_of(key).is_some();
+        if fits {
+            // One name for the file beside is enough: futures of one test run on one thread.
+            self.write(key, &content);
+        }
+        Box::pin(std::future::ready(fits))
+    }
+}
+
+crate::contract!(promises, Some(Scratch::new()));
+
+#[tokio::test]
+async fn a_file_that_changes_under_the_reader_is_an_error_not_a_mix() {
+    let scratch = Scratch::new();
+    scratch.write("k", &contract::pattern(3 * PIECE, 1));
+    let object = find(&scratch.1, "k").await;
+    let mut bytes = scratch.1.get(&object, 0..object.size).await.expect("a body").bytes;
+    bytes.next().await.expect("a piece").expect("of the version asked for");
+    let same_inode = fs::OpenOptions::new().write(true).open(scratch.path("k")).expect("the file");
+    std::os::unix::fs::FileExt::write_all_at(&same_inode, b"new", 2 * PIECE).expect("written");
+    drop(same_inode);
+    let error = bytes.next().await.expect("an answer").expect_err("changed");
+    assert_eq!(error.kind, Kind::Changed);
+}
+
+#[tokio::test]
+async fn a_fresh_version_is_not_to_be_kept_and_an_old_one_is() {
+    let scratch = Scratch::new();
+    scratch.write("k", b"x");
+    let fresh = find(&scratch.1, "k").await;
+    assert!(!crate::is_settled(&fresh));
+    let later = Settings { now: || SystemTime::now() + SETTLED_AFTER, ..Settings::default() };
+    let later = Folder::at(scratch.0.path(), later).expect("a folder");
+    let old = find(&later, "k").await;
+    assert!(crate::is_settled(&old));
+    for object in [fresh, old] {
+        later.get(&object, 0..1).await.expect("both name the same bytes");
+    }
+    let before = Settings { now: || UNIX_EPOCH, ..Settings::default() };
+    let before = Folder::at(scratch.0.path(), before).expect("a folder");
+    assert!(!crate::is_settled(&*find(&before, "k").await), "a clock that runs behind keeps nothing");
+}
+
+#[tokio::test]
+async fn links_are_followed_below_the_folder_and_never_out_of_it() {
+    let scratch = Scratch::new();
+    let outside = tempfile::tempdir().expect("a directory");
+    fs::write(outside.path().join("secret"), b"secret").expect("a file");
+    scratch.write("a/file", b"inside");
+    symlink("a/file", scratch.path("to-file")).expect("a link");
+    symlink("a", scratch.path("to-folder")).expect("a link");
+    symlink("..", scratch.path("a/circle")).expect("a link");
+    symlink("nowhere", scratch.path("to-nowhere")).expect("a link");
+    symlink(outside.path().join("secret"), scratch.path("to-secret")).expect("a link");
+    symlink(outside.path(), scratch.path("to-outside")).expect("a link");
+    assert_eq!(scratch.keys().await, ["a/file", "to-file", "to-folder/file"]);
+    assert!(scratch.skipped() >= 4);
+    let inside = find(&scratch.1, "to-file").await;
+    scratch.1.open(&inside).expect("a file below the folder");
+    for key in ["to-secret", "to-outside/secret", "../secret", "/etc/hostname"] {
+        let object = Object { key: key.into(), ..(*inside).clone() };
+        let error = scratch.1.open(&object).expect_err(key);
+        assert!(matches!(error.kind, Kind::Denied | Kind::Missing), "{key}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_keys_are_counted_and_left_out() {
+    let scratch = Scratch::new();
+    scratch.write("good", b"x");
+    fs::write(scratch.0.path().join(std::ffi::OsStr::from_bytes(b"bad\xff")), b"x").expect("a file");
+    std::os::unix::net::UnixListener::bind(scratch.path("socket")).expect("a socket");
+    assert_eq!(scratch.keys().await, ["good"]);
+    assert_eq!(scratch.skipped(), 2);
+}
+
+#[tokio::test]
+async fn a_descriptor_is_of_the_version_asked_for_and_read_only() {
+    let scratch = Scratch::new();
+    scratch.write("k", b"content");
+    let object = find(&scratch.1, "k").await;
+    let file = scratch.1.open(&object).expect("the file");
+    let flags = rustix::fs::fcntl_getfl(&file).expect("flags");
+    assert_eq!(flags & OFlags::ACCMODE, OFlags::RDONLY);
+    scratch.write("k", b"changed");
+    assert_eq!(scratch.1.open(&object).expect_err("changed").kind, Kind::Changed);
+}
+
+#[tokio::test]
+async fn a_listing_may_be_dropped_half_way() {
+    let scratch = Scratch::new();
+    for folder in 0..40 {
+        for file in 0..100 {
+            scratch.write(&format!("{folder}/{file}"), b"");
+        }
+    }
+    drop(scratch.1.list(""));
+    assert_eq!(scratch.keys().await.len(), 4000);
+}
+
+#[test]
+fn a_folder_that_is_not_there_says_so() {
+    let error = Folder::at(Path::new("/nowhere/at/all"), Settings::default()).err().expect("no folder");
+    assert_eq!(error.kind, Kind::Missing);
+    assert!(error.to_string().contains("/nowhere/at/all"));
+}

@@ -1,0 +1,251 @@
+//! Listing a folder with several threads, for on a network each question waits for its own answer.
+//!
+//! Folders that wait are a stack, so that a tree is walked in depth and few wait at a time; pages go
+//! through a channel of few, so that a slow reader slows the walk.
+//!
+//! Invariant: each file that can be served once for each way to it; a folder that can't be read is an
+//! error, not a gap.
+
+use super::{Root, failed, path_of, size, times_ns, version_at};
+use crate::{Counters, Listed, Pages};
+use block::{Error, Result};
+use futures_util::stream::{self, StreamExt};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// Files of a page.
+const PAGE: usize = 1000;
+
+/// Pages that wait for the reader.
+const PAGES_WAITING: usize = 16;
+
+/// Links to folders on the way to one file. More are a maze rather than a dataset.
+const LINKS_DEEP: usize = 4;
+
+/// The pages of a listing.
+pub fn pages(root: Arc<Root>, prefix: &str) -> Pages {
+    let (sender, receiver) = mpsc::channel(PAGES_WAITING);
+    let start = prefix.rsplit_once('/').map_or("", |(start, _)| start);
+    if start.is_empty() && !prefix.starts_with('/') || path_of(start).is_some() {
+        let first = Pending { path: start.to_owned(), above: None, links: 0 };
+        let stack = Mutex::new(Stack { pending: vec![first], busy: 0, is_over: false });
+        let walk = Walk { root, prefix: prefix.to_owned(), stack, changed: Condvar::new(), sender };
+        begin(Arc::new(walk));
+    }
+    stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
+}
+
+fn begin(walk: Arc<Walk>) {
+    for number in 0..walk.root.settings.list_threads.max(1) {
+        let one = walk.clone();
+        let named = std::thread::Builder::new().name(format!("list-{number}"));
+        if let Err(error) = named.spawn(move || one.run()) {
+            // The threads that did start list everything; without any, the listing would hang.
+            if number == 0 {
+                let error = Error::io("no thread can be started", &*walk.root.identity, &error);
+                let _ = walk.sender.try_send(Err(error));
+            }
+            return;
+        }
+    }
+}
+
+struct Walk {
+    root: Arc<Root>,
+    prefix: String,
+    stack: Mutex<Stack>,
+    changed: Condvar,
+    sender: mpsc::Sender<Result<Vec<Listed>>>,
+}
+
+struct Stack {
+    pending: Vec<Pending>,
+    /// Threads that may still find folders.
+    busy: usize,
+    is_over: bool,
+}
+
+/// A folder to be listed.
+struct Pending {
+    path: String,
+    /// The folders above it, to notice circles of links.
+    above: Option<Arc<Above>>,
+    links: usize,
+}
+
+struct Above {
+    device: u64,
+    inode: u64,
+    above: Option<Arc<Above>>,
+}
+
+impl Above {
+    fn of(stat: &Stat, above: Option<Arc<Above>>) -> Arc<Above> {
+        Arc::new(Above { device: stat.st_dev, inode: stat.st_ino, above })
+    }
+
+    fn holds(&self, stat: &Stat) -> bool {
+        let mut next = Some(self);
+        while let Some(at) = next {
+            if (at.device, at.inode) == (stat.st_dev, stat.st_ino) {
+                return true;
+            }
+            next = at.above.as_deref();
+        }
+        false
+    }
+}
+
+impl Walk {
+    fn run(&self) {
+        let mut page = Vec::new();
+        while let Some(folder) = self.next(&mut page) {
+            let listed = self.folder(&folder, &mut page);
+            self.stack().busy -= 1;
+            self.changed.notify_all();
+            if let Err(error) = listed {
+                self.stop();
+                let _ = self.sender.blocking_send(Err(error));
+                return;
+            }
+        }
+    }
+
+    /// The next folder; none when all are done. A page is not held back while waiting.
+    fn next(&self, page: &mut Vec<Listed>) -> Option<Pending> {
+        loop {
+            let mut stack = self.stack();
+            if stack.is_over {
+                return None;
+            }
+            if let Some(folder) = stack.pending.pop() {
+                stack.busy += 1;
+                return Some(folder);
+            }
+            if !page.is_empty() {
+                drop(stack);
+                self.send(std::mem::take(page));
+                continue;
+            }
+            if stack.busy == 0 {
+                return None;
+            }
+            drop(self.changed.wait(stack));
+        }
+    }
+
+    fn folder(&self, folder: &Pending, page: &mut Vec<Listed>) -> Result<()> {
+        let on = format!("{}/{}", self.root.identity, folder.path);
+        let path = if folder.path.is_empty() { "." } else { &folder.path };
+        let open = self.root.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC);
+        let directory = match open {
+            Ok(directory) => directory,
+            // It went away in between, or a prefix names a folder that never was.
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            Err(errno) => return Err(failed("the folder can't be opened", on, errno)),
+        };
+        let ask = |errno| failed("the folder can't be read", &on, errno);
+        let above = Above::of(&rustix::fs::fstat(&directory).map_err(ask)?, folder.above.clone());
+        let now = (self.root.settings.now)();
+        for entry in Dir::read_from(&directory).map_err(ask)? {
+            let entry = entry.map_err(ask)?;
+            let Ok(name) = entry.file_name().to_str() else {
+                self.skip(&format!("{on}/{}", entry.file_name().to_string_lossy()), "its name is not UTF-8");
+                continue;
+            };
+            if matches!(name, "." | "..") {
+                continue;
+            }
+            let key = if folder.path.is_empty() { name.to_owned() } else { format!("{}/{name}", folder.path) };
+            let Some(found) = self.entry(&directory, &key, name, entry.file_type(), (folder, &above)) else { continue };
+            let (modified, _) = times_ns(&found);
+            let modified_ns = i64::try_from(modified).unwrap_or(i64::MAX);
+            page.push(Listed { key, version: version_at(&found, now), size: size(&found), modified_ns });
+            if page.len() >= PAGE {
+                self.send(std::mem::take(page));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that an entry is or leads to; folders are put on the stack.
+    fn entry(&self, at: &OwnedFd, key: &str, name: &str, kind: FileType, from: (&Pending, &Arc<Above>)) -> Option<Stat> {
+        let (folder, above) = from;
+        let push = |links| self.push(Pending { path: key.to_owned(), above: Some(above.clone()), links });
+        if kind == FileType::Directory {
+            push(folder.links);
+            return None;
+        }
+        if kind != FileType::Symlink && !key.starts_with(&self.prefix) {
+            return None;
+        }
+        let stat = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => key.starts_with(&self.prefix).then_some(stat),
+            FileType::Directory => {
+                push(folder.links);
+                None
+            }
+            FileType::Symlink => {
+                let stat = self.target(key)?;
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile => return key.starts_with(&self.prefix).then_some(stat),
+                    FileType::Directory if above.holds(&stat) => self.skip(key, "it closes a circle"),
+                    FileType::Directory if folder.links >= LINKS_DEEP => self.skip(key, "too many links lead to it"),
+                    FileType::Directory => push(folder.links + 1),
+                    _ => self.skip(key, "it is no file"),
+                }
+                None
+            }
+            _ => {
+                self.skip(key, "it is no file");
+                None
+            }
+        }
+    }
+
+    /// What a link leads to, if that lies below the folder.
+    fn target(&self, key: &str) -> Option<Stat> {
+        let opened = self.root.open_below(key, OFlags::PATH | OFlags::CLOEXEC);
+        let stat = opened.and_then(|target| rustix::fs::fstat(&target));
+        match stat {
+            Ok(stat) => return Some(stat),
+            Err(Errno::XDEV) => self.skip(key, "it is a link out of the folder; mount the folder above, or copy the files"),
+            Err(_) => self.skip(key, "it is a link to nowhere"),
+        }
+        None
+    }
+
+    /// Put a folder on the stack if the prefix leads into it or through it.
+    fn push(&self, folder: Pending) {
+        let path = format!("{}/", folder.path);
+        if path.starts_with(&self.prefix) || self.prefix.starts_with(&path) {
+            self.stack().pending.push(folder);
+            self.changed.notify_one();
+        }
+    }
+
+    fn skip(&self, key: &str, why: &str) {
+        Counters::add(&self.root.counters.skipped, 1);
+        tracing::warn!(key, why, "left out of the listing");
+    }
+
+    fn send(&self, page: Vec<Listed>) {
+        Counters::add(&self.root.counters.lists, 1);
+        if self.sender.blocking_send(Ok(page)).is_err() {
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
+        self.stack().is_over = true;
+        self.changed.notify_all();
+    }
+
+    fn stack(&self) -> MutexGuard<'_, Stack> {
+        self.stack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

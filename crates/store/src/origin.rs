@@ -1,0 +1,190 @@
+//! Blocks out of a store: the truth that all tiers stand on. It lays patience, a limit on requests and
+//! checks over a [`Store`], whose calls are single tries.
+//!
+//! One run is one request. A body that breaks is taken up again at the last complete block. An object of
+//! one block is handed out only when the store's checksum, if it gives one, matches; of a longer object
+//! that is asked for as a whole the last block is held back until it does.
+//!
+//! A stream holds one of the limited requests from its first poll to its end: whoever opens many polls
+//! them all, or drops them.
+//!
+//! Layout: `fetch` (one run), `limit` (how many requests at once).
+//!
+//! Invariant: a block has the length and the place that its address says, and bytes that the store vouches
+//! for as far as it can; an error comes out only when trying again is no use or the budget is spent.
+
+mod fetch;
+mod limit;
+
+use crate::retry::{Advice, Chance, advise, gave_up};
+use crate::{Counters, Store};
+use block::{Blocks, Checksum, Error, Kind, Object, Result, Run, Source, Waiting};
+use futures_util::StreamExt;
+use futures_util::stream;
+use limit::{Leave, Limit, Outcome};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How patient an origin is, and how much it asks at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a block, or a checksum, is asked for in vain before the reader is told.
+    pub budget: Duration,
+    /// How long a try may bring nothing. Longer than the store's own timeouts, which say more.
+    pub silence: Duration,
+    /// Requests in flight to begin with. Sixteen of 8 MiB fill ten gigabits at S3's usual speed.
+    pub requests_first: u32,
+    /// Requests in flight at most. S3 gives some 90 MB/s each, so this is more than a hundred gigabits.
+    pub requests_max: u32,
+    /// Where chance begins: jitter.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            budget: Duration::from_secs(60),
+            silence: Duration::from_secs(30),
+            requests_first: 16,
+            requests_max: 256,
+            seed: 0,
+        }
+    }
+}
+
+/// A store as a source of verified blocks.
+#[derive(Clone)]
+pub struct Origin(Arc<Parts>);
+
+struct Parts {
+    store: Arc<dyn Store>,
+    counters: Arc<Counters>,
+    limit: Arc<Limit>,
+    chance: Chance,
+    settings: Settings,
+}
+
+impl Origin {
+    /// Blocks of what this store holds.
+    pub fn new(store: Arc<dyn Store>, settings: Settings) -> Origin {
+        let counters = store.counters().clone();
+        let limit = Limit::new(settings.requests_first, settings.requests_max);
+        Origin(Arc::new(Parts { store, counters, limit, chance: Chance::new(settings.seed), settings }))
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// Requests that may be in flight at the moment.
+    pub fn requests_limit(&self) -> u32 {
+        self.0.limit.now()
+    }
+}
+
+impl Source for Origin {
+    fn fetch(&self, run: Run) -> Blocks {
+        let fetch = fetch::Fetch::new(self.0.clone(), run);
+        stream::try_unfold(fetch, fetch::Fetch::step).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        let (parts, object) = (self.0.clone(), object.clone());
+        Box::pin(async move { parts.checksum(&object).await })
+    }
+}
+
+impl Parts {
+    async fn checksum(&self, object: &Arc<Object>) -> Result<Option<Checksum>> {
+        let mut tries = Tries::begin();
+        loop {
+            let leave = self.leave().await;
+            tries.start();
+            let error = match self.in_time(&tries, object, self.store.checksum(object)).await {
+                Ok(told) => {
+                    leave.done(Outcome::Fine);
+                    return Ok(told);
+                }
+                Err(error) => error,
+            };
+            leave.done(Outcome::of(&error));
+            self.wait_or_fail(&mut tries, error).await?;
+        }
+    }
+
+    /// Leave to send one request.
+    async fn leave(&self) -> Leave {
+        let asked = Instant::now();
+        let leave = self.limit.clone().leave().await;
+        Counters::add_time(&self.counters.waited_ns, asked.elapsed());
+        leave
+    }
+
+    /// What a try brings, unless it brings nothing for too long.
+    async fn in_time<T>(&self, tries: &Tries, object: &Object, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let left = self.settings.budget.saturating_sub(tries.spent());
+        let limit = self.settings.silence.min(left.max(Duration::from_millis(1)));
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::unavailable(format!("the store was silent for {:.1} s", limit.as_secs_f64()), object)),
+        }
+    }
+
+    /// Wait before the next try, or hand the error out if there is to be none.
+    async fn wait_or_fail(&self, tries: &mut Tries, error: Error) -> Result<()> {
+        match advise(&error, tries.count, tries.spent(), self.settings.budget, self.chance.next()) {
+            Advice::Wait(wait) => {
+                tracing::debug!(what = error.what, on = error.on, ?wait, "trying again");
+                Counters::add(&self.counters.retries, 1);
+                Counters::add_time(&self.counters.backed_off_ns, wait);
+                tokio::time::sleep(wait).await;
+                Ok(())
+            }
+            Advice::GiveUp => {
+                self.failed(&error);
+                Err(gave_up(error, tries.count, tries.spent()))
+            }
+        }
+    }
+}
+
+impl Parts {
+    /// Count a failure. A version that is gone is news for the reader, not a failure of the store.
+    fn failed(&self, error: &Error) {
+        if !matches!(error.kind, Kind::Changed | Kind::Missing) {
+            Counters::add(&self.counters.errors, 1);
+        }
+    }
+}
+
+/// Tries since something last came.
+struct Tries {
+    count: u32,
+    /// The budget begins to run when the first try does: waiting for leave is nobody's failure.
+    began: Option<Instant>,
+}
+
+impl Tries {
+    fn begin() -> Tries {
+        Tries { count: 0, began: None }
+    }
+
+    fn start(&mut self) {
+        self.count += 1;
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
+    }
+
+    fn spent(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| began.elapsed())
+    }
+}
+
+#[cfg(test)]
+#[path = "origin/tests.rs"]
+mod tests;

@@ -1,0 +1,177 @@
+//! One run on its way: bodies cut into blocks, broken ones taken up again, checksums compared.
+//!
+//! Invariant: blocks come out in order, each once; the digest has seen exactly the blocks that are complete.
+
+use super::limit::{Leave, Outcome};
+use super::{Parts, Tries};
+use block::{Address, BLOCK, Block, Checksum, Digest, Error, Result, Run};
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt};
+use std::sync::Arc;
+
+/// Pieces of a block that room is made for at once: what a fast connection delivers it in.
+const PIECES: usize = 8;
+
+/// One run on its way.
+pub struct Fetch {
+    parts: Arc<Parts>,
+    run: Run,
+    /// Index of the block that comes next.
+    next: u32,
+    open: Option<Open>,
+    tries: Tries,
+    /// What the store said about the whole object, and the digest of the blocks so far.
+    told: Option<(Checksum, Digest)>,
+}
+
+/// A body being read, and the leave that it takes.
+struct Open {
+    bytes: BoxStream<'static, Result<Bytes>>,
+    /// What was delivered beyond the last block.
+    left: Bytes,
+    leave: Leave,
+}
+
+/// Why there is no block yet.
+enum Failure {
+    /// The next try may bring it.
+    Passing(Error),
+    /// Blocks that are already out are in doubt, and nobody can take them back.
+    Final(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Passing(error)
+    }
+}
+
+impl Fetch {
+    pub fn new(parts: Arc<Parts>, run: Run) -> Fetch {
+        let next = run.blocks.start;
+        Fetch { parts, run, next, open: None, tries: Tries::begin(), told: None }
+    }
+
+    /// The next block, whatever it takes within the budget.
+    pub async fn step(mut self) -> Result<Option<(Block, Fetch)>> {
+        if self.next == self.run.blocks.end {
+            return Ok(None);
+        }
+        loop {
+            let (error, is_final) = match self.block().await {
+                Ok(block) => {
+                    self.next += 1;
+                    self.tries = Tries::begin();
+                    return Ok(Some((block, self)));
+                }
+                Err(Failure::Passing(error)) => (error, false),
+                Err(Failure::Final(error)) => (error, true),
+            };
+            self.close(Outcome::of(&error));
+            if is_final {
+                self.parts.failed(&error);
+                return Err(error);
+            }
+            self.parts.wait_or_fail(&mut self.tries, error).await?;
+        }
+    }
+
+    /// The next block in one try.
+    async fn block(&mut self) -> Result<Block, Failure> {
+        if self.open.is_none() {
+            self.begin().await?;
+        }
+        let address = Address { object: self.run.object.clone(), index: self.next };
+        let pieces = self.pieces(address.len()).await?;
+        let is_last = self.next + 1 == self.run.blocks.end;
+        if is_last {
+            self.end().await?;
+        }
+        if let Some((_, digest)) = &mut self.told {
+            pieces.iter().for_each(|piece| digest.update(piece));
+        }
+        if is_last {
+            self.compare()?;
+        }
+        Ok(Block::verified(address, pieces)?)
+    }
+
+    /// Ask for all blocks that are still due.
+    async fn begin(&mut self) -> Result<()> {
+        let leave = self.parts.leave().await;
+        self.tries.start();
+        let start = u64::from(self.next) * BLOCK;
+        let answer = self.parts.store.get(&self.run.object, start..self.run.range().end);
+        let body = match self.parts.in_time(&self.tries, &self.run.object, answer).await {
+            Ok(body) => body,
+            Err(error) => {
+                leave.done(Outcome::of(&error));
+                return Err(error);
+            }
+        };
+        if self.next == 0 {
+            let told = body.checksum.filter(|_| self.run.is_whole());
+            self.told = told.map(|told| (told, told.digest()));
+        }
+        self.open = Some(Open { bytes: body.bytes, left: Bytes::new(), leave });
+        Ok(())
+    }
+
+    /// The bytes of one block, in the pieces in which they arrive.
+    async fn pieces(&mut self, due: usize) -> Result<Vec<Bytes>> {
+        self.tries.go_on();
+        let open = self.open.as_mut().expect("a body was opened before it is read");
+        let mut pieces = Vec::with_capacity(PIECES);
+        let mut missing = due;
+        while missing > 0 {
+            if open.left.is_empty() {
+                let object = &self.run.object;
+                let piece = self.parts.in_time(&self.tries, object, next(&mut open.bytes)).await?;
+                open.left = piece.ok_or_else(|| {
+                    Error::corrupt(format!("the body ended {missing} bytes before the end of block {}", self.next), &**object)
+                })?;
+                continue;
+            }
+            let piece = open.left.split_to(missing.min(open.left.len()));
+            missing -= piece.len();
+            pieces.push(piece);
+        }
+        Ok(pieces)
+    }
+
+    /// See the body end where it should, which also lets its connection be used again.
+    async fn end(&mut self) -> Result<()> {
+        let open = self.open.as_mut().expect("a body was opened before it ends");
+        let mut more = std::mem::take(&mut open.left);
+        while more.is_empty() {
+            match self.parts.in_time(&self.tries, &self.run.object, next(&mut open.bytes)).await? {
+                Some(piece) => more = piece,
+                None => {
+                    self.close(Outcome::Fine);
+                    return Ok(());
+                }
+            }
+        }
+        Err(Error::corrupt("the body is longer than what was asked for", &*self.run.object))
+    }
+
+    /// Compare all bytes with what the store said about them, if it did.
+    fn compare(&self) -> Result<(), Failure> {
+        let Some((told, digest)) = &self.told else { return Ok(()) };
+        if digest.matches(*told) {
+            return Ok(());
+        }
+        let error = Error::corrupt("the bytes do not match the checksum that the store gave with them", &*self.run.object);
+        Err(if self.next == 0 { Failure::Passing(error) } else { Failure::Final(error) })
+    }
+
+    fn close(&mut self, outcome: Outcome) {
+        if let Some(open) = self.open.take() {
+            open.leave.done(outcome);
+        }
+    }
+}
+
+async fn next(bytes: &mut BoxStream<'static, Result<Bytes>>) -> Result<Option<Bytes>> {
+    bytes.next().await.transpose()
+}

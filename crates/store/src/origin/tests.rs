@@ -1,0 +1,216 @@
+//! An origin over a store that fails by chance: one seed decides everything, time stands still meanwhile.
+
+use super::*;
+use crate::contract::pattern;
+use crate::{Body, Memory, Pages};
+use block::{BLOCK, Block};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// What goes wrong with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    Refuse,
+    Throttle,
+    Hang,
+    Truncate,
+    Lengthen,
+    Break,
+    Stall,
+    Spoil,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::None,
+    Fault::Refuse,
+    Fault::Throttle,
+    Fault::Hang,
+    Fault::Truncate,
+    Fault::Lengthen,
+    Fault::Break,
+    Fault::Stall,
+    Fault::Spoil,
+];
+
+/// A store in memory behind a bad line.
+struct Faulty {
+    memory: Arc<Memory>,
+    chance: Chance,
+    /// Of a hundred requests, how many fail.
+    share: u64,
+    /// Faults to choose from.
+    faults: Vec<Fault>,
+    asked: AtomicU32,
+}
+
+impl Faulty {
+    fn new(memory: Arc<Memory>, seed: u64, share: u64, faults: &[Fault]) -> Arc<Faulty> {
+        Arc::new(Faulty { memory, chance: Chance::new(seed), share, faults: faults.into(), asked: AtomicU32::new(0) })
+    }
+
+    fn draw(&self) -> Fault {
+        if self.chance.next() % 100 >= self.share {
+            return Fault::None;
+        }
+        self.faults[(self.chance.next() % self.faults.len() as u64) as usize]
+    }
+}
+
+impl Store for Faulty {
+    fn identity(&self) -> &Arc<str> {
+        self.memory.identity()
+    }
+
+    fn list(&self, prefix: &str) -> Pages {
+        self.memory.list(prefix)
+    }
+
+    fn get(&self, object: &Arc<Object>, range: Range<u64>) -> Waiting<Body> {
+        self.asked.fetch_add(1, Relaxed);
+        let (fault, at) = (self.draw(), self.chance.next());
+        let answer = self.memory.get(object, range);
+        let object = object.clone();
+        Box::pin(async move {
+            match fault {
+                Fault::Refuse => return Err(Error::unavailable("answered 500", &*object)),
+                Fault::Throttle => {
+                    let retry_after = Some(Duration::from_secs(1));
+                    return Err(Error::new(Kind::Unavailable { retry_after }, "answered 503 SlowDown", &*object));
+                }
+                Fault::Hang => std::future::pending().await,
+                _ => {}
+            }
+            let body = answer.await?;
+            let pieces: Vec<Bytes> = body.bytes.try_collect().await?;
+            let bytes = stream::iter(spoil(pieces, fault, at).into_iter().map(Ok));
+            let end: BoxedBytes = match fault {
+                Fault::Break => stream::iter([Err(Error::unavailable("connection reset", &*object))]).boxed(),
+                Fault::Stall => stream::pending().boxed(),
+                _ => stream::empty().boxed(),
+            };
+            Ok(Body { checksum: body.checksum, bytes: bytes.chain(end).boxed() })
+        })
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        self.memory.checksum(object)
+    }
+
+    fn counters(&self) -> &Arc<Counters> {
+        self.memory.counters()
+    }
+}
+
+type BoxedBytes = stream::BoxStream<'static, Result<Bytes>>;
+
+/// The pieces with this fault in them, at a place of chance.
+fn spoil(pieces: Vec<Bytes>, fault: Fault, at: u64) -> Vec<Bytes> {
+    let mut all = pieces.concat();
+    let at = (at % all.len() as u64) as usize;
+    match fault {
+        Fault::Truncate | Fault::Break | Fault::Stall => all.truncate(at),
+        Fault::Lengthen => all.push(0),
+        Fault::Spoil => all[at] ^= 1,
+        _ => return pieces,
+    }
+    let all = Bytes::from(all);
+    (0..all.len()).step_by(100_000).map(|start| all.slice(start..(start + 100_000).min(all.len()))).collect()
+}
+
+async fn fetch(origin: &Origin, run: Run) -> Result<Vec<u8>> {
+    let blocks: Vec<Block> = origin.fetch(run).try_collect().await?;
+    Ok(blocks.iter().flat_map(|block| block.pieces().concat()).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_faults_bring_no_wrong_byte_and_no_early_error() {
+    let memory = Arc::new(Memory::new("faults"));
+    let sizes = [1, 100_000, BLOCK, BLOCK + 1, 3 * BLOCK];
+    let objects = sizes.map(|size| (memory.put(&format!("{size}"), pattern(size, size)), pattern(size, size)));
+    let (mut asked, mut seed) = (0, 0);
+    while asked < 2500 {
+        seed += 1;
+        let faulty = Faulty::new(memory.clone(), seed, 50, &FAULTS);
+        let budget = Duration::from_secs(600);
+        let origin = Origin::new(faulty.clone(), Settings { seed, budget, ..Settings::default() });
+        for (object, content) in &objects {
+            match fetch(&origin, object.whole().expect("few blocks")).await {
+                Ok(bytes) => assert!(bytes == *content, "seed {seed}, {object}"),
+                // What is already out can't be taken back; the checksum still speaks before the end.
+                Err(error) => {
+                    assert_eq!(error.kind, Kind::Corrupt, "seed {seed}: {error}");
+                    assert!(object.blocks() > 1, "seed {seed}: {error}");
+                }
+            }
+        }
+        asked += faulty.asked.load(Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_of_an_object_are_taken_up_where_they_broke() {
+    let memory = Arc::new(Memory::new("parts"));
+    let content = pattern(5 * BLOCK + 9, 1);
+    let object = memory.put("k", content.clone());
+    let breaks = [Fault::Break, Fault::Truncate, Fault::Stall, Fault::Throttle, Fault::Hang];
+    for seed in 0..200 {
+        let faulty = Faulty::new(memory.clone(), seed, 60, &breaks);
+        let origin = Origin::new(faulty, Settings { seed, budget: Duration::from_secs(3600), ..Settings::default() });
+        let bytes = fetch(&origin, Run::new(object.clone(), 2..6)).await.expect("all passes");
+        assert!(bytes == content[2 * BLOCK as usize..], "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_comes_out_after_the_budget_and_says_so() {
+    let memory = Arc::new(Memory::new("down"));
+    let object = memory.put("k", "content");
+    for fault in [Fault::Refuse, Fault::Throttle, Fault::Hang, Fault::Truncate, Fault::Stall, Fault::Spoil] {
+        let faulty = Faulty::new(memory.clone(), 1, 100, &[fault]);
+        let origin = Origin::new(faulty.clone(), Settings::default());
+        let began = Instant::now();
+        let error = fetch(&origin, object.whole().expect("one block")).await.expect_err("always");
+        let took = began.elapsed().as_secs_f64();
+        assert!((40.0..=61.0).contains(&took), "{fault:?}: {took} s");
+        let tries = faulty.asked.load(Relaxed);
+        assert!((2..60).contains(&tries), "{fault:?}: {tries} tries");
+        assert!(error.what.starts_with(&format!("gave up after {tries} tries in ")), "{fault:?}: {error}");
+        assert!(error.passes(), "{fault:?}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_will_not_pass_is_said_at_once() {
+    let memory = Arc::new(Memory::new("gone"));
+    let old = memory.put("k", "old");
+    memory.put("k", "new");
+    let faulty = Faulty::new(memory.clone(), 1, 0, &FAULTS);
+    let origin = Origin::new(faulty.clone(), Settings::default());
+    let error = fetch(&origin, old.whole().expect("one block")).await.expect_err("changed");
+    assert_eq!((error.kind, faulty.asked.load(Relaxed)), (Kind::Changed, 1));
+    memory.remove("k");
+    let error = origin.checksum(&old).await.expect_err("missing");
+    assert_eq!(error.kind, Kind::Missing);
+    assert_eq!(memory.counters().snapshot().errors, 0, "news, not failures");
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_halves_the_requests_and_a_dropped_stream_gives_its_leave_back() {
+    let memory = Arc::new(Memory::new("slow"));
+    let object = memory.put("k", pattern(BLOCK, 1));
+    let faulty = Faulty::new(memory.clone(), 1, 100, &[Fault::Throttle]);
+    let origin = Origin::new(faulty, Settings { budget: Duration::from_secs(1), ..Settings::default() });
+    fetch(&origin, object.whole().expect("one block")).await.expect_err("throttled");
+    assert_eq!(origin.requests_limit(), Settings::default().requests_first / 2);
+    let hanging = Faulty::new(memory.clone(), 1, 100, &[Fault::Hang]);
+    let origin = Origin::new(hanging, Settings { requests_first: 1, requests_max: 1, ..Settings::default() });
+    for _ in 0..3 {
+        let mut blocks = origin.fetch(object.whole().expect("one block"));
+        let waiting = tokio::time::timeout(Duration::from_secs(1), blocks.next());
+        assert!(waiting.await.is_err());
+    }
+    assert_eq!(memory.counters().snapshot().waited_ns, 0, "nobody had to wait for a stream that was dropped");
+}

@@ -1,0 +1,121 @@
+//! How long to wait before asking again, as plain arithmetic. Nothing here waits, and chance is a seed.
+//!
+//! Invariant: whoever follows the advice waits a bounded time in all.
+
+use block::{Error, Kind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Longest first wait. S3 asks for patience of this order; a blip of the network is over sooner.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Longest wait of our own choosing: a store that has been down for a while is asked every ten seconds.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Longest wait that a store may ask for. A day, say, would be an outage and is better reported.
+const ASKED_LONGEST: Duration = Duration::from_secs(30);
+
+/// What to do after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    Wait(Duration),
+    GiveUp,
+}
+
+/// What to do after the `tries`-th try failed, `spent` after the first began. `chance` is any number.
+pub fn advise(error: &Error, tries: u32, spent: Duration, budget: Duration, chance: u64) -> Advice {
+    if !error.passes() {
+        return Advice::GiveUp;
+    }
+    let asked = match error.kind {
+        Kind::Unavailable { retry_after: Some(asked) } => asked.min(ASKED_LONGEST),
+        _ => Duration::ZERO,
+    };
+    let doubled = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16));
+    let wait = asked + fraction(doubled.min(LONGEST), chance);
+    if spent + wait < budget { Advice::Wait(wait) } else { Advice::GiveUp }
+}
+
+/// The last error of a row, with how many tries it took.
+pub fn gave_up(mut error: Error, tries: u32, spent: Duration) -> Error {
+    if error.passes() && tries > 1 {
+        error.what = format!("gave up after {tries} tries in {:.1} s: {}", spent.as_secs_f64(), error.what);
+    }
+    error
+}
+
+/// An even share of a time: "full jitter", so that many who failed together don't come back together.
+fn fraction(of: Duration, chance: u64) -> Duration {
+    of.mul_f64((chance >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+/// Numbers by chance from one seed (SplitMix64), for many threads.
+pub struct Chance(AtomicU64);
+
+/// Step of SplitMix64: the golden ratio in 64 bits.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Chance {
+    pub fn new(seed: u64) -> Chance {
+        Chance(AtomicU64::new(seed))
+    }
+
+    pub fn next(&self) -> u64 {
+        let mut z = self.0.fetch_add(GOLDEN, Relaxed).wrapping_add(GOLDEN);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Duration = Duration::from_secs(60);
+
+    fn wait(error: &Error, tries: u32, chance: u64) -> Duration {
+        match advise(error, tries, Duration::ZERO, BUDGET, chance) {
+            Advice::Wait(wait) => wait,
+            Advice::GiveUp => panic!("gave up after {tries} tries"),
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_are_cut_by_chance() {
+        let error = Error::unavailable("slow down", "s3://b");
+        assert!(wait(&error, 1, u64::MAX) <= FIRST);
+        assert!(wait(&error, 1, u64::MAX) > FIRST / 2);
+        assert_eq!(wait(&error, 1, 0), Duration::ZERO);
+        assert!(wait(&error, 3, u64::MAX) > FIRST * 3);
+        assert!(wait(&error, u32::MAX, u64::MAX) <= LONGEST);
+    }
+
+    #[test]
+    fn the_store_may_ask_for_more_but_not_for_ever() {
+        let asks = |seconds| {
+            let retry_after = Some(Duration::from_secs(seconds));
+            Error::new(Kind::Unavailable { retry_after }, "slow down", "s3://b")
+        };
+        assert_eq!(wait(&asks(7), 1, 0), Duration::from_secs(7));
+        assert_eq!(wait(&asks(86_400), 1, 0), ASKED_LONGEST);
+    }
+
+    #[test]
+    fn what_does_not_pass_is_given_up_at_once_and_all_else_after_the_budget() {
+        let denied = Error::denied("no", "s3://b");
+        assert_eq!(advise(&denied, 1, Duration::ZERO, BUDGET, 0), Advice::GiveUp);
+        let corrupt = Error::corrupt("short", "s3://b");
+        assert_eq!(advise(&corrupt, 9, BUDGET, BUDGET, 0), Advice::GiveUp);
+        let told = gave_up(corrupt, 9, BUDGET).to_string();
+        assert!(told.starts_with("gave up after 9 tries in 60.0 s: short"), "{told}");
+    }
+
+    #[test]
+    fn chance_is_the_published_sequence() {
+        // The first outputs of SplitMix64 for seed 0, as in the reference implementation.
+        let chance = Chance::new(0);
+        assert_eq!(chance.next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(chance.next(), 0x6e78_9e6a_a1b9_65f4);
+    }
+}

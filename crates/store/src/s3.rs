@@ -1,0 +1,232 @@
+//! Any server that speaks S3: one signed request a call, checked against what was asked.
+//!
+//! The requests are our own, because what decides is in the answer: its status, `Retry-After`, `ETag`,
+//! `Content-Range` and checksums. Nothing here retries (except pages of a listing) or limits.
+//!
+//! Layout: `endpoint` (where the bucket is), `wire` (HTTP), `sign` and `credentials` (who we are), `answer`
+//! (what was said), `listing` and `page` (names).
+//!
+//! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
+//! leaves here except as a signature.
+
+mod answer;
+mod credentials;
+mod endpoint;
+mod listing;
+mod page;
+mod sign;
+mod wire;
+
+pub use credentials::Credentials;
+pub use wire::Timeouts;
+
+use crate::retry::Chance;
+use crate::{Body, Counters, Pages, Store};
+use block::{Checksum, Error, Kind, Object, Result, Waiting};
+use bytes::Bytes;
+use endpoint::Route;
+use futures_util::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Asks the server to send the checksum that it keeps.
+const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+
+/// How to reach and use a bucket.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Server, such as `http://minio:9000`. AWS if none.
+    pub endpoint: Option<String>,
+    /// Region to sign for. Found out if none.
+    pub region: Option<String>,
+    /// Who we are.
+    pub credentials: Credentials,
+    /// `host/bucket` rather than `bucket.host`. By default for every endpoint but AWS.
+    pub path_style: Option<bool>,
+    /// When to call a silence a failure.
+    pub timeouts: Timeouts,
+    /// Requests of one listing at a time. Sixteen pages in flight list some 100,000 keys a second on S3.
+    pub list_requests: usize,
+    /// How long a page of a listing is asked for again before the listing fails.
+    pub list_budget: Duration,
+    /// Where chance begins: jitter of retries, choice among the addresses of a name.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            endpoint: None,
+            region: None,
+            credentials: Credentials::Found { profile: None },
+            path_style: None,
+            timeouts: Timeouts::default(),
+            list_requests: 16,
+            list_budget: Duration::from_secs(60),
+            seed: 0,
+        }
+    }
+}
+
+/// One bucket.
+#[derive(Clone)]
+pub struct S3(Arc<Bucket>);
+
+struct Bucket {
+    identity: Arc<str>,
+    name: String,
+    /// Replaced when the server tells that the bucket lives in another region.
+    route: RwLock<Arc<Route>>,
+    wire: wire::Wire,
+    signer: sign::Signer,
+    counters: Arc<Counters>,
+    chance: Arc<Chance>,
+    settings: Settings,
+}
+
+impl S3 {
+    /// A bucket by name. Nothing is sent until something is asked.
+    pub fn open(bucket: &str, settings: Settings) -> Result<S3> {
+        let route = Route::of(bucket, &settings)?;
+        let identity = endpoint::identity(bucket, &route).into();
+        let chance = Arc::new(Chance::new(settings.seed));
+        let wire = wire::Wire::open(route.is_secure(), settings.timeouts, chance.clone())?;
+        let signer = sign::Signer::new(&settings.credentials, &route.region, chance.clone())?;
+        let route = RwLock::new(Arc::new(route));
+        let (name, counters) = (bucket.to_owned(), Arc::default());
+        Ok(S3(Arc::new(Bucket { identity, name, route, wire, signer, counters, chance, settings })))
+    }
+}
+
+impl Store for S3 {
+    fn identity(&self) -> &Arc<str> {
+        &self.0.identity
+    }
+
+    fn list(&self, prefix: &str) -> Pages {
+        listing::pages(self.0.clone(), prefix.to_owned())
+    }
+
+    fn get(&self, object: &Arc<Object>, range: Range<u64>) -> Waiting<Body> {
+        let (bucket, object) = (self.0.clone(), object.clone());
+        Box::pin(async move { bucket.get(&object, range).await })
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        let (bucket, object) = (self.0.clone(), object.clone());
+        Box::pin(async move { bucket.checksum(&object).await })
+    }
+
+    fn counters(&self) -> &Arc<Counters> {
+        &self.0.counters
+    }
+}
+
+impl Bucket {
+    async fn get(self: Arc<Self>, object: &Object, range: Range<u64>) -> Result<Body> {
+        let is_whole = range == (0..object.size);
+        let mut headers = of_version(object)?;
+        if !is_whole {
+            let asked = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+            headers.insert(header::RANGE, HeaderValue::from_str(&asked).expect("digits"));
+        }
+        let in_flight = wire::InFlight::begin(&self.counters);
+        Counters::add(&self.counters.gets, 1);
+        let answer = self.exchange(Method::GET, &|route| route.object(&object.key), headers, object).await?;
+        answer::check(&answer, object, &range)?;
+        let checksum = if is_whole { answer::checksum(answer.headers()) } else { None };
+        let arriving = wire::Arriving::new(answer.into_body(), self.settings.timeouts.idle, in_flight, object);
+        Ok(Body { checksum, bytes: arriving.boxed() })
+    }
+
+    async fn checksum(&self, object: &Object) -> Result<Option<Checksum>> {
+        let _in_flight = wire::InFlight::begin(&self.counters);
+        Counters::add(&self.counters.heads, 1);
+        let headers = of_version(object)?;
+        let answer = self.exchange(Method::HEAD, &|route| route.object(&object.key), headers, object).await?;
+        answer::check_version(answer.headers(), object)?;
+        Ok(answer::checksum(answer.headers()))
+    }
+
+    /// One request and the head of its answer, if it says yes. Asked a second time only if the first
+    /// answer told what was wrong with the question: the region, or credentials that just ran out.
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &(dyn Fn(&Route) -> String + Sync),
+        headers: HeaderMap,
+        on: &(dyn std::fmt::Display + Sync),
+    ) -> Result<Response<Incoming>> {
+        let mut is_last = false;
+        loop {
+            let route = self.route();
+            let request = self.signed(method.clone(), &url(&route), headers.clone(), &route, on).await?;
+            let answer = self.wire.send(request, &self.counters, &route.authority, on).await?;
+            if answer.status().is_success() {
+                return Ok(answer);
+            }
+            let refusal = answer::Refusal::read(answer, self.settings.timeouts.idle).await;
+            let is_known = !is_last && (self.moved(&route, &refusal) || self.expired(&refusal));
+            if !is_known {
+                let error = refusal.error(&route, &self.name, on);
+                if matches!(error.kind, Kind::Unavailable { .. }) && refusal.is_throttling() {
+                    Counters::add(&self.counters.throttled, 1);
+                }
+                return Err(error);
+            }
+            is_last = true;
+        }
+    }
+
+    async fn signed(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        route: &Route,
+        on: &(dyn std::fmt::Display + Sync),
+    ) -> Result<Request<Full<Bytes>>> {
+        let request = Request::builder().method(method).uri(url).body(());
+        let request = request.map_err(|error| Error::invalid(format!("the name makes no URL: {error}"), on))?;
+        let (mut parts, ()) = request.into_parts();
+        parts.headers = headers;
+        self.signer.sign(&mut parts, &route.region, on).await?;
+        Ok(Request::from_parts(parts, Full::default()))
+    }
+
+    fn route(&self) -> Arc<Route> {
+        self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the bucket turned out to live in another region, to which requests go from now on.
+    fn moved(&self, route: &Route, refusal: &answer::Refusal) -> bool {
+        let Some(region) = refusal.region(&route.region) else { return false };
+        tracing::debug!(bucket = self.name, region, "the bucket lives in another region");
+        let moved = route.in_region(&self.name, region);
+        *self.route.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(moved);
+        true
+    }
+
+    /// Whether the credentials ran out, so that fresh ones may do.
+    fn expired(&self, refusal: &answer::Refusal) -> bool {
+        refusal.is_expired() && self.signer.forget()
+    }
+}
+
+/// Headers that ask for this version or nothing, and for its checksum.
+fn of_version(object: &Object) -> Result<HeaderMap> {
+    let version = HeaderValue::from_str(&format!("\"{}\"", object.version));
+    let version = version.map_err(|_| Error::invalid("the version makes no header", object))?;
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(header::IF_MATCH, version);
+    headers.insert(CHECKSUM_MODE, HeaderValue::from_static("ENABLED"));
+    Ok(headers)
+}
+
+#[cfg(test)]
+#[path = "s3/tests.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+//! What a server said: whether it answers the question that was asked, and if it refuses, what that means.
+//!
+//! Invariant: an answer passes only if its length, range and version are those of the question; servers may
+//! ignore `If-Match` and `Range`, so nothing is taken on trust.
+
+use super::endpoint::Route;
+use super::page;
+use block::{Checksum, Error, Kind, Object, Result};
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use std::fmt::Display;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Bytes of a refusal that are read. Real ones have a few hundred.
+const REFUSAL_MAX: usize = 64 << 10;
+
+/// Check the head of an answer against the question.
+pub fn check(answer: &Response<Incoming>, object: &Object, range: &Range<u64>) -> Result<()> {
+    check_head(answer.status(), answer.headers(), object, range)
+}
+
+fn check_head(status: StatusCode, headers: &HeaderMap, object: &Object, range: &Range<u64>) -> Result<()> {
+    check_version(headers, object)?;
+    let length: Option<u64> = text(headers, "content-length").and_then(|length| length.parse().ok());
+    let due = range.end - range.start;
+    if *range == (0..object.size) {
+        return match (status, length) {
+            (StatusCode::OK, Some(length)) if length != object.size => {
+                Err(Error::changed(format!("the object has {length} bytes where {due} were listed"), object))
+            }
+            (StatusCode::OK, _) => Ok(()),
+            _ => Err(Error::corrupt(format!("the store answered {status} to a request without a range"), object)),
+        };
+    }
+    if status != StatusCode::PARTIAL_CONTENT {
+        let error = Error::invalid("the store sends the whole object where a part was asked", object);
+        return Err(error.hint("this server or a proxy before it does not serve ranges, which Stoker needs"));
+    }
+    let told = text(headers, "content-range").unwrap_or_default();
+    let expected = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
+    if told == expected && length.is_none_or(|length| length == due) {
+        return Ok(());
+    }
+    match told.rsplit_once('/').and_then(|(_, size)| size.parse::<u64>().ok()) {
+        Some(size) if size != object.size => {
+            Err(Error::changed(format!("the object has {size} bytes where {} were listed", object.size), object))
+        }
+        _ => Err(Error::corrupt(format!("the store sent \"{told}\" where \"{expected}\" was asked"), object)),
+    }
+}
+
+/// Check that the answer is about the version that was asked for.
+pub fn check_version(headers: &HeaderMap, object: &Object) -> Result<()> {
+    match text(headers, "etag").map(version) {
+        Some(told) if told == object.version => Ok(()),
+        Some(_) => Err(Error::changed("the object has another version by now", object)),
+        None => Err(Error::corrupt("the answer does not say which version it is of", object)),
+    }
+}
+
+/// The version in an ETag: the text between its quotes.
+pub fn version(etag: &str) -> &str {
+    let etag = etag.trim();
+    etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag)
+}
+
+/// The checksum of the whole object. One that was put together from those of its parts says nothing
+/// about its bytes in a row.
+pub fn checksum(headers: &HeaderMap) -> Option<Checksum> {
+    if text(headers, "x-amz-checksum-type").is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
+        return None;
+    }
+    let long = |name| decode::<8>(text(headers, name)?).map(u64::from_be_bytes);
+    let short = |name| decode::<4>(text(headers, name)?).map(u32::from_be_bytes);
+    long("x-amz-checksum-crc64nvme")
+        .map(Checksum::Crc64Nvme)
+        .or_else(|| short("x-amz-checksum-crc32c").map(Checksum::Crc32C))
+        .or_else(|| short("x-amz-checksum-crc32").map(Checksum::Crc32))
+}
+
+/// Exactly `N` bytes out of base64. A checksum of parts, `…==-3`, has a number behind it and is none.
+fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.trim_end_matches('=');
+    if text.len() != N.div_ceil(3) * 4 || digits.len() != (N * 8).div_ceil(6) {
+        return None;
+    }
+    let mut bits = 0u128;
+    for digit in digits.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u128::from(value);
+    }
+    let bits = bits >> (digits.len() * 6 - N * 8);
+    bits.to_be_bytes()[16 - N..].try_into().ok()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// A refusal.
+pub struct Refusal {
+    status: StatusCode,
+    /// S3's word for it, if it gave one: `NoSuchKey`.
+    code: String,
+    message: String,
+    region: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// Read what was said; a body that can't be read is no further loss.
+    pub async fn read(answer: Response<Incoming>, idle: Duration) -> Refusal {
+        let (head, body) = answer.into_parts();
+        let body = tokio::time::timeout(idle, Limited::new(body, REFUSAL_MAX).collect()).await;
+        let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+        let told = page::refusal(&body);
+        let seconds = text(&head.headers, header::RETRY_AFTER.as_str()).and_then(|told| told.trim().parse().ok());
+        Refusal {
+            status: head.status,
+            region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(told.region),
+            retry_after: seconds.map(Duration::from_secs),
+            code: told.code,
+            message: told.message,
+        }
+    }
+
+    /// The region that the bucket lives in, if it is not this one.
+    pub fn region(&self, asked: &str) -> Option<&str> {
+        let may_move = self.status.is_redirection() || matches!(self.status.as_u16(), 400 | 403);
+        self.region.as_deref().filter(|told| may_move && *told != asked)
+    }
+
+    /// Whether the credentials ran out.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.code.as_str(), "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired")
+    }
+
+    /// Whether the server says that it is asked too much, rather than that it is ill.
+    pub fn is_throttling(&self) -> bool {
+        matches!(self.status.as_u16(), 429 | 503)
+    }
+
+    /// What it means for the caller.
+    pub fn error(&self, route: &Route, bucket: &str, on: &(dyn Display + Sync)) -> Error {
+        let host = &route.authority;
+        let status = self.status.as_u16();
+        let error = match (status, self.code.as_str()) {
+            (_, "NoSuchBucket") => Error::missing(format!("there is no bucket {bucket} on {host}"), on)
+                .hint("check the name and the endpoint"),
+            (404 | 410, _) => Error::missing("there is no such object", on),
+            (412 | 416, _) => Error::changed("the object has another version by now", on),
+            (_, code) if is_denial(status, code) => return self.denied(host, on),
+            (301 | 307 | 308, _) => Error::invalid(format!("{host} sends this bucket elsewhere"), on)
+                .hint("set the bucket's own region or endpoint"),
+            (408 | 429 | 500 | 502..=504, _) | (_, "SlowDown" | "RequestTimeout" | "InternalError") => {
+                let kind = Kind::Unavailable { retry_after: self.retry_after };
+                Error::new(kind, format!("{host} answered {}", self.said()), on)
+            }
+            _ => Error::invalid(format!("{host} refused the request: {}", self.said()), on).hint("check the endpoint and its log"),
+        };
+        tracing::debug!(status, code = self.code, message = self.message, "refused");
+        error
+    }
+
+    fn denied(&self, host: &str, on: &(dyn Display + Sync)) -> Error {
+        let (what, hint) = match self.code.as_str() {
+            "InvalidAccessKeyId" => ("does not know this access key", "check AWS_PROFILE or AWS_ACCESS_KEY_ID, and the endpoint"),
+            "SignatureDoesNotMatch" => ("does not accept the signature", "check AWS_SECRET_ACCESS_KEY, and the endpoint's host name"),
+            "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" => {
+                ("says that the credentials ran out", "renew them: aws sso login, or new keys")
+            }
+            "InvalidToken" => ("does not accept the session token", "check AWS_SESSION_TOKEN"),
+            "RequestTimeTooSkewed" => ("finds our clock too far off", "set this machine's clock (timedatectl)"),
+            "InvalidObjectState" => ("keeps the object in an archive", "restore it first, or leave it out"),
+            _ => (
+                "refuses access",
+                "check that these credentials may list the bucket and get its objects (s3:ListBucket, s3:GetObject)",
+            ),
+        };
+        Error::denied(format!("{host} {what} ({})", self.said()), on).hint(hint)
+    }
+
+    /// The server's own words. They never hold a secret; the message of a wrong signature holds the
+    /// question, so the code has to do.
+    fn said(&self) -> String {
+        match self.code.as_str() {
+            "" => self.status.to_string(),
+            code => format!("{} {code}", self.status.as_u16()),
+        }
+    }
+}
+
+fn is_denial(status: u16, code: &str) -> bool {
+    let said = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
+    matches!(status, 401 | 403) || said.contains(&code)
+}

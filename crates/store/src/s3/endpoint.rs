@@ -1,0 +1,185 @@
+//! Where a bucket is: from an endpoint and a name to URLs, and to an identity that doesn't depend on how the
+//! endpoint was spelled. Pure.
+//!
+//! Invariant: a key is encoded byte for byte and never normalised: `a//b`, `..` and a leading slash stay.
+
+use super::Settings;
+use block::{Error, Result};
+use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What AWS's signature encodes in a value of a query: all but the unreserved characters.
+const STRICT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The same for a path, where a slash stays.
+const STRICT_PATH: AsciiSet = STRICT.remove(b'/');
+
+/// Region signed for where none is known. Servers other than AWS take any; AWS tells the right one.
+const REGION: &str = "us-east-1";
+
+/// The way to a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    scheme: &'static str,
+    /// Host, and port unless it is the scheme's own.
+    pub authority: String,
+    /// `/bucket`, or nothing where the bucket is in the host.
+    path: String,
+    pub region: String,
+    /// Whether the endpoint was given, rather than derived from the region.
+    is_given: bool,
+}
+
+impl Route {
+    pub fn of(bucket: &str, settings: &Settings) -> Result<Route> {
+        check_name(bucket)?;
+        let region = settings.region.clone().unwrap_or_else(|| REGION.into());
+        let Some(endpoint) = &settings.endpoint else {
+            return Ok(Route::aws(bucket, region, settings.path_style.unwrap_or(false)));
+        };
+        let (scheme, host) = parse(endpoint)?;
+        let is_path = settings.path_style.unwrap_or(true);
+        let (authority, path) = if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
+        Ok(Route { scheme, authority, path, region, is_given: true })
+    }
+
+    fn aws(bucket: &str, region: String, is_path: bool) -> Route {
+        let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        let host = format!("s3.{region}.{suffix}");
+        // A dot in the bucket's name does not fit the wildcard of the server's certificate.
+        let is_path = is_path || bucket.contains('.');
+        let (authority, path) = if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
+        Route { scheme: "https", authority, path, region, is_given: false }
+    }
+
+    /// The same bucket in another region. A given endpoint stays; only the signature changes.
+    pub fn in_region(&self, bucket: &str, region: &str) -> Route {
+        if self.is_given {
+            return Route { region: region.into(), ..self.clone() };
+        }
+        Route::aws(bucket, region.into(), !self.path.is_empty())
+    }
+
+    pub fn is_secure(&self) -> bool {
+        self.scheme == "https"
+    }
+
+    /// Whether this is AWS, where the names of buckets are global.
+    pub fn is_aws(&self) -> bool {
+        let host = self.authority.split(':').next().unwrap_or_default();
+        host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn")
+    }
+
+    /// URL of an object.
+    pub fn object(&self, key: &str) -> String {
+        let key = utf8_percent_encode(key, &STRICT_PATH);
+        format!("{}://{}{}/{key}", self.scheme, self.authority, self.path)
+    }
+
+    /// URL of the bucket with a query.
+    pub fn bucket(&self, query: &[(&str, &str)]) -> String {
+        let query: Vec<String> = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT)))
+            .collect();
+        let path = if self.path.is_empty() { "/" } else { &self.path };
+        format!("{}://{}{path}?{}", self.scheme, self.authority, query.join("&"))
+    }
+}
+
+/// `s3://bucket` on AWS; elsewhere with the host, for another server may have a bucket of the same name.
+/// Partitions of AWS (China, GovCloud) are worlds of their own, too.
+pub fn identity(bucket: &str, route: &Route) -> String {
+    if !route.is_aws() {
+        let own_host = route.authority.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('.'));
+        let host = if route.path.is_empty() { own_host.unwrap_or(&route.authority) } else { &route.authority };
+        return format!("s3://{bucket}@{host}");
+    }
+    match ["cn-", "us-gov-", "us-iso"].iter().find(|&partition| route.region.starts_with(partition)) {
+        Some(partition) => format!("s3://{bucket}@aws-{}", partition.trim_end_matches('-')),
+        None => format!("s3://{bucket}"),
+    }
+}
+
+/// Scheme and authority of an endpoint, in one spelling.
+fn parse(endpoint: &str) -> Result<(&'static str, String)> {
+    let wrong = |what: &str| Error::invalid(what, endpoint).hint("write it as https://host or http://host:port");
+    let uri: Uri = endpoint.trim().parse().map_err(|_| wrong("the endpoint is not a URL"))?;
+    let (scheme, usual_port) = match uri.scheme_str() {
+        Some("http") => ("http", 80),
+        Some("https") => ("https", 443),
+        _ => return Err(wrong("the endpoint has no scheme")),
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("the endpoint has no host"))?;
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(wrong("the endpoint has a path"));
+    }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(Error::invalid("the endpoint holds a user name", host).hint("give credentials by a profile or the environment"));
+    }
+    let host = host.to_ascii_lowercase();
+    let host = host.trim_end_matches('.');
+    let port = uri.port_u16().filter(|&port| port != usual_port);
+    Ok((scheme, port.map_or(host.to_owned(), |port| format!("{host}:{port}"))))
+}
+
+/// Refuse what can't be the name of a bucket before it becomes part of a host name.
+fn check_name(bucket: &str) -> Result<()> {
+    let is_fine = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'.' | b'_');
+    if (1..=255).contains(&bucket.len()) && bucket.bytes().all(is_fine) && !bucket.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    Err(Error::invalid("this can't be the name of a bucket", bucket).hint("write s3://bucket/prefix"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(endpoint: &str) -> Result<Route> {
+        Route::of("b", &Settings { endpoint: Some(endpoint.into()), ..Settings::default() })
+    }
+
+    #[test]
+    fn an_identity_does_not_depend_on_the_spelling_of_the_endpoint() {
+        let spelled = ["http://Minio.Local:80", "http://minio.local", "http://minio.local/", "https://minio.local:443/", "http://minio.local."];
+        for endpoint in spelled {
+            assert_eq!(identity("b", &route(endpoint).expect("valid")), "s3://b@minio.local", "{endpoint}");
+        }
+        assert_eq!(identity("b", &route("http://minio.local:9000").expect("valid")), "s3://b@minio.local:9000");
+        let virtual_style = Settings { endpoint: Some("http://minio.local".into()), path_style: Some(false), ..Settings::default() };
+        let virtual_style = Route::of("b", &virtual_style).expect("valid");
+        assert_eq!(identity("b", &virtual_style), "s3://b@minio.local");
+        assert_eq!(virtual_style.object("k"), "http://b.minio.local/k");
+    }
+
+    #[test]
+    fn aws_is_one_world_and_its_partitions_are_others() {
+        let plain = Route::of("b", &Settings::default()).expect("valid");
+        assert_eq!(identity("b", &plain), "s3://b");
+        assert_eq!(identity("b", &route("https://s3.eu-west-1.amazonaws.com").expect("valid")), "s3://b");
+        let china = Settings { region: Some("cn-north-1".into()), ..Settings::default() };
+        let china = Route::of("b", &china).expect("valid");
+        assert_eq!(identity("b", &china), "s3://b@aws-cn");
+        assert_eq!(china.object("k"), "https://b.s3.cn-north-1.amazonaws.com.cn/k");
+        assert_eq!(plain.in_region("b", "eu-west-1").object("k"), "https://b.s3.eu-west-1.amazonaws.com/k");
+    }
+
+    #[test]
+    fn a_key_is_encoded_and_never_normalised() {
+        let route = route("http://h:1").expect("valid");
+        let odd = "/a//b/../c d+e%f\u{e9}?#&=~";
+        assert_eq!(route.object(odd), "http://h:1/b//a//b/../c%20d%2Be%25f%C3%A9%3F%23%26%3D~");
+        assert_eq!(route.bucket(&[("prefix", "a/ b")]), "http://h:1/b?prefix=a%2F%20b");
+    }
+
+    #[test]
+    fn a_wrong_endpoint_or_bucket_says_what_would_do() {
+        for endpoint in ["minio:9000", "ftp://h", "http://h/path", "http://user:secret@h", "http://", ""] {
+            let error = route(endpoint).expect_err(endpoint);
+            assert!(!error.hint.is_empty() && !error.to_string().contains("user:secret"), "{error}");
+        }
+        assert!(Route::of("a/b", &Settings::default()).is_err());
+        assert!(Route::of("", &Settings::default()).is_err());
+    }
+}

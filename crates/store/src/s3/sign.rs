@@ -1,0 +1,110 @@
+//! Signatures and the credentials that they are made with, kept until shortly before they run out.
+//!
+//! Invariant: a secret is held here and by the library that signs; it is in no error and no log.
+
+use super::credentials::{self, Credentials};
+use crate::retry::Chance;
+use block::{Error, Result};
+use http::request::Parts;
+use reqsign_aws_v4::{Credential, RequestSigner};
+use reqsign_core::time::Timestamp;
+use reqsign_core::{Context, ErrorKind, ProvideCredentialDyn, SignRequest, SigningCredential};
+use std::fmt::Display;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// How long before they run out credentials are renewed. AWS hands out new ones from five minutes before.
+const RENEW_BEFORE: Duration = Duration::from_secs(300);
+
+/// How long credentials must still be good for to sign with: the way to the server, and clocks that differ.
+const GOOD_FOR: Duration = Duration::from_secs(15);
+
+/// The service in the scope of a signature.
+const SERVICE: &str = "s3";
+
+/// Signs requests. Without credentials (anonymous) it leaves them as they are.
+pub struct Signer {
+    source: Option<Box<dyn ProvideCredentialDyn<Credential = Credential>>>,
+    context: Context,
+    current: RwLock<Option<Arc<Credential>>>,
+    /// Held while credentials are fetched, so that one request fetches for all.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+impl Signer {
+    pub fn new(credentials: &Credentials, region: &str, chance: Arc<Chance>) -> Result<Signer> {
+        let context = credentials::context(chance);
+        let source = credentials::source(credentials, region, &context);
+        Ok(Signer { source, context, current: RwLock::default(), renewing: tokio::sync::Mutex::default() })
+    }
+
+    /// Add a signature to a request, over all of its headers.
+    pub async fn sign(&self, parts: &mut Parts, region: &str, on: &(dyn Display + Sync)) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let credential = self.credential(&**source, on).await?;
+        let signer = RequestSigner::new(SERVICE, region).with_standard_session_token();
+        let signed = signer.sign_request(&self.context, parts, Some(&credential), None).await;
+        signed.map_err(|error| Error::denied(format!("the request can't be signed: {error}"), on))
+    }
+
+    /// Drop the credentials that a server called expired. False if there are none that could be renewed.
+    pub fn forget(&self) -> bool {
+        let gone = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
+        gone.is_some_and(|credential| credential.expires_in.is_some() || credential.session_token.is_some())
+    }
+
+    async fn credential(
+        &self,
+        source: &dyn ProvideCredentialDyn<Credential = Credential>,
+        on: &(dyn Display + Sync),
+    ) -> Result<Arc<Credential>> {
+        let now = Timestamp::now();
+        let current = self.current();
+        if let Some(current) = &current {
+            if current.is_valid_at(now + RENEW_BEFORE) {
+                return Ok(current.clone());
+            }
+            // Still good: one renews, the others go on with what there is.
+            if current.is_valid_at(now + GOOD_FOR) {
+                let Ok(_renewing) = self.renewing.try_lock() else { return Ok(current.clone()) };
+                return Ok(self.renew(source, on).await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "credentials can't be renewed yet");
+                    current.clone()
+                }));
+            }
+        }
+        let _renewing = self.renewing.lock().await;
+        match self.current().filter(|current| current.is_valid_at(Timestamp::now() + GOOD_FOR)) {
+            Some(renewed) => Ok(renewed),
+            None => self.renew(source, on).await,
+        }
+    }
+
+    async fn renew(
+        &self,
+        source: &dyn ProvideCredentialDyn<Credential = Credential>,
+        on: &(dyn Display + Sync),
+    ) -> Result<Arc<Credential>> {
+        let found = source.provide_credential_dyn(&self.context).await.map_err(|error| failed(&error, on))?;
+        let found = Arc::new(found.ok_or_else(|| nobody(on))?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(found)
+    }
+
+    fn current(&self) -> Option<Arc<Credential>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn nobody(on: &(dyn Display + Sync)) -> Error {
+    Error::denied("there are no credentials in the environment, the profile or this machine's role", on)
+        .hint("set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass --anonymous for a public bucket")
+}
+
+fn failed(error: &reqsign_core::Error, on: &(dyn Display + Sync)) -> Error {
+    let what = format!("the credentials can't be had: {error}");
+    match error.kind() {
+        ErrorKind::RateLimited | ErrorKind::Unexpected => Error::unavailable(what, on),
+        _ => Error::denied(what, on),
+    }
+}

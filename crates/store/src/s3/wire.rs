@@ -1,0 +1,265 @@
+//! HTTP/1.1 to a store: connections kept open, silences bounded, bodies delivered as they arrive.
+//!
+//! There is no limit on the time of a whole request: a large body on a slow link is no failure, a silence
+//! is. HTTP/1 only: with HTTP/2 many requests would share one connection, which is slower at many gigabits.
+//!
+//! Invariant: no wait without an end.
+
+use crate::Counters;
+use crate::retry::Chance;
+use block::{Error, Kind, Object, Result};
+use bytes::Bytes;
+use futures_util::Stream;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body as _, Incoming};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::fmt::{Display, Write};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// Idle connections kept to one host: as many as requests are ever in flight, so that none is opened twice.
+const IDLE_CONNECTIONS: usize = 256;
+
+/// How long an idle connection is kept. Most servers close after a minute or later.
+const IDLE_CONNECTION: Duration = Duration::from_secs(50);
+
+/// How often the kernel asks whether a silent peer still lives.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Bytes that one read of a connection may take at most: fewer system calls for large bodies, and still
+/// small beside the memory of a block.
+const READ_BUFFER: usize = 512 << 10;
+
+/// When to call a silence a failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Until a connection stands. Five seconds cover two lost packets of the handshake.
+    pub connect: Duration,
+    /// From a request to its answer. S3 answers in 0.2 s, but a cold or busy server may take seconds.
+    pub first_byte: Duration,
+    /// Between two pieces of a body.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts { connect: Duration::from_secs(5), first_byte: Duration::from_secs(20), idle: Duration::from_secs(15) }
+    }
+}
+
+type Connector = HttpsConnector<HttpConnector<Spread>>;
+
+/// A client and its connections.
+pub struct Wire {
+    client: Client<Connector, Full<Bytes>>,
+    timeouts: Timeouts,
+}
+
+impl Wire {
+    /// A client; one that is to be secure reads the certificates of the system.
+    pub fn open(is_secure: bool, timeouts: Timeouts, chance: Arc<Chance>) -> Result<Wire> {
+        let mut connector = HttpConnector::new_with_resolver(Spread { resolver: GaiResolver::new(), chance });
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_connect_timeout(Some(timeouts.connect));
+        let secure = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls(is_secure)?);
+        let connector = secure.https_or_http().enable_http1().wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(READ_BUFFER)
+            .build(connector);
+        Ok(Wire { client, timeouts })
+    }
+
+    /// The head of an answer, whatever its status.
+    pub async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        counters: &Counters,
+        host: &str,
+        on: &(dyn Display + Sync),
+    ) -> Result<Response<Incoming>> {
+        let began = Instant::now();
+        let limit = self.timeouts.connect + self.timeouts.first_byte;
+        let Ok(answer) = tokio::time::timeout(limit, self.client.request(request)).await else {
+            let what = format!("{host} did not answer within {} s", limit.as_secs_f64());
+            return Err(Error::unavailable(what, on));
+        };
+        let answer = answer.map_err(|error| failed(&error, host, on))?;
+        counters.answered_after(began.elapsed());
+        Ok(answer)
+    }
+}
+
+/// Trust in the certificates of the system. A client of plain HTTP trusts nobody and so reads none.
+fn tls(is_secure: bool) -> Result<rustls::ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| Error::invalid(format!("TLS can't be set up: {error}"), "this machine"))?;
+    if !is_secure {
+        return Ok(config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth());
+    }
+    let config = config.with_native_roots().map_err(|error| {
+        let what = format!("the system's certificates can't be read: {error}");
+        Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE")
+    })?;
+    Ok(config.with_no_client_auth())
+}
+
+fn failed(error: &ClientError, host: &str, on: &(dyn Display + Sync)) -> Error {
+    let causes = causes(error);
+    if error.is_connect() {
+        return Error::unavailable(format!("can't connect to {host}: {causes}"), on)
+            .hint("check that the endpoint is right and that the server runs");
+    }
+    Error::unavailable(format!("the request to {host} broke off: {causes}"), on)
+}
+
+/// An error and what caused it, without repeating itself.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let line = error.to_string();
+        if !text.contains(&line) {
+            let _ = write!(text, "{}{line}", if text.is_empty() { "" } else { ": " });
+        }
+        next = error.source();
+    }
+    text
+}
+
+/// Counts a request as in flight for as long as it lives.
+pub struct InFlight(Arc<Counters>);
+
+impl InFlight {
+    pub fn begin(counters: &Arc<Counters>) -> InFlight {
+        counters.in_flight.fetch_add(1, Relaxed);
+        InFlight(counters.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A body on its way. Dropping it closes the connection, unless the body was complete.
+pub struct Arriving {
+    body: Incoming,
+    /// Armed only while nothing arrives: most pieces of a fast body cost no timer.
+    silence: Option<Pin<Box<Sleep>>>,
+    idle: Duration,
+    in_flight: InFlight,
+    on: String,
+    is_over: bool,
+}
+
+impl Arriving {
+    pub fn new(body: Incoming, idle: Duration, in_flight: InFlight, object: &Object) -> Arriving {
+        Arriving { body, silence: None, idle, in_flight, on: object.to_string(), is_over: false }
+    }
+
+    /// What to answer while nothing arrives.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let idle = self.idle;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        if silence.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.is_over = true;
+        let what = format!("the body paused for {} s", idle.as_secs_f64());
+        Poll::Ready(Some(Err(Error::unavailable(what, &self.on))))
+    }
+}
+
+impl Stream for Arriving {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let this = &mut *self;
+        while !this.is_over {
+            match Pin::new(&mut this.body).poll_frame(context) {
+                Poll::Pending => return this.wait(context),
+                Poll::Ready(Some(Ok(frame))) => {
+                    this.silence = None;
+                    // Trailers say nothing that is of use here.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    Counters::add(&this.in_flight.0.bytes, bytes.len() as u64);
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    this.is_over = true;
+                    let what = format!("the body broke off: {}", causes(&error));
+                    return Poll::Ready(Some(Err(Error::new(Kind::Unavailable { retry_after: None }, what, &this.on))));
+                }
+                Poll::Ready(None) => this.is_over = true,
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// Looks names up and begins with another address each time, so that many connections spread over the
+/// many machines behind the name of a store.
+#[derive(Clone)]
+pub struct Spread {
+    resolver: GaiResolver,
+    chance: Arc<Chance>,
+}
+
+impl tower_service::Service<Name> for Spread {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.resolver.poll_ready(context)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let found = self.resolver.call(name);
+        let chance = self.chance.next();
+        Box::pin(async move { Ok(spread(found.await?.collect(), chance).into_iter()) })
+    }
+}
+
+/// The addresses, those of the family that the system prefers still first, but turned by chance.
+fn spread(addresses: Vec<SocketAddr>, chance: u64) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().copied() else { return addresses };
+    let (mut preferred, others): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv4() == first.is_ipv4());
+    let turn = usize::try_from(chance % preferred.len() as u64).expect("less than a length");
+    preferred.rotate_left(turn);
+    preferred.extend(others);
+    preferred
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_turned_within_the_family_that_the_system_prefers() {
+        let parse = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let all: Vec<_> = ["10.0.0.1:80", "[::1]:80", "10.0.0.2:80", "10.0.0.3:80"].map(parse).into();
+        let turned = spread(all, 4);
+        assert_eq!(turned, ["10.0.0.2:80", "10.0.0.3:80", "10.0.0.1:80", "[::1]:80"].map(parse));
+        assert!(spread(Vec::new(), 4).is_empty());
+    }
+}
