@@ -13,7 +13,7 @@ use crate::cell::Bench;
 use crate::interrupt;
 use crate::mount::Mounted;
 use crate::record::{Record, Sample};
-use crate::server::Server;
+use crate::server::{Server, counted};
 use crate::target::{Place, Target};
 use crate::workload::{Phase, Workload};
 
@@ -103,12 +103,12 @@ impl Campaign<'_> {
     }
 
     fn phase(&mut self, index: usize, mounted: &mut Option<Mounted>, sample: &mut Sample) -> Result<()> {
-        let (target, place) = &self.targets[index];
+        let cache = &self.targets[index].1.cache;
         match sample.phase {
             Phase::Cold => {
-                wipe(&place.cache)?;
+                wipe(cache)?;
                 drop_caches()?;
-                *mounted = Some(Mounted::start(target.as_ref(), place)?);
+                *mounted = Some(self.mount(index, sample)?);
             }
             // What is dirty is written now, not in the middle of a measurement.
             Phase::Kept => rustix::fs::sync(),
@@ -118,18 +118,27 @@ impl Campaign<'_> {
                     old.end()?;
                 }
                 drop_caches()?;
-                *mounted = Some(Mounted::start(target.as_ref(), place)?);
+                *mounted = Some(self.mount(index, sample)?);
             }
         }
         let mount = mounted.as_ref().expect("the cold phase mounts, and comes first");
-        if matches!(sample.phase, Phase::Cold | Phase::Restart) && !mount.pids().is_empty() {
-            sample.mount_seconds = Some(mount.seconds);
-        }
         self.bench.measure(mount, &mut self.server, sample)?;
         if sample.phase == Phase::Cold && sample.workload.fills_after_cold() {
             self.bench.fill(mount, sample).context("filling the cache after the cold phase")?;
         }
         Ok(())
+    }
+
+    /// A listing made here is asked of the store like any other: it is kept with the sample.
+    fn mount(&mut self, index: usize, sample: &mut Sample) -> Result<Mounted> {
+        let (target, place) = &self.targets[index];
+        let before = self.server.counters()?;
+        let mounted = Mounted::start(target.as_ref(), place)?;
+        if !mounted.pids().is_empty() {
+            sample.mount_seconds = Some(mounted.seconds);
+            sample.mount_requests = counted(&before, &self.server.counters()?);
+        }
+        Ok(mounted)
     }
 }
 

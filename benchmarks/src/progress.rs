@@ -44,8 +44,9 @@ fn cell(sample: &Sample) -> String {
     if let Some(why) = &sample.failure {
         return format!("  {name:8} FAILED: {why}");
     }
-    let requests: Vec<String> =
-        sample.requests.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let named = |(kind, count): (&String, &u64)| format!("{kind} {count}");
+    let mount = sample.mount_requests.iter().map(named).map(|words| format!("mount {words}"));
+    let requests: Vec<String> = mount.chain(sample.requests.iter().map(named)).collect();
     let wrong = match (&sample.first_error, sample.wrong_tags) {
         (Some(error), _) => format!("  {} ERRORS: {error}", sample.errors),
         (None, 0) => String::new(),

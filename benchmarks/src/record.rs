@@ -73,8 +73,9 @@ pub struct Sample {
     pub daemon_resident_peak_bytes: u64,
     /// By kind, and `bytes` where the server counts them.
     pub requests: BTreeMap<String, u64>,
-    /// Where this phase began with a mount.
+    /// Where this phase began with a mount: its time, and what it asked of the store.
     pub mount_seconds: Option<f64>,
+    pub mount_requests: BTreeMap<String, u64>,
     /// Why there are no figures.
     pub failure: Option<String>,
 }
@@ -164,6 +165,7 @@ impl Sample {
             daemon_resident_peak_bytes: 0,
             requests: BTreeMap::new(),
             mount_seconds: None,
+            mount_requests: BTreeMap::new(),
             failure: None,
         }
     }

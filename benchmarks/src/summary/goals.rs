@@ -23,7 +23,7 @@ enum Ask {
     AheadOfPeers(f64),
     PerSecond(f64),
     DaemonCpuPerGigabyte(f64),
-    /// GETs a file at most, and nothing else but listings.
+    /// GETs a file at most, and nothing else but listings; what the mount asked is not per file.
     GetsPerFile(f64),
     NoRequests,
     /// Bytes sent by the store over those of the blocks or files touched.
@@ -160,7 +160,10 @@ fn judge(view: &View, cell: Cell, ask: &Ask) -> Option<Verdict> {
         },
         Ask::NoRequests => Verdict {
             measured: view.requests(cell)?,
-            met: view.sound(cell).all(|sample| sample.requests.is_empty()),
+            // A mount that asks the store again has not kept its names.
+            met: view
+                .sound(cell)
+                .all(|sample| sample.requests.is_empty() && sample.mount_requests.is_empty()),
         },
         Ask::StoreBytes(most) => at_most(view.most(cell, store_bytes).filter(|ratio| ratio.is_finite())?, most),
         Ask::AnonymousMegabytes(_) => return memory(view, cell.target),

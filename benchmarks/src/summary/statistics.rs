@@ -1,9 +1,8 @@
 //! Medians and ratios over the rounds of a record. Pure: numbers in, numbers out.
 
-use std::collections::BTreeMap;
-
 use super::{Cell, NATIVE, value};
 use crate::record::{Record, Sample};
+use crate::server::Counters;
 use crate::workload::{Phase, WORKLOADS, Workload};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,25 +62,18 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The most requests of each kind in any round, as words; `0` where there were none.
+    /// The most requests of each kind in any round, as words; what the mount asked apart.
     pub fn requests(&self, cell: Cell) -> Option<String> {
-        let mut most: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut any = false;
-        for sample in self.sound(cell) {
-            any = true;
-            for (kind, count) in &sample.requests {
-                let known = most.entry(kind).or_default();
-                *known = (*known).max(*count);
-            }
-        }
-        let bytes = most.remove("bytes");
-        let mut words: Vec<String> =
-            most.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        if words.is_empty() {
-            words.push("0".to_owned());
-        }
-        let megabytes = bytes.map(|bytes| format!(" ({:.0} MB)", bytes as f64 / 1e6));
-        any.then(|| words.join(" + ") + &megabytes.unwrap_or_default())
+        self.sound(cell).next()?;
+        let reading = most(self.sound(cell).map(|sample| &sample.requests));
+        let mounting = most(self.sound(cell).map(|sample| &sample.mount_requests));
+        let words = if reading.is_empty() { "0".to_owned() } else { spelled(reading) };
+        let before = if mounting.is_empty() {
+            String::new()
+        } else {
+            format!("; mount: {}", spelled(mounting))
+        };
+        Some(words + &before)
     }
 
     pub fn sound(&self, cell: Cell<'a>) -> impl Iterator<Item = &'a Sample> {
@@ -106,6 +98,22 @@ impl<'a> View<'a> {
         });
         spread(pairs.collect()).map(|spread| spread.median)
     }
+}
+
+fn most<'a>(counts: impl Iterator<Item = &'a Counters>) -> Counters {
+    let mut most = Counters::new();
+    for (kind, count) in counts.flatten() {
+        let known = most.entry(kind.clone()).or_default();
+        *known = (*known).max(*count);
+    }
+    most
+}
+
+fn spelled(mut counts: Counters) -> String {
+    let bytes = counts.remove("bytes");
+    let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let megabytes = bytes.map(|bytes| format!(" ({:.0} MB)", bytes as f64 / 1e6));
+    words.join(" + ") + &megabytes.unwrap_or_default()
 }
 
 pub fn spread(mut numbers: Vec<f64>) -> Option<Spread> {

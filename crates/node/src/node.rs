@@ -27,7 +27,7 @@ pub struct Settings {
 }
 
 /// Share of the memory limit that blocks may take; the rest is for the index, connections and the allocator.
-const BLOCKS_SHARE: f64 = 0.5;
+const BLOCKS_SHARE: f64 = 0.4;
 
 /// A running node.
 pub struct Node {

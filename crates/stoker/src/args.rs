@@ -82,6 +82,9 @@ pub struct Mount {
     /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
     #[arg(long)]
     pub immutable: bool,
+    /// How long a request to the store is repeated before its reader gets an error; 60s by default
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub patience: Option<std::time::Duration>,
     /// Return once it is mounted, and serve in the background
     #[arg(short, long)]
     pub detach: bool,

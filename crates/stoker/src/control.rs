@@ -48,6 +48,8 @@ fn is_ours(stream: &UnixStream) -> bool {
 }
 
 async fn serve(host: Arc<Host>, stream: UnixStream) {
+    host.commands.send_modify(|count| *count += 1);
+    let commands = host.commands.clone();
     let answer = service_fn(move |request| {
         let host = host.clone();
         async move { Ok::<_, Infallible>(route(host, request).await.unwrap_or_else(|error| refuse(&error))) }
@@ -55,6 +57,7 @@ async fn serve(host: Arc<Host>, stream: UnixStream) {
     if let Err(error) = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await {
         tracing::debug!("a command was given up: {error}");
     }
+    commands.send_modify(|count| *count -= 1);
 }
 
 async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {

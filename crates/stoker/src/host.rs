@@ -12,8 +12,11 @@ use std::time::Duration;
 use store::{Credentials, FileSystem, Folder, Location};
 use tokio::sync::watch;
 
-/// How often `df` is told what the data set holds, and a refresh looks whether its mount is still there.
+/// The shortest time between two listings.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a node that ends waits for its last answers to be read.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A node with its mounts.
 pub struct Host {
@@ -21,6 +24,8 @@ pub struct Host {
     mounts: Mutex<Vec<Arc<Mounted>>>,
     /// Mounts so far and mounts alive: the node ends when there were some and there are none.
     alive: watch::Sender<(u64, usize)>,
+    /// Commands that are being answered.
+    pub commands: watch::Sender<usize>,
 }
 
 /// A data set that is mounted.
@@ -35,14 +40,16 @@ pub struct Mounted {
 
 impl Host {
     pub fn new(node: Arc<Node>) -> Arc<Host> {
-        Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0 })
+        Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0, commands: watch::channel(0).0 })
     }
 
     /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed.
     pub async fn mount(self: &Arc<Host>, request: MountRequest, told: impl Fn(u64)) -> Result<Arc<Mounted>> {
         self.agree(&request)?;
         let path = PathBuf::from(&request.path);
-        let source = source(&request.url, &reach(&request))?;
+        let mut reach = reach(&request);
+        reach.s3.list_budget = self.node.settings().patience;
+        let source = source(&request.url, &reach)?;
         let view = View::open(self.node.clone(), source, told).await?;
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
@@ -78,10 +85,15 @@ impl Host {
     /// Later mounts share the node; what they ask of it must be what it has.
     fn agree(&self, request: &MountRequest) -> Result<()> {
         let settings = self.node.settings();
-        let has = [("--cache-size", request.cache_bytes, settings.limits.bytes), ("--memory", request.memory_bytes, settings.memory_bytes)];
-        for (flag, asked, has) in has {
+        let patience_ms = settings.patience.as_millis() as u64;
+        let has = [
+            ("--cache-size", request.cache_bytes, settings.limits.bytes, ""),
+            ("--memory", request.memory_bytes, settings.memory_bytes, ""),
+            ("--patience", request.patience_ms, patience_ms, "ms"),
+        ];
+        for (flag, asked, has, unit) in has {
             if asked.is_some_and(|asked| asked != has) {
-                let what = format!("the node of this cache folder runs with {flag} {has}");
+                let what = format!("the node of this cache folder runs with {flag} {has}{unit}");
                 return Err(Error::invalid(what, settings.cache.display()).hint(format!("leave {flag} out, or choose another --cache")));
             }
         }
@@ -99,10 +111,12 @@ impl Host {
         Ok((mounted.clone(), rest.to_owned()))
     }
 
-    /// Wait until the last mount has ended.
+    /// Wait until the last mount has ended, and who asked for that has heard so.
     pub async fn ended(&self) {
         let _ = self.alive.subscribe().wait_for(|(ever, alive)| *ever > 0 && *alive == 0).await;
         self.node.close();
+        let mut commands = self.commands.subscribe();
+        let _ = tokio::time::timeout(LAST_ANSWERS, commands.wait_for(|count| *count == 0)).await;
     }
 
     pub fn mounts(&self) -> MutexGuard<'_, Vec<Arc<Mounted>>> {

@@ -22,6 +22,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    bound_the_allocator();
     let typed = Typed::parse();
     show::start_log(typed.verbose);
     let done = match typed.command {
@@ -39,6 +40,23 @@ fn main() -> ExitCode {
         show::failure(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Make the allocator give back what blocks no longer need, so that the memory limit is one. Left alone, glibc
+/// keeps an arena for each of many threads and trims none: 214 MB where 134 are in use (measured, 4 cold streams);
+/// mapping every buffer instead bounds it too, and costs a third more processor time.
+fn bound_the_allocator() {
+    const ARENAS: i32 = 2;
+    const MAP_FROM_BYTES: i32 = 4 << 20;
+    const TRIM_FROM_BYTES: i32 = 8 << 20;
+    // SAFETY: called before any other thread exists; the options are those of mallopt(3), and one that an
+    // allocator does not know is ignored.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAP_FROM_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_FROM_BYTES);
+    }
 }
 
 /// Threads that answer the network and keep blocks: writes to the page cache happen on them, so that there

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a request to the store is repeated before its reader gets EIO.
+/// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Another process may be starting or ending the node of this cache folder just now.
@@ -33,7 +33,7 @@ pub fn run(args: Mount) -> anyhow::Result<ExitCode> {
             return Ok(done);
         }
         if args.detach {
-            return detach(&args, &cache, &socket);
+            return detach(&cache, &socket);
         }
         match host(&args, &cache, &socket, &request) {
             Err(error) if error.downcast_ref::<Error>().is_some_and(is_taken) && !socket_is_dead(&socket) => {}
@@ -75,6 +75,7 @@ fn request(args: &Mount) -> anyhow::Result<MountRequest> {
         refresh_seconds: args.refresh.map(|time| time.as_secs().max(1)),
         cache_bytes: args.cache_size,
         memory_bytes: args.memory,
+        patience_ms: args.patience.map(|time| time.as_millis() as u64),
         keys: place::keys(),
     })
 }
@@ -112,7 +113,7 @@ fn host(args: &Mount, cache: &Path, socket: &Path, request: &MountRequest) -> an
         limits: place::limits(cache, args.cache_size)?,
         memory_bytes: place::memory(args.memory)?,
         seed: u64::from(std::process::id()),
-        patience: PATIENCE,
+        patience: args.patience.unwrap_or(PATIENCE),
     };
     raise_descriptors();
     let runtime = runtime()?;
@@ -173,7 +174,7 @@ fn raise_descriptors() {
 }
 
 /// Start the same command in a session of its own, and return once it says that it is mounted.
-fn detach(args: &Mount, cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
+fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
     let log = socket.with_extension("log");
     let out = std::fs::File::create(&log).map_err(|error| Error::io("cannot write the log", log.display(), &error))?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -181,7 +182,7 @@ fn detach(args: &Mount, cache: &Path, socket: &Path) -> anyhow::Result<ExitCode>
     command.env("STOKER_CACHE", cache).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(out);
     // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
     unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(drop(rustix::process::setsid()?)));
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || rustix::process::setsid().map(|_| ()).map_err(Into::into));
     }
     let mut child = command.spawn()?;
     let mut line = String::new();
@@ -195,7 +196,6 @@ fn detach(args: &Mount, cache: &Path, socket: &Path) -> anyhow::Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     eprint!("{told}");
-    let _ = args;
     Ok(ExitCode::FAILURE)
 }
 
