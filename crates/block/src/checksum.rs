@@ -67,6 +67,11 @@ pub mod crc64 {
         crc_fast::checksum(Crc64Nvme, bytes)
     }
 
+    /// Checksum of `left ++ right`, given the checksum of each and the length of the right one.
+    pub fn combine(left: u64, right: u64, right_bytes: u64) -> u64 {
+        Append::bytes(right_bytes).combine(left, right)
+    }
+
     /// What appending some number of bytes does to a checksum. Made once for a length that comes often: a
     /// general combination takes a hundred times as long as applying it.
     #[derive(Clone, Copy, Debug)]

@@ -119,6 +119,12 @@ impl Disk {
         let _ = std::fs::write(self.0.folder.join("clean"), b"");
     }
 
+    /// Tell somebody of each object that leaves the disk: whoever holds its file open keeps its space in use.
+    /// What is told must not call back into this tier.
+    pub fn tell_dropped(&self, dropped: impl Fn(&Object) + Send + Sync + 'static) {
+        self.index().dropped = Box::new(dropped);
+    }
+
     /// Where an object stands; a complete one is opened. Counts as a use.
     pub fn find(&self, object: &Arc<Object>) -> Standing {
         match self.index().find(object) {
@@ -126,6 +132,11 @@ impl Disk {
             Found::Unchecked => Standing::Unchecked,
             Found::Filling(_) | Found::Absent => Standing::Absent,
         }
+    }
+
+    /// Whether an object is complete here, trusted or to be checked. Does not count as a use.
+    pub fn is_complete(&self, object: &Object) -> bool {
+        self.index().is_complete(object.id())
     }
 
     /// Whether a block of an object that is not complete lies on the disk.

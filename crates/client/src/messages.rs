@@ -35,6 +35,10 @@ pub struct Mount {
     pub opens_served: u64,
     pub bytes_served: u64,
     pub interrupted: u64,
+    /// Whether the background fill began, and what it fetched.
+    pub filling: bool,
+    pub filled_files: u64,
+    pub filled_bytes: u64,
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
@@ -105,11 +109,15 @@ pub struct MountRequest {
     pub profile: Option<String>,
     pub anonymous: bool,
     pub immutable: bool,
+    /// When to fetch the rest of the set in the background: `auto`, `off` or `all`; `auto` if none.
+    pub fill: Option<String>,
     /// Seconds between listings; never if none.
     pub refresh_seconds: Option<u64>,
     /// What the caller wants of the node: refused if the node has other settings.
     pub cache_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
+    #[serde(default)]
+    pub patience_ms: Option<u64>,
     /// Credentials of the caller's environment, so that the node need not have them. Never logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,

@@ -6,11 +6,13 @@
 //! - [`Node`]: one cache folder, one memory budget, and the tiers laid over each other.
 //! - [`View`]: one data set on a node.
 //! - [`load`]: fetch a data set before it is read.
+//! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
 //! - [`copy`]: copy a data set to a folder, without a node.
 //! - [`select`]: which files of a data set are meant.
 
 mod content;
 pub mod copy;
+pub mod fill;
 pub mod load;
 pub mod manifest;
 pub mod namespace;

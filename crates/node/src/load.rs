@@ -146,7 +146,7 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
 
 /// Bring one object to the disk.
 async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Result<Outcome> {
-    let (disk, memory) = (&view.node().disk, &view.node().memory);
+    let disk = &view.node().disk;
     if object.size == 0 {
         return Ok(Outcome::Present);
     }
@@ -163,13 +163,7 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     if !disk.has_room(&object) {
         return Ok(Outcome::Unkept);
     }
-    for index in 0..object.blocks() {
-        if index % RUN_BLOCKS_MAX == 0 {
-            memory.ahead(&object, index..object.blocks().min(index + 2 * RUN_BLOCKS_MAX));
-        }
-        let address = Address { object: object.clone(), index };
-        memory.block(&address, address.len()).await?;
-    }
+    fetch(view, &object).await?;
     match disk.settled(&object).await {
         Standing::Complete(_) if verify && object.blocks() == 1 => disk.verify(&object).await.map(|_| Outcome::Loaded),
         Standing::Complete(_) => Ok(Outcome::Loaded),
@@ -178,4 +172,17 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
         }
         _ => Ok(Outcome::Unkept),
     }
+}
+
+/// Fetch every block of an object through the tiers, asking ahead as far as there is room.
+pub(crate) async fn fetch(view: &View, object: &Arc<Object>) -> Result<()> {
+    let memory = &view.node().memory;
+    for index in 0..object.blocks() {
+        if index % RUN_BLOCKS_MAX == 0 {
+            memory.ahead(object, index..object.blocks().min(index + 2 * RUN_BLOCKS_MAX));
+        }
+        let address = Address { object: object.clone(), index };
+        memory.block(&address, address.len()).await?;
+    }
+    Ok(())
 }

@@ -102,6 +102,11 @@ impl Node {
         }
     }
 
+    /// Tell somebody of each object that leaves the disk; see [`Disk::tell_dropped`].
+    pub fn tell_dropped(&self, dropped: impl Fn(&block::Object) + Send + Sync + 'static) {
+        self.disk.tell_dropped(dropped);
+    }
+
     /// Leave the cache folder as the next node wants to find it.
     pub fn close(&self) {
         self.disk.close();

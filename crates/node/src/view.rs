@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
+use crate::fill::{self, Fill, When};
 use crate::content::{Empty, Kept, Local, Streamed};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
@@ -10,9 +11,10 @@ use block::{Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use futures_util::StreamExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Folder, Store};
+use tokio::time::Instant;
 
 /// Where a data set comes from.
 #[derive(Clone)]
@@ -34,12 +36,15 @@ pub struct View {
     snapshot: PathBuf,
     /// Held by whoever lists.
     refreshing: tokio::sync::Mutex<()>,
+    fill: Arc<Fill>,
+    /// Itself, for work that goes on behind a reader and ends with the view.
+    this: Weak<View>,
 }
 
 impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
     /// `told` hears of names as they are listed.
-    pub async fn open(node: Arc<Node>, source: Source, told: impl Fn(u64)) -> Result<Arc<View>> {
+    pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
         node.add_store(&source.store);
         let folder = node.settings().cache.join("manifests");
         std::fs::create_dir_all(&folder)
@@ -55,8 +60,14 @@ impl View {
                 write(listing, snapshot.clone(), None).await?.manifest
             }
         };
-        let names = Generations::new(manifest);
-        Ok(Arc::new(View { node, source, names, snapshot, refreshing: Default::default() }))
+        // What lies on a local disk already is not copied.
+        let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
+        let (names, refreshing) = (Generations::new(manifest), Default::default());
+        let view = Arc::new_cyclic(|this| View { node, source, names, snapshot, refreshing, fill, this: this.clone() });
+        if view.fill.at_once() {
+            tokio::spawn(fill::run(view.this.clone()));
+        }
+        Ok(view)
     }
 
     /// List the data set again. Names that went stale come back, for the way in to forget.
@@ -86,6 +97,11 @@ impl View {
         &self.source.url
     }
 
+    /// What the background fill did.
+    pub fn fill(&self) -> &Arc<Fill> {
+        &self.fill
+    }
+
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
@@ -104,6 +120,15 @@ impl View {
         self.names.current().totals().clone()
     }
 
+    /// The node under which an object is known here.
+    pub fn node_of(&self, object: &Object) -> Option<u64> {
+        let manifest = self.names.current();
+        let key = object.key.strip_prefix(manifest.prefix()).filter(|_| object.store == *manifest.store())?;
+        let mut path = Vec::new();
+        crate::manifest::names::place(key, object.size, &mut path);
+        manifest.find(&path).filter(|node| manifest.object(*node).is_some_and(|known| *known == *object))
+    }
+
     /// Open an object that the names led to.
     fn open_object(&self, object: Arc<Object>) -> Opening {
         if object.size == 0 {
@@ -113,7 +138,11 @@ impl View {
             let opened = folder.open(&object);
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
-        match self.node.disk.find(&object) {
+        let standing = self.node.disk.find(&object);
+        if matches!(standing, Standing::Absent) && self.fill.opened() {
+            self.node.runtime.spawn(fill::run(self.this.clone()));
+        }
+        match standing {
             Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
             Standing::Absent if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
             Standing::Absent => Opening::Waiting(Box::pin(self.fetch(object))),
@@ -124,9 +153,12 @@ impl View {
     /// Fetch a small object whole, so that the kernel can read its file.
     fn fetch(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
         let (node, streamed) = (self.node.clone(), self.streamed(object.clone()));
+        let fill = self.fill.clone();
         async move {
             let address = block::Address { object: object.clone(), index: 0 };
+            let began = Instant::now();
             let block = node.memory.block(&address, 0).await?;
+            fill.waited(began.elapsed().as_secs_f64());
             if block.is_kept() && let Standing::Complete(whole) = node.disk.find(&object) {
                 return Ok(streamed_as_kept(&node, whole));
             }

@@ -79,6 +79,9 @@ pub struct Mount {
     /// List the data set again this often, such as 60s or 10m; by default only by `stoker refresh`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub refresh: Option<std::time::Duration>,
+    /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch, never, or at once
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off", "all"])]
+    pub fill: String,
     /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
     #[arg(long)]
     pub immutable: bool,

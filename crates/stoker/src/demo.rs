@@ -124,7 +124,7 @@ async fn through_stoker(folder: &Path, server: &Server, data: &Arc<Manifest>, ep
         Err(error) if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() => return Err(error.into()),
         Err(error) => {
             let reach = host::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
-            let view = View::open(node, host::source(&url, &reach)?, |_| ()).await?;
+            let view = View::open(node, host::source(&url, &reach)?, Default::default(), |_| ()).await?;
             for number in 1..=2 {
                 let reader = |path: String| read_node(view.clone(), path);
                 epochs.push(epoch(data, number, "Stoker, in process", server, reader).await?);

@@ -4,9 +4,11 @@ use crate::place;
 use block::{Error, Kind, Result};
 use client::messages::{Keys, Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers};
 use mount::{Options, Passthrough, Session};
+use node::fill::When;
 use node::namespace::Namespace;
 use node::{Node, Source, View};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{Credentials, FileSystem, Folder, Location};
@@ -40,7 +42,13 @@ pub struct Mounted {
 
 impl Host {
     pub fn new(node: Arc<Node>) -> Arc<Host> {
-        Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0, commands: watch::channel(0).0 })
+        let host = Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0, commands: watch::channel(0).0 });
+        let weak = Arc::downgrade(&host);
+        host.node.tell_dropped(move |object| {
+            let mounts = weak.upgrade().map(|host| host.mounts().clone()).unwrap_or_default();
+            mounts.iter().for_each(|mounted| mounted.dropped(object));
+        });
+        host
     }
 
     /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed.
@@ -50,7 +58,7 @@ impl Host {
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
         let source = source(&request.url, &reach)?;
-        let view = View::open(self.node.clone(), source, told).await?;
+        let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
         let totals = view.totals();
@@ -132,11 +140,14 @@ impl Host {
         let figures = self.node.figures();
         let mounts: Vec<Mount> = self.mounts().iter().map(|mounted| mounted.status()).collect();
         let tier = |(hits, bytes)| Tier { hits, bytes };
+        // Opens that the kernel was let through to a file it knew already never came to the node.
+        let warm: u64 = self.mounts().iter().map(|mounted| mounted.session.counts().opens_through).sum();
+        let disk = (figures.disk.0.max(warm), figures.disk.1);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             cache: self.node.settings().cache.display().to_string(),
-            tiers: Tiers { memory: tier(figures.memory), disk: tier(figures.disk), origin: tier(figures.origin) },
+            tiers: Tiers { memory: tier(figures.memory), disk: tier(disk), origin: tier(figures.origin) },
             store: store_status(&figures),
             limits: Limits {
                 memory_bytes: figures.memory_limit,
@@ -197,6 +208,13 @@ impl Mounted {
         Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
     }
 
+    /// An object left the disk: the kernel lets go of its file when its readers do.
+    fn dropped(&self, object: &block::Object) {
+        if let Some(node) = self.view.node_of(object) {
+            self.session.forget_backing(node);
+        }
+    }
+
     fn status(&self) -> Mount {
         let (totals, counts) = (self.view.totals(), self.session.counts());
         let passthrough = match self.session.passthrough() {
@@ -217,6 +235,9 @@ impl Mounted {
             opens_served: counts.opens_served,
             bytes_served: counts.bytes_served,
             interrupted: counts.interrupts,
+            filling: self.view.fill().is_on(),
+            filled_files: self.view.fill().files.load(Relaxed),
+            filled_bytes: self.view.fill().bytes.load(Relaxed),
             refresh_failed: self.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -234,6 +255,16 @@ async fn refresh_often(mounted: Arc<Mounted>, every: Duration) {
             error.what
         });
         *mounted.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+}
+
+/// When a request wants its data set filled.
+fn fill(request: &MountRequest) -> Result<When> {
+    match request.fill.as_deref() {
+        None | Some("auto") => Ok(When::Auto),
+        Some("off") => Ok(When::Off),
+        Some("all") => Ok(When::All),
+        Some(other) => Err(Error::invalid("there is no such way to fill", other).hint("give --fill auto, off or all")),
     }
 }
 

@@ -8,6 +8,7 @@ use client::messages::{MountRequest, Place, Status};
 use client::{Client, Failure, sockets};
 use hyper::Method;
 use node::Node;
+use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -72,6 +73,7 @@ fn request(args: &Mount) -> anyhow::Result<MountRequest> {
         profile: args.reach.profile.clone(),
         anonymous: args.reach.anonymous,
         immutable: args.immutable,
+        fill: Some(args.fill.clone()),
         refresh_seconds: args.refresh.map(|time| time.as_secs().max(1)),
         cache_bytes: args.cache_size,
         memory_bytes: args.memory,
@@ -117,8 +119,9 @@ fn host(args: &Mount, cache: &Path, socket: &Path, request: &MountRequest) -> an
     };
     raise_descriptors();
     let runtime = runtime()?;
-    let done = runtime.block_on(async {
+    let done: anyhow::Result<ExitCode> = runtime.block_on(async {
         let node = Node::start(settings, place::boot(), tokio::runtime::Handle::current());
+        // The socket is then somebody else's, and stays.
         let node = node.map_err(|error| if is_taken(&error) { anyhow::Error::new(Taken) } else { error.into() })?;
         let host = Host::new(node);
         control::listen(host.clone(), socket)?;
@@ -137,7 +140,10 @@ fn host(args: &Mount, cache: &Path, socket: &Path, request: &MountRequest) -> an
             }
         }
     });
-    let _ = std::fs::remove_file(socket);
+    let is_ours = !matches!(&done, Err(error) if error.is::<Taken>());
+    if is_ours {
+        let _ = std::fs::remove_file(socket);
+    }
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
@@ -178,7 +184,7 @@ fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
     let log = socket.with_extension("log");
     let out = std::fs::File::create(&log).map_err(|error| Error::io("cannot write the log", log.display(), &error))?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d"));
+    command.args(std::env::args_os().skip(1).filter_map(attached));
     command.env("STOKER_CACHE", cache).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(out);
     // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
     unsafe {
@@ -197,6 +203,17 @@ fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
     }
     eprint!("{told}");
     Ok(ExitCode::FAILURE)
+}
+
+/// A word of the command line without the wish to detach, which would start a process for ever: `-vd` is two.
+fn attached(word: OsString) -> Option<OsString> {
+    let text = word.to_str().unwrap_or_default();
+    let is_cluster = text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|letter| matches!(letter, b'd' | b'v'));
+    match text {
+        "--detach" => None,
+        _ if is_cluster => Some(text.replace('d', "")).filter(|rest| rest != "-").map(OsString::from),
+        _ => Some(word),
+    }
 }
 
 /// The socket of the node that serves a path, and the path as the node knows it.

@@ -47,6 +47,9 @@ fn text(status: &Status) -> String {
         }
         out += &format!("\n    opens: {} passed through, {} served", count(mount.opens_passed_through), count(mount.opens_served));
         out += &format!(" ({} by the daemon)\n", bytes(mount.bytes_served));
+        if mount.filling {
+            out += &format!("    background fill: {} files, {}\n", count(mount.filled_files), bytes(mount.filled_bytes));
+        }
         if let Some(failed) = &mount.refresh_failed {
             out += &format!("    the last refresh failed: {failed}\n");
         }

@@ -38,7 +38,12 @@ pub struct Index {
     looked: (u32, u64),
     live_bytes: u64,
     full: bool,
+    /// Hears of each object whose file is unlinked.
+    pub dropped: Dropped,
 }
+
+/// Hears of objects that leave the disk. Called with the index held, so it must not come back here.
+pub type Dropped = Box<dyn Fn(&Object) + Send + Sync>;
 
 /// What the index knows of an object.
 pub enum Found {
@@ -52,7 +57,7 @@ pub enum Found {
 impl Index {
     pub fn new(folder: PathBuf, limits: Limits, log: Log, boot: [u8; 16]) -> Index {
         let (table, filling, open) = (Table::new(), HashMap::new(), HashMap::new());
-        Index { folder, limits, log, boot, table, filling, open, looked: (u32::MAX, 0), live_bytes: 0, full: false }
+        Index { folder, limits, log, boot, table, filling, open, looked: (u32::MAX, 0), live_bytes: 0, full: false, dropped: Box::new(|_| ()) }
     }
 
     /// Rebuild from the log. Complete files are not looked at: one that is gone is noticed when it is opened.
@@ -197,6 +202,7 @@ impl Index {
             filling.settled.notify_waiters();
         }
         self.open.remove(&id);
+        (self.dropped)(object);
         let path = file::path(&self.folder, object, id);
         if let Err(error) = std::fs::remove_file(&path).or_else(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Ok(()),
@@ -227,6 +233,11 @@ impl Index {
     /// Whether this very file is the one that the object is being filled into.
     pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
         self.filling.get(&filling.object.id()).is_some_and(|known| Arc::ptr_eq(known, filling))
+    }
+
+    /// Whether a complete file bears this id.
+    pub fn is_complete(&self, id: ObjectId) -> bool {
+        self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
     }
 
     /// Whether the id is known: a file that is not is a killed daemon's.

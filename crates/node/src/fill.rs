@@ -1,0 +1,198 @@
+//! Background fill: once reads show an epoch, the rest of the set is fetched at spare bandwidth.
+//!
+//! In an epoch every file will be read, so a byte fetched early is not fetched again: fill costs the store
+//! nothing that demand would not have cost. What it may not cost is the time of a reader that waits: the number
+//! of requests that fill keeps in flight follows the latency that demand sees (as LEDBAT, RFC 6817, follows delay).
+//!
+//! Invariant: an object that would not be kept is never fetched by fill.
+
+use crate::load;
+use crate::view::View;
+use block::Object;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// When a data set is filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Once reads show an epoch.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// From the moment of mounting.
+    All,
+}
+
+/// Cold opens that show an epoch: a fiftieth of the set, within these. Whoever looks at a few files opens fewer.
+const COLD_SHARE: u64 = 50;
+const COLD_OPENS_MIN: u64 = 4;
+const COLD_OPENS_MAX: u64 = 64;
+
+/// Requests that fill begins with.
+const WINDOW_FIRST: f64 = 4.0;
+
+/// Requests that fill keeps in flight at most: at 20 ms they carry 12,000 small files a second.
+const WINDOW_MAX: f64 = 256.0;
+
+/// How much longer demand may wait than it did before fill began. Below this the wire is not full; at half as
+/// much again it just is (a queue of half a round trip).
+const LATENCY_RISE: f64 = 1.5;
+
+/// A rise that nobody notices, in seconds: it keeps stores without latency from looking congested.
+const LATENCY_SLACK: f64 = 0.002;
+
+/// Weight of the newest latency in the running mean.
+const NEWEST: f64 = 1.0 / 16.0;
+
+/// Demand that is older than this says nothing any more: its readers pause, and the bandwidth is spare.
+const DEMAND_STALE: Duration = Duration::from_millis(250);
+
+/// The next number of requests in flight, after one has ended. Additive up (one for each window), down by an
+/// eighth at most once for each window: pure, and the whole policy.
+pub fn window(now: f64, latency: f64, baseline: f64) -> f64 {
+    let congested = latency > baseline * LATENCY_RISE + LATENCY_SLACK;
+    let next = if congested { now - 0.125 } else { now + 1.0 / now.max(1.0) };
+    next.clamp(1.0, WINDOW_MAX)
+}
+
+/// What fill knows of demand, and how far it has come.
+#[derive(Default)]
+pub struct Fill {
+    when: When,
+    /// Cold opens that show an epoch of this set.
+    enough: u64,
+    started: AtomicBool,
+    cold_opens: AtomicU64,
+    demand: Mutex<Demand>,
+    pub files: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Demand {
+    /// Mean seconds that demand waited before fill began, and lately.
+    baseline: f64,
+    latency: f64,
+    last: Option<Instant>,
+}
+
+impl Fill {
+    /// For a set of so many files.
+    pub fn new(when: When, files: u64) -> Fill {
+        Fill { when, enough: (files / COLD_SHARE).clamp(COLD_OPENS_MIN, COLD_OPENS_MAX), ..Fill::default() }
+    }
+
+    /// A file was opened that is not here; true if that shows an epoch now.
+    pub fn opened(&self) -> bool {
+        let opens = self.cold_opens.fetch_add(1, Relaxed) + 1;
+        self.when == When::Auto && opens >= self.enough && self.begins()
+    }
+
+    /// A reader waited this long for a small file.
+    pub fn waited(&self, seconds: f64) {
+        let mut demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = |mean: f64| if mean == 0.0 { seconds } else { mean + (seconds - mean) * NEWEST };
+        demand.latency = mean(demand.latency);
+        demand.last = Some(Instant::now());
+        if !self.started.load(Relaxed) {
+            demand.baseline = demand.latency;
+        }
+    }
+
+    /// Whether fill is to begin at mounting.
+    pub fn at_once(&self) -> bool {
+        self.when == When::All && self.begins()
+    }
+
+    fn begins(&self) -> bool {
+        !self.started.swap(true, Relaxed)
+    }
+
+    /// Whether fill began.
+    pub fn is_on(&self) -> bool {
+        self.started.load(Relaxed)
+    }
+
+    fn next(&self, now: f64) -> f64 {
+        let demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = demand.last.is_some_and(|last| last.elapsed() < DEMAND_STALE);
+        let latency = if fresh { demand.latency } else { 0.0 };
+        window(now, latency, demand.baseline)
+    }
+}
+
+/// Fetch what is not there, in the order of the names, until the end or until the view is gone.
+pub async fn run(view: Weak<View>) {
+    let Some((manifest, fill)) = view.upgrade().map(|view| (view.manifest(), view.fill().clone())) else { return };
+    let nodes = load::chosen(&manifest, &Default::default()).unwrap_or_default();
+    let (mut flights, mut width) = (JoinSet::new(), WINDOW_FIRST);
+    for (node, _) in nodes {
+        let Some(view) = view.upgrade() else { return };
+        let Some(object) = manifest.object(node).filter(|object| wants(&view, object)) else { continue };
+        while flights.len() >= width as usize {
+            flights.join_next().await;
+            width = fill.next(width);
+        }
+        let fill = fill.clone();
+        flights.spawn(async move {
+            if load::fetch(&view, &object).await.is_ok() {
+                fill.files.fetch_add(1, Relaxed);
+                fill.bytes.fetch_add(object.size, Relaxed);
+            }
+        });
+    }
+    while flights.join_next().await.is_some() {}
+}
+
+/// Whether an object is missing here and would be kept.
+fn wants(view: &View, object: &Arc<Object>) -> bool {
+    let disk = &view.node().disk;
+    object.size > 0 && !disk.is_complete(object) && disk.has_room(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store of bandwidth B and latency l, with d demand requests and w of fill, each of s bytes: what demand waits.
+    fn wait(width: f64, demand: f64, bytes: f64, bandwidth: f64, latency: f64) -> f64 {
+        (latency + bytes / bandwidth).max((width + demand) * bytes / bandwidth)
+    }
+
+    #[test]
+    fn the_window_fills_the_wire_and_stops_there() {
+        let (demand, bytes, bandwidth, latency) = (8.0, 1e5, 6e7, 0.02);
+        let baseline = wait(0.0, demand, bytes, bandwidth, latency);
+        let mut width = WINDOW_FIRST;
+        for _ in 0..5_000 {
+            width = window(width, wait(width, demand, bytes, bandwidth, latency), baseline);
+        }
+        let in_flight = (width + demand) * bytes;
+        assert!(in_flight >= bandwidth * latency, "the wire is not full: {in_flight}");
+        let waits = wait(width, demand, bytes, bandwidth, latency);
+        assert!(waits <= baseline * 1.7 + 0.002, "demand waits {waits} s instead of {baseline}");
+    }
+
+    #[test]
+    fn the_window_never_closes_and_never_explodes() {
+        assert_eq!(window(1.0, 9.0, 0.01), 1.0);
+        assert_eq!(window(WINDOW_MAX, 0.0, 0.01), WINDOW_MAX);
+    }
+
+    #[test]
+    fn a_few_opens_are_no_epoch_and_an_epoch_begins_once() {
+        for (files, enough) in [(10, 4), (1_000, 20), (1_000_000, 64)] {
+            let fill = Fill::new(When::Auto, files);
+            let began: Vec<bool> = (0..200).map(|_| fill.opened()).collect();
+            assert_eq!(began.iter().position(|began| *began), Some(enough - 1));
+            assert_eq!(began.iter().filter(|began| **began).count(), 1);
+        }
+        let off = Fill::new(When::Off, 10);
+        assert!((0..200).all(|_| !off.opened()));
+        assert!(Fill::new(When::All, 10).at_once());
+    }
+}
