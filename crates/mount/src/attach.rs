@@ -42,9 +42,13 @@ pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, PathBuf)> {
 
 /// Unmount; `lazy`: take it out of sight at once, and let it end when the last file is closed.
 pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
-    let target = resolve(mount_point).map_err(|error| Error::io("looking at the mount point", mount_point.display(), &error))?;
+    let target =
+        resolve(mount_point).map_err(|error| Error::io("looking at the mount point", mount_point.display(), &error))?;
     if !is_root() {
-        return fusermount::unmount(&target, lazy);
+        return match table::fuse_at(&target) {
+            Some(_) => fusermount::unmount(&target, lazy),
+            None => Err(refused_unmount(Errno::INVAL, &target)),
+        };
     }
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     rustix::mount::unmount(&target, flags | UnmountFlags::NOFOLLOW).map_err(|errno| refused_unmount(errno, &target))
@@ -75,9 +79,8 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
         unmount(mount_point, true)?;
     }
     let target = resolve(mount_point).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            Error::missing("the mount point does not exist", shown).hint(format!("create it: mkdir -p {}", mount_point.display()))
-        }
+        io::ErrorKind::NotFound => Error::missing("the mount point does not exist", shown)
+            .hint(format!("create it: mkdir -p {}", mount_point.display())),
         _ => Error::io("looking at the mount point", shown, &error),
     })?;
     if !target.is_dir() {
@@ -118,7 +121,7 @@ fn refused_device(errno: Errno) -> Error {
     let error = Error::io("opening the FUSE device", DEVICE, &errno.into());
     match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => {
-            error.hint("load the kernel module (modprobe fuse); in a container, pass the device: --device /dev/fuse --cap-add SYS_ADMIN")
+            error.hint("load the module (modprobe fuse); in a container, pass --device /dev/fuse --cap-add SYS_ADMIN")
         }
         Errno::PERM | Errno::ACCESS => {
             error.hint("in a container, allow the device: --device /dev/fuse, or run it privileged")
@@ -130,7 +133,9 @@ fn refused_device(errno: Errno) -> Error {
 fn refused_mount(errno: Errno, target: &Path) -> Error {
     let error = Error::io("mounting", target.display(), &errno.into());
     match errno {
-        Errno::PERM | Errno::ACCESS => error.hint("in a container, add the capability: --cap-add SYS_ADMIN, or run it privileged"),
+        Errno::PERM | Errno::ACCESS => {
+            error.hint("in a container, add the capability: --cap-add SYS_ADMIN, or run it privileged")
+        }
         Errno::NODEV => error.hint("this kernel has no FUSE: modprobe fuse"),
         Errno::BUSY => error.hint("something else holds this folder; choose another"),
         _ => error,
@@ -140,8 +145,8 @@ fn refused_mount(errno: Errno, target: &Path) -> Error {
 fn refused_unmount(errno: Errno, target: &Path) -> Error {
     match errno {
         Errno::BUSY => Error::new(Kind::Unavailable { retry_after: None }, "the mount is in use", target.display())
-            .hint("close the files and leave the folders in it (fuser -vm shows who), or let go of it lazily: stoker umount --lazy"),
-        Errno::INVAL => Error::invalid("nothing is mounted here", target.display()).hint("see the mounts: findmnt -t fuse.stoker"),
+            .hint("close the files in it (fuser -vm shows who has them), or let go of it lazily: stoker umount --lazy"),
+        Errno::INVAL => Error::invalid("nothing is mounted here", target.display()).hint("see findmnt -t fuse.stoker"),
         errno => Error::io("unmounting", target.display(), &errno.into()),
     }
 }

@@ -5,7 +5,7 @@
 //! for it nowhere else; hence whoever owes an answer holds its [`Device`].
 
 use crate::abi::reply::HEADER_BYTES;
-use crate::abi::{Reply, REQUEST_BYTES_MAX};
+use crate::abi::{REQUEST_BYTES_MAX, Reply};
 use bytes::Bytes;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};

@@ -22,6 +22,7 @@ const SMALL_READ_BYTES: u64 = 32 << 10;
 /// A file that the daemon serves.
 pub struct OpenFile {
     pub content: Arc<dyn Content>,
+    pub size: u64,
     reads: AtomicU64,
     bytes: AtomicU64,
 }
@@ -53,9 +54,9 @@ impl Handles {
         Handles { next: AtomicU64::new(NONE + 1), shards: std::array::from_fn(|_| RwLock::default()) }
     }
 
-    pub fn insert(&self, content: Arc<dyn Content>) -> u64 {
+    pub fn insert(&self, content: Arc<dyn Content>, size: u64) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        let file = OpenFile { content, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
+        let file = OpenFile { content, size, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
         self.shard(handle).write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(file));
         handle
     }

@@ -53,7 +53,9 @@ pub struct Settled {
 pub enum Way {
     Through(BackingId),
     /// By the daemon; `small_reads`: earlier opens were read in small steps.
-    Served { small_reads: bool },
+    Served {
+        small_reads: bool,
+    },
 }
 
 impl Inodes {

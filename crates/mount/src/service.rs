@@ -115,7 +115,7 @@ impl Service {
             Operation::Release { handle } => self.release(asked, handle),
             Operation::Read { handle, offset, size } => {
                 turn.pass();
-                self.read(asked, handle, offset, size)
+                self.read(asked, handle, file::Span { offset, length: size })
             }
             Operation::Lookup { name } => self.lookup(asked, name),
             Operation::Attributes => self.attributes(asked),
@@ -129,7 +129,8 @@ impl Service {
             }
             Operation::Interrupt { unique } => self.interrupt(unique),
             Operation::Space => {
-                let (bytes, files) = (self.space_bytes.load(Ordering::Relaxed), self.space_files.load(Ordering::Relaxed));
+                let (bytes, files) =
+                    (self.space_bytes.load(Ordering::Relaxed), self.space_files.load(Ordering::Relaxed));
                 device.send(&mut Reply::space(unique, bytes, files, BLOCK_BYTES))
             }
             Operation::Modify => device.fail(unique, Errno::ROFS),
@@ -164,10 +165,9 @@ impl Service {
     }
 
     fn interrupt(&self, unique: u64) -> Result<(), Gone> {
-        if self.waits.interrupt(unique) {
-            self.counters.interrupts.add(1);
-        }
-        Ok(())
+        let Some(owed) = self.waits.interrupt(unique) else { return Ok(()) };
+        self.counters.interrupts.add(1);
+        owed.device.fail(unique, Errno::INTR)
     }
 
     fn forget(&self, device: &Device, node: u64, lookups: u64) -> Result<(), Gone> {
@@ -198,11 +198,8 @@ impl Service {
 
     fn attr(&self, attributes: &Attributes) -> Attr {
         let Attributes { node, folder, size, modified_ns, folders } = *attributes;
-        let (mode, links) = if folder {
-            (crate::abi::MODE_FOLDER, folders.saturating_add(2))
-        } else {
-            (crate::abi::MODE_FILE, 1)
-        };
+        let (mode, links) =
+            if folder { (crate::abi::MODE_FOLDER, folders.saturating_add(2)) } else { (crate::abi::MODE_FILE, 1) };
         Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: BLOCK_BYTES }
     }
 }
@@ -214,4 +211,3 @@ struct Asked<'a> {
     unique: u64,
     node: u64,
 }
-

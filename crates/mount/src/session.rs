@@ -128,9 +128,7 @@ impl Session {
                 let level = format!("FUSE {}.{}", offer.major, offer.minor);
                 return Err(Error::invalid("this kernel is too old", level).hint("use Linux 5.4 or later"));
             }
-            self.device
-                .send(&mut Reply::init(unique, &answer(&offer, options)))
-                .map_err(|_| broken(Errno::PROTO))?;
+            self.device.send(&mut Reply::init(unique, &answer(&offer, options))).map_err(|_| broken(Errno::PROTO))?;
             self.try_passthrough(&offer, options);
             return Ok(());
         }
@@ -268,6 +266,9 @@ fn listeners(threads: usize) -> usize {
 
 const THREADS_PER_LISTENER: usize = 4;
 
+/// The kernel's FILESYSTEM_MAX_STACK_DEPTH; beyond it there is no passthrough at all.
+const STACK_DEPTH_MAX: u32 = 2;
+
 /// Our side of the handshake.
 fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
     use abi::init::*;
@@ -277,6 +278,6 @@ fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
     let no_open = if options.immutable { NO_OPEN_SUPPORT } else { 0 };
     let through = if options.passthrough && !options.immutable { PASSTHROUGH } else { 0 };
     let flags = offer.flags & (wanted | no_open | through);
-    let stack_depth = if flags & PASSTHROUGH == 0 { 0 } else { options.stack_depth };
+    let stack_depth = if flags & PASSTHROUGH == 0 { 0 } else { options.stack_depth.clamp(1, STACK_DEPTH_MAX) };
     abi::reply::Accepted { minor: abi::MINOR.min(offer.minor), max_readahead: offer.max_readahead, flags, stack_depth }
 }

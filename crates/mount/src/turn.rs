@@ -9,10 +9,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The listeners of one session.
 pub struct Turns {
-    listening: Mutex<usize>,
+    threads: Mutex<Threads>,
     /// Fewer are never left while a thread is free.
     least: usize,
     wanted: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Threads {
+    listening: usize,
+    resting: usize,
 }
 
 /// The part of one thread in it.
@@ -29,7 +35,7 @@ const QUICK_STREAK: u32 = 64;
 
 impl Turns {
     pub fn new(least: usize) -> Turns {
-        Turns { listening: Mutex::new(0), least: least.max(1), wanted: Condvar::new() }
+        Turns { threads: Mutex::default(), least: least.max(1), wanted: Condvar::new() }
     }
 
     /// A thread that will listen.
@@ -37,8 +43,8 @@ impl Turns {
         Turn { turns: self, listens: false, quick: 0 }
     }
 
-    fn listening(&self) -> MutexGuard<'_, usize> {
-        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -51,14 +57,17 @@ impl Turn<'_> {
             return;
         }
         self.quick = 0;
-        let mut listening = self.turns.listening();
+        let mut threads = self.turns.threads();
         if !self.listens {
-            *listening += 1;
+            threads.listening += 1;
             self.listens = true;
-        } else if *listening > self.turns.least {
-            *listening -= 1;
-            let wait = self.turns.wanted.wait_while(listening, |listening| *listening >= self.turns.least);
-            *wait.unwrap_or_else(PoisonError::into_inner) += 1;
+        } else if threads.listening > self.turns.least {
+            threads.listening -= 1;
+            threads.resting += 1;
+            let wanted = self.turns.wanted.wait_while(threads, |threads| threads.listening >= self.turns.least);
+            let mut threads = wanted.unwrap_or_else(PoisonError::into_inner);
+            threads.resting -= 1;
+            threads.listening += 1;
         }
     }
 
@@ -68,9 +77,11 @@ impl Turn<'_> {
         if !std::mem::take(&mut self.listens) {
             return;
         }
-        let mut listening = self.turns.listening();
-        *listening -= 1;
-        if *listening < self.turns.least {
+        let mut threads = self.turns.threads();
+        threads.listening -= 1;
+        let wanted = threads.resting > 0 && threads.listening < self.turns.least;
+        drop(threads);
+        if wanted {
             self.turns.wanted.notify_one();
         }
     }
@@ -89,24 +100,29 @@ mod tests {
 
     /// Threads that take their turns until they are told to stop.
     fn threads(turns: &Turns, slow_every: usize, during: impl FnOnce()) {
-        let stop = AtomicBool::new(false);
+        let (joined, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let mut turn = turns.join();
-                    let step = AtomicUsize::new(0);
+                    turn.take();
+                    joined.fetch_add(1, Ordering::Relaxed);
+                    let mut step = 0;
                     while !stop.load(Ordering::Relaxed) {
                         turn.take();
-                        if (step.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(slow_every) {
+                        step += 1;
+                        if step % slow_every == 0 {
                             turn.pass();
                         }
                         std::thread::yield_now();
                     }
                 });
             }
+            wait_until(|| joined.load(Ordering::Relaxed) == 4);
             during();
             stop.store(true, Ordering::Relaxed);
         });
+        assert_eq!(*turns.threads(), Threads::default());
     }
 
     fn wait_until(holds: impl Fn() -> bool) {
@@ -118,36 +134,33 @@ mod tests {
     #[test]
     fn one_listener_is_left_while_all_requests_are_quick_and_the_end_wakes_all() {
         let turns = Turns::new(1);
-        threads(&turns, usize::MAX, || {
-            wait_until(|| *turns.listening() > 1);
-            wait_until(|| *turns.listening() == 1);
-        });
-        assert_eq!(*turns.listening(), 0);
+        threads(&turns, usize::MAX, || wait_until(|| turns.threads().listening == 1));
     }
 
     #[test]
     fn no_thread_rests_while_requests_are_slow() {
-        let turns = Turns::new(1);
-        let rounds = AtomicUsize::new(0);
-        threads(&turns, 2, || wait_until(|| rounds.fetch_add(1, Ordering::Relaxed) > 1000));
-        assert_eq!(*turns.listening(), 0);
+        let turns = Turns::new(4);
+        threads(&turns, 2, || wait_until(|| turns.threads().listening == 4));
     }
 
     #[test]
     fn a_slow_request_brings_a_resting_thread_back() {
         let turns = Turns::new(1);
+        let joined = AtomicBool::new(false);
         let mut first = turns.join();
         first.take();
         std::thread::scope(|scope| {
             let woken = scope.spawn(|| {
                 let mut second = turns.join();
-                (0..=QUICK_STREAK + 1).for_each(|_| second.take());
+                second.take();
+                joined.store(true, Ordering::Relaxed);
+                (0..=QUICK_STREAK).for_each(|_| second.take());
             });
-            wait_until(|| *turns.listening() == 2);
-            wait_until(|| *turns.listening() == 1);
+            wait_until(|| joined.load(Ordering::Relaxed));
+            wait_until(|| turns.threads().listening == 1);
             first.pass();
             woken.join().expect("the second thread listens and ends");
         });
-        assert_eq!(*turns.listening(), 0);
+        assert_eq!(*turns.threads(), Threads::default());
     }
 }

@@ -30,7 +30,16 @@ const EARLY_MAX: usize = 64;
 
 struct Waiter {
     device: Arc<Device>,
-    task: AbortHandle,
+    /// Missing for the moment between being entered and running.
+    task: Option<AbortHandle>,
+}
+
+impl Waiter {
+    fn abort(&self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
 }
 
 /// Held by the task of a waiting request; dropped without being claimed, it answers EIO.
@@ -39,7 +48,7 @@ pub struct Ticket {
     unique: u64,
 }
 
-/// The right, and the duty, to answer one request.
+/// The right, and the duty, to answer one request; in a panic the answer is EIO.
 pub struct Owed {
     pub device: Arc<Device>,
     pub unique: u64,
@@ -51,43 +60,51 @@ impl Waits {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Owed { device, unique } = owed;
-        let future = task(Ticket { waits: self.clone(), unique });
-        // Spawned under the lock: the task can't claim before it is in the table.
-        let mut table = self.table();
-        if let Some(place) = table.early.iter().position(|&early| early == unique) {
-            table.early.remove(place);
-            drop(table);
-            let _: Result<(), Gone> = device.fail(unique, Errno::INTR);
+        let (device, unique) = (owed.device.clone(), owed.unique);
+        if !self.enter(device, unique) {
+            let _: Result<(), Gone> = owed.device.fail(unique, Errno::INTR);
             return;
         }
-        let task = runtime.spawn(future).abort_handle();
-        table.waiters.insert(unique, Waiter { device, task });
+        // Not under the lock: a runtime that shuts down drops the ticket at once, which takes the lock.
+        let running = runtime.spawn(task(Ticket { waits: self.clone(), unique })).abort_handle();
+        match self.table().waiters.get_mut(&unique) {
+            Some(waiter) => waiter.task = Some(running),
+            // Answered already. If that was an interrupt, nobody wants the content any more.
+            None => running.abort(),
+        }
     }
 
-    /// Give a request up: its answer is EINTR. False if it does not wait; should it be about to, it
-    /// will not.
-    pub fn interrupt(&self, unique: u64) -> bool {
+    /// False if the request was given up before it came here.
+    fn enter(&self, device: Arc<Device>, unique: u64) -> bool {
+        let mut table = self.table();
+        let early = table.early.iter().position(|&early| early == unique);
+        match early {
+            Some(place) => drop(table.early.remove(place)),
+            None => drop(table.waiters.insert(unique, Waiter { device, task: None })),
+        }
+        early.is_none()
+    }
+
+    /// Give a request up: whoever does so owes it EINTR. `None` if it does not wait; should it be about
+    /// to, it will not.
+    pub fn interrupt(&self, unique: u64) -> Option<Owed> {
         let mut table = self.table();
         let Some(waiter) = table.waiters.remove(&unique) else {
             if table.early.len() == EARLY_MAX {
                 table.early.pop_front();
             }
             table.early.push_back(unique);
-            return false;
+            return None;
         };
         drop(table);
-        waiter.task.abort();
-        let _: Result<(), Gone> = waiter.device.fail(unique, Errno::INTR);
-        true
+        waiter.abort();
+        Some(Owed { device: waiter.device, unique })
     }
 
     /// The mount is gone: stop all work for it.
     pub fn abort(&self) {
         let waiters = std::mem::take(&mut self.table().waiters);
-        for waiter in waiters.into_values() {
-            waiter.task.abort();
-        }
+        waiters.values().for_each(Waiter::abort);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -113,5 +130,75 @@ impl Drop for Ticket {
         if let Some(owed) = self.take() {
             let _: Result<(), Gone> = owed.device.fail(owed.unique, Errno::IO);
         }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _: Result<(), Gone> = self.device.fail(self.unique, Errno::IO);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{PipeReader, Read};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn device() -> (Arc<Device>, PipeReader) {
+        let (answers, device) = std::io::pipe().expect("two descriptors");
+        (Arc::new(Device::from(rustix::fd::OwnedFd::from(device))), answers)
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("two threads")
+    }
+
+    #[test]
+    fn an_interrupt_that_comes_before_its_request_still_ends_it() {
+        let (device, mut answers) = device();
+        let (waits, runtime) = (Arc::new(Waits::default()), runtime());
+        assert!(waits.interrupt(8).is_none());
+        let task = |ticket: Ticket| async move { assert!(ticket.claim().is_none(), "it was given up") };
+        waits.spawn(runtime.handle(), Owed { device: device.clone(), unique: 8 }, task);
+        drop((runtime, device));
+        let mut answer = [0; 64];
+        assert_eq!(answers.read(&mut answer).expect("an answer"), 16);
+        assert_eq!(answer[4..8], (-4_i32).to_ne_bytes());
+    }
+
+    #[test]
+    fn requests_and_interrupts_that_race_end_in_one_answer_each() {
+        const REQUESTS: u64 = 2000;
+        let (device, mut answers) = device();
+        let (waits, runtime) = (Arc::new(Waits::default()), runtime());
+        let counted = std::thread::spawn(move || {
+            let mut answer = [0; 16];
+            std::iter::from_fn(|| answers.read_exact(&mut answer).ok()).count()
+        });
+        let interrupted = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for unique in 0..REQUESTS {
+                    if let Some(owed) = waits.interrupt(unique) {
+                        interrupted.fetch_add(1, Ordering::Relaxed);
+                        assert!(owed.device.fail(unique, Errno::INTR).is_ok());
+                    }
+                }
+            });
+            for unique in 0..REQUESTS {
+                waits.spawn(runtime.handle(), Owed { device: device.clone(), unique }, |ticket| async move {
+                    tokio::task::yield_now().await;
+                    if let Some(owed) = ticket.claim() {
+                        assert!(owed.device.fail(owed.unique, Errno::IO).is_ok());
+                    }
+                });
+            }
+        });
+        // Stopping the runtime answers whatever is left.
+        drop((runtime, waits, device));
+        assert_eq!(counted.join().expect("no panic") as u64, REQUESTS);
     }
 }

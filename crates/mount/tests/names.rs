@@ -39,7 +39,8 @@ fn a_long_listing_is_complete_however_it_is_read_and_gives_back_all_lookups() {
     let tree = Tree::new();
     let folder = tree.folder(ROOT, "many");
     let name = |index: usize| format!("{index:05}-{}", "x".repeat(index % 200));
-    let nodes: Vec<u64> = (0..MANY).map(|index| tree.file(folder, &name(index), Body::Bytes(noise(index, 1)))).collect();
+    let nodes: Vec<u64> =
+        (0..MANY).map(|index| tree.file(folder, &name(index), Body::Bytes(noise(index, 1)))).collect();
     let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
     let expected: BTreeSet<String> = (0..MANY).map(name).collect();
     for _ in 0..3 {
@@ -77,7 +78,8 @@ fn nothing_can_be_written() {
     let tree = Tree::new();
     tree.file(ROOT, "file", Body::Bytes(noise(10, 1)));
     let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
-    let read_only = |outcome: std::io::Result<()>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    let read_only =
+        |outcome: std::io::Result<()>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     read_only(fs::write(mounted.path("new"), b"x"));
     read_only(fs::write(mounted.path("file"), b"x"));
     read_only(fs::remove_file(mounted.path("file")));

@@ -157,13 +157,32 @@ fn errors_reach_the_reader_as_their_errno() {
     tree.file(ROOT, "denied", Body::Fails(block::Error::denied("no key", "memory:test")));
     tree.file(ROOT, "down", Body::FailsAtRead(failing("the store is down")));
     tree.file(ROOT, "panics", Body::Panics);
+    tree.file(ROOT, "panics-later", Body::PanicsLater);
+    tree.file(ROOT, "short", Body::Short(10));
+    tree.file(ROOT, "short-and-large", Body::Short(LARGE as u64));
     let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
     let errno = |name: &str| fs::read(mounted.path(name)).unwrap_err().raw_os_error();
     assert_eq!(errno("changed"), Some(116));
     assert_eq!(fs::read(mounted.path("denied")).unwrap_err().kind(), ErrorKind::PermissionDenied);
     assert_eq!(errno("down"), Some(5));
-    assert_eq!(errno("panics"), Some(5));
+    for name in ["panics", "panics-later", "short", "short-and-large"] {
+        assert_eq!(errno(name), Some(5), "{name}");
+    }
     assert!(mounted.session.counts().errors >= 3);
+}
+
+#[test]
+fn a_runtime_that_ended_leaves_no_reader_hanging() {
+    let tree = Tree::new();
+    tree.file(ROOT, "hangs", Body::HangsAtRead(LARGE as u64));
+    tree.file(ROOT, "later", Body::Later(noise(10, 1)));
+    let Some(mut mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let path = mounted.path("hangs");
+    let reader = std::thread::spawn(move || fs::read(path).unwrap_err().raw_os_error());
+    eventually("the reader waits", || mounted.session.counts().reads > 0);
+    mounted.stop_runtime();
+    assert_eq!(reader.join().unwrap(), Some(5));
+    assert_eq!(fs::read(mounted.path("later")).unwrap_err().raw_os_error(), Some(5));
 }
 
 #[test]

@@ -17,16 +17,34 @@ pub struct Request<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     Init(Init),
-    Lookup { name: &'a [u8] },
-    Forget { lookups: u64 },
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget {
+        lookups: u64,
+    },
     BatchForget(Forgets<'a>),
     Attributes,
-    Open { flags: u32 },
-    Read { handle: u64, offset: u64, size: u32 },
-    Release { handle: u64 },
-    List { offset: u64, size: u32, plus: bool },
+    Open {
+        flags: u32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    Release {
+        handle: u64,
+    },
+    List {
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
     Space,
-    Interrupt { unique: u64 },
+    Interrupt {
+        unique: u64,
+    },
     Destroy,
     /// Anything that would change the data set.
     Modify,
@@ -66,13 +84,11 @@ impl Iterator for Forgets<'_> {
 
 impl<'a> Request<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
-        Header::decode(bytes)
-            .ok_or(Malformed { unique: None })
-            .and_then(|header| {
-                let operation = operation(header.opcode, Fields(header.body));
-                let operation = operation.ok_or(Malformed { unique: Some(header.unique) })?;
-                Ok(Request { unique: header.unique, node: header.node, operation })
-            })
+        Header::decode(bytes).ok_or(Malformed { unique: None }).and_then(|header| {
+            let operation = operation(header.opcode, Fields(header.body));
+            let operation = operation.ok_or(Malformed { unique: Some(header.unique) })?;
+            Ok(Request { unique: header.unique, node: header.node, operation })
+        })
     }
 }
 
@@ -103,9 +119,7 @@ fn operation<'a>(code: u32, mut fields: Fields<'a>) -> Option<Operation<'a>> {
         opcode::FORGET => Operation::Forget { lookups: fields.u64()? },
         opcode::GETATTR => Operation::Attributes,
         opcode::OPEN => Operation::Open { flags: fields.u32()? },
-        opcode::READ => {
-            Operation::Read { handle: fields.u64()?, offset: fields.u64()?, size: fields.u32()? }
-        }
+        opcode::READ => Operation::Read { handle: fields.u64()?, offset: fields.u64()?, size: fields.u32()? },
         opcode::RELEASE => Operation::Release { handle: fields.u64()? },
         opcode::READDIR | opcode::READDIRPLUS => {
             fields.skip(8)?;
@@ -138,8 +152,22 @@ fn modifies(code: u32) -> bool {
     use opcode::*;
     matches!(
         code,
-        SETATTR | SYMLINK | MKNOD | MKDIR | UNLINK | RMDIR | RENAME | LINK | WRITE | SETXATTR | REMOVEXATTR
-            | CREATE | FALLOCATE | RENAME2 | COPY_FILE_RANGE | TMPFILE
+        SETATTR
+            | SYMLINK
+            | MKNOD
+            | MKDIR
+            | UNLINK
+            | RMDIR
+            | RENAME
+            | LINK
+            | WRITE
+            | SETXATTR
+            | REMOVEXATTR
+            | CREATE
+            | FALLOCATE
+            | RENAME2
+            | COPY_FILE_RANGE
+            | TMPFILE
     )
 }
 

@@ -5,6 +5,7 @@ use super::{SUBTYPE, Wanted};
 use crate::device::Device;
 use block::{Error, Result};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
@@ -48,9 +49,20 @@ fn run(command: &mut Command, target: &Path) -> Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr);
-    let said = said.trim().trim_start_matches("fusermount3: ");
-    Err(Error::denied(format!("fusermount3 refused: {said}"), target.display())
-        .hint("check that you own the folder; --allow-other needs user_allow_other in /etc/fuse.conf"))
+    Err(refusal(said.trim().trim_start_matches("fusermount3: "), target))
+}
+
+/// It tells by words only.
+fn refusal(said: &str, target: &Path) -> Error {
+    if said.ends_with("resource busy") {
+        return super::refused_unmount(Errno::BUSY, target);
+    }
+    let hint = if said.contains("/dev/fuse") {
+        "let all users open the device, as distributions do: chmod 666 /dev/fuse; or run as root"
+    } else {
+        "check that you own the folder; --allow-other needs user_allow_other in /etc/fuse.conf"
+    };
+    Error::denied(format!("fusermount3 refused: {said}"), target.display()).hint(hint)
 }
 
 fn receive(socket: &OwnedFd) -> Option<Device> {
@@ -68,6 +80,14 @@ fn receive(socket: &OwnedFd) -> Option<Device> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fusermount_says_is_told_with_advice() {
+        let busy = refusal("failed to unmount /data: Device or resource busy", Path::new("/data"));
+        assert!(busy.hint.contains("--lazy"), "{busy}");
+        let device = refusal("failed to open /dev/fuse: Permission denied", Path::new("/data"));
+        assert!(device.hint.contains("chmod"), "{device}");
+    }
 
     #[test]
     fn a_comma_in_the_address_does_not_end_it() {

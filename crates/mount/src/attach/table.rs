@@ -40,7 +40,8 @@ fn unescape(word: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((&first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        let octal =
+            after.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
         match octal {
             Some(digits) => {
                 let value = digits.iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));

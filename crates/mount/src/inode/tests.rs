@@ -41,7 +41,9 @@ fn while_a_served_open_lives_further_opens_are_served_too() {
 #[test]
 fn of_two_opens_that_race_one_backing_file_wins() {
     let inodes = Inodes::new(KEPT_MAX);
-    let (Start::Ask(first), Start::Ask(second)) = (inodes.start(7), inodes.start(7)) else { panic!("nothing is kept yet") };
+    let (Start::Ask(first), Start::Ask(second)) = (inodes.start(7), inodes.start(7)) else {
+        panic!("nothing is kept yet")
+    };
     assert_eq!(inodes.settle(7, first, Some(BackingId(1))), through(1));
     let late = inodes.settle(7, second, Some(BackingId(2)));
     assert_eq!(late, Settled { way: Way::Through(BackingId(1)), close: Some(BackingId(2)) });

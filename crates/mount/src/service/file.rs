@@ -53,16 +53,16 @@ impl Service {
         asked.device.send(&mut Reply::new(asked.unique, 0))
     }
 
-    pub(super) fn read(self: &Arc<Service>, asked: Asked<'_>, handle: u64, offset: u64, size: u32) -> Result<(), Gone> {
+    pub(super) fn read(self: &Arc<Service>, asked: Asked<'_>, handle: u64, span: Span) -> Result<(), Gone> {
         self.counters.reads.add(1);
         if self.immutable {
-            return self.read_unopened(asked, offset, size);
+            return self.read_unopened(asked, span);
         }
         let Some(file) = self.handles.get(handle) else {
             return asked.device.fail(asked.unique, Errno::BADF);
         };
-        file.count(size);
-        self.read_from(asked, &file.content, offset, size)
+        file.count(span.length);
+        self.read_from(asked, &*file.content, span.within(file.size))
     }
 
     fn opened(&self, asked: Asked<'_>, known: inode::Asked, content: Found<Arc<dyn Content>>) -> Result<(), Gone> {
@@ -90,12 +90,16 @@ impl Service {
     }
 
     fn opened_served(&self, asked: Asked<'_>, content: Arc<dyn Content>, small_reads: bool) -> Result<(), Gone> {
+        let Some(found) = self.namespace.attributes(asked.node) else {
+            self.inodes.release_served(asked.node, false);
+            return asked.device.fail(asked.unique, Errno::STALE);
+        };
         self.counters.opens_served.add(1);
-        let size = self.namespace.attributes(asked.node).map_or(0, |found| found.size);
+        let size = found.size;
         let cached = small_reads || size <= SMALL_FILE_BYTES || content.backing().is_some();
         // A node never changes, so pages once read stay right over all opens.
         let mode = if cached { open::KEEP_CACHE } else { open::DIRECT_IO };
-        let handle = self.handles.insert(content);
+        let handle = self.handles.insert(content, size);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
         if sent.is_err() {
             self.handles.remove(handle);
@@ -128,22 +132,26 @@ impl Service {
     }
 
     /// On a mount without opens: by node, from content kept open for it.
-    fn read_unopened(self: &Arc<Service>, asked: Asked<'_>, offset: u64, size: u32) -> Result<(), Gone> {
+    fn read_unopened(self: &Arc<Service>, asked: Asked<'_>, span: Span) -> Result<(), Gone> {
+        let Some(found) = self.namespace.attributes(asked.node) else {
+            return asked.device.fail(asked.unique, Errno::STALE);
+        };
+        let span = span.within(found.size);
         if let Some(content) = self.contents.get(asked.node) {
-            return self.read_from(asked, &content, offset, size);
+            return self.read_from(asked, &*content, span);
         }
         match self.namespace.open(asked.node) {
             Opening::Ready(Ok(content)) => {
                 self.contents.keep(asked.node, content.clone());
-                self.read_from(asked, &content, offset, size)
+                self.read_from(asked, &*content, span)
             }
             Opening::Ready(Err(error)) => self.refuse(asked, &error),
             Opening::Waiting(content) => {
                 let (service, node) = (self.clone(), asked.node);
-                self.finish(asked, size, async move {
+                self.finish(asked, span, async move {
                     let content = content.await?;
                     service.contents.keep(node, content.clone());
-                    match content.read(offset, size) {
+                    match content.read(span.offset, span.length) {
                         Reading::Ready(pieces) => pieces,
                         Reading::Waiting(pieces) => pieces.await,
                     }
@@ -152,15 +160,18 @@ impl Service {
         }
     }
 
-    fn read_from(self: &Arc<Service>, asked: Asked<'_>, content: &Arc<dyn Content>, offset: u64, size: u32) -> Result<(), Gone> {
-        match content.read(offset, size) {
-            Reading::Ready(pieces) => self.deliver(asked, size, pieces),
-            Reading::Waiting(pieces) => self.finish(asked, size, pieces),
+    fn read_from(self: &Arc<Service>, asked: Asked<'_>, content: &dyn Content, span: Span) -> Result<(), Gone> {
+        if span.length == 0 {
+            return asked.device.send_pieces(asked.unique, &[]);
+        }
+        match content.read(span.offset, span.length) {
+            Reading::Ready(pieces) => self.deliver(asked, span, pieces),
+            Reading::Waiting(pieces) => self.finish(asked, span, pieces),
         }
     }
 
     /// Deliver pieces when they are there.
-    fn finish<F>(self: &Arc<Service>, asked: Asked<'_>, size: u32, pieces: F) -> Result<(), Gone>
+    fn finish<F>(self: &Arc<Service>, asked: Asked<'_>, span: Span, pieces: F) -> Result<(), Gone>
     where
         F: Future<Output = Found<Pieces>> + Send + 'static,
     {
@@ -169,24 +180,39 @@ impl Service {
             let pieces = pieces.await;
             if let Some(owed) = ticket.claim() {
                 let asked = Asked { device: &owed.device, unique: owed.unique, node };
-                let _: Result<(), Gone> = service.deliver(asked, size, pieces);
+                let _: Result<(), Gone> = service.deliver(asked, span, pieces);
             }
         })
     }
 
-    fn deliver(&self, asked: Asked<'_>, size: u32, pieces: Found<Pieces>) -> Result<(), Gone> {
+    fn deliver(&self, asked: Asked<'_>, span: Span, pieces: Found<Pieces>) -> Result<(), Gone> {
         let pieces = match pieces {
             Ok(pieces) => pieces,
             Err(error) => return self.refuse(asked, &error),
         };
         let length: usize = pieces.iter().map(Bytes::len).sum();
-        debug_assert!(length <= size as usize, "more than was asked for");
-        if length > size as usize {
-            let error = block::Error::corrupt("a read gave more than was asked for", format!("node {}", asked.node));
-            return self.refuse(asked, &error);
+        if length != span.length as usize {
+            // The kernel would fill what is missing with zeros, and nobody would ever know.
+            let what = format!("a read of {} bytes at {} gave {length}", span.length, span.offset);
+            return self.refuse(asked, &block::Error::corrupt(what, format!("node {}", asked.node)));
         }
         self.counters.bytes_served.add(length as u64);
         asked.device.send_pieces(asked.unique, &pieces)
+    }
+}
+
+/// A part of a file.
+#[derive(Clone, Copy)]
+pub struct Span {
+    pub offset: u64,
+    pub length: u32,
+}
+
+impl Span {
+    /// What lies in a file of this size.
+    fn within(self, size: u64) -> Span {
+        let left = size.saturating_sub(self.offset);
+        Span { length: self.length.min(u32::try_from(left).unwrap_or(u32::MAX)), ..self }
     }
 }
 
@@ -196,8 +222,12 @@ pub fn refusal(errno: Errno) -> Option<&'static str> {
         Errno::PERM | Errno::ACCESS => {
             Some("the kernel lets only root of the host (CAP_SYS_ADMIN in the first user namespace) pass reads through")
         }
-        Errno::LOOP => Some("the cache lies on a stacked file system (overlayfs): put it on a plain one, or allow a stack depth of 2"),
-        Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP => Some("this kernel has no FUSE passthrough (Linux 6.9 or later has)"),
+        Errno::LOOP => Some(
+            "the cache lies on a stacked file system (overlayfs): put it on a plain one, or allow a stack depth of 2",
+        ),
+        Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP => {
+            Some("this kernel has no FUSE passthrough (Linux 6.9 or later has)")
+        }
         _ => None,
     }
 }

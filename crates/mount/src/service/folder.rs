@@ -43,7 +43,14 @@ impl Service {
     }
 
     /// One buffer full of a folder's children from a position on.
-    pub(super) fn list(&self, asked: Asked<'_>, offset: u64, size: u32, plus: bool, scratch: &mut Scratch) -> Result<(), Gone> {
+    pub(super) fn list(
+        &self,
+        asked: Asked<'_>,
+        offset: u64,
+        size: u32,
+        plus: bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), Gone> {
         let Scratch { listing, nodes } = scratch;
         nodes.clear();
         let mut listing = Listing::new(listing, asked.unique, size);

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use block::{Error, Result};
+use block::Error;
 use bytes::Bytes;
 use node::namespace::{Attributes, Content, Namespace, Opening, ROOT, Reading};
 use std::collections::HashMap;
@@ -34,6 +34,10 @@ pub enum Body {
     FailsAtRead(Error),
     /// READ panics.
     Panics,
+    /// READ panics after a while.
+    PanicsLater,
+    /// READ gives one byte less than it should.
+    Short(u64),
     /// Complete in a local file.
     Backed(Arc<File>, Bytes),
 }
@@ -42,8 +46,8 @@ impl Body {
     fn size(&self) -> u64 {
         match self {
             Body::Bytes(bytes) | Body::Later(bytes) | Body::Backed(_, bytes) => bytes.len() as u64,
-            Body::HangsAtRead(size) => *size,
-            Body::HangsAtOpen | Body::Fails(_) | Body::FailsAtRead(_) | Body::Panics => 10,
+            Body::HangsAtRead(size) | Body::Short(size) => *size,
+            Body::HangsAtOpen | Body::Fails(_) | Body::FailsAtRead(_) | Body::Panics | Body::PanicsLater => 10,
         }
     }
 }
@@ -116,7 +120,13 @@ impl Inside {
         let is_folder = |child: u64| self.nodes[child as usize - 1].children.is_some();
         let folders = found.children.iter().flatten().filter(|(_, child)| is_folder(*child)).count() as u32;
         let size = found.body.as_ref().map_or(0, Body::size);
-        Some(Attributes { node, folder: found.children.is_some(), size, modified_ns: 1_500_000_000_000_000_001, folders })
+        Some(Attributes {
+            node,
+            folder: found.children.is_some(),
+            size,
+            modified_ns: 1_500_000_000_000_000_001,
+            folders,
+        })
     }
 }
 
@@ -191,6 +201,8 @@ impl Content for Opened {
             }
             Body::FailsAtRead(error) => Reading::Ready(Err(error.clone())),
             Body::Panics => panic!("as the test wants it"),
+            Body::PanicsLater => Reading::Waiting(Box::pin(async { panic!("as the test wants it") })),
+            Body::Short(_) => Reading::Ready(Ok(pieces(&noise(length as usize - 1, 1), 0, length))),
             _ => Reading::Waiting(Box::pin(std::future::pending())),
         }
     }
@@ -209,7 +221,7 @@ pub struct Mounted {
     pub session: Session,
     pub tree: Arc<Tree>,
     scratch: TempDir,
-    _runtime: Runtime,
+    runtime: Option<Runtime>,
 }
 
 impl Mounted {
@@ -220,11 +232,16 @@ impl Mounted {
         let mut options = Options::new(scratch.path().join("mnt"), "memory:test, with a comma");
         change(&mut options);
         let session = stoker_mount::attach(&options, tree.clone(), runtime.handle().clone()).unwrap();
-        Some(Mounted { session, tree: tree.clone(), scratch, _runtime: runtime })
+        Some(Mounted { session, tree: tree.clone(), scratch, runtime: Some(runtime) })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.session.mount_point().join(name)
+    }
+
+    /// End the runtime that waiting answers come from.
+    pub fn stop_runtime(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
     }
 
     /// A local file beside the mount point.
@@ -284,5 +301,3 @@ pub fn python(program: &str, argument: &std::path::Path) -> String {
 pub fn failing(what: &str) -> Error {
     Error::unavailable(what, "memory:test")
 }
-
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
