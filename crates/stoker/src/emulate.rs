@@ -40,9 +40,9 @@ pub struct Args {
     /// Print each request
     #[arg(long)]
     log: bool,
-    #[arg(long, hide = true, env = "STOKER_EMULATE_ACCESS_KEY", hide_env_values = true, requires = "secret_key")]
+    #[arg(long, hide = true, env = "STOKER_EMULATE_ACCESS_KEY", hide_env_values = true)]
     access_key: Option<String>,
-    #[arg(long, hide = true, env = "STOKER_EMULATE_SECRET_KEY", hide_env_values = true, requires = "access_key")]
+    #[arg(long, hide = true, env = "STOKER_EMULATE_SECRET_KEY", hide_env_values = true)]
     secret_key: Option<String>,
 }
 
@@ -61,6 +61,10 @@ fn advised<T: std::str::FromStr<Err = block::Error>>(text: &str) -> Result<T, St
 
 pub async fn run(args: Args) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    if args.access_key.is_some() != args.secret_key.is_some() {
+        let error = block::Error::invalid("one key was given without the other", "the environment");
+        return Err(error.hint("set both STOKER_EMULATE_ACCESS_KEY and STOKER_EMULATE_SECRET_KEY, or neither").into());
+    }
     let signed = args.access_key.is_some();
     let bucket = args.bucket.clone().unwrap_or_else(|| "BUCKET".into());
     let server = Server::start(settings(args)).await?;

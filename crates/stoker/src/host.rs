@@ -24,10 +24,23 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 pub struct Host {
     node: Arc<Node>,
     mounts: Mutex<Vec<Arc<Mounted>>>,
-    /// Mounts so far and mounts alive: the node ends when there were some and there are none.
+    /// Mounts so far and mounts alive or in the making: the node ends when there were some and there are none,
+    /// and takes none from then on.
     alive: watch::Sender<(u64, usize)>,
     /// Commands that are being answered.
     pub commands: watch::Sender<usize>,
+}
+
+/// What a node says that takes no mounts any more.
+pub const ENDING: &str = "the node of this cache folder is ending";
+
+/// Counts a mount for as long as it lives.
+struct Place(Arc<Host>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.alive.send_modify(|(_, alive)| *alive -= 1);
+    }
 }
 
 /// A data set that is mounted.
@@ -54,6 +67,7 @@ impl Host {
     /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed.
     pub async fn mount(self: &Arc<Host>, request: MountRequest, told: impl Fn(u64)) -> Result<Arc<Mounted>> {
         self.agree(&request)?;
+        let place = self.enter()?;
         let path = PathBuf::from(&request.path);
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
@@ -71,22 +85,36 @@ impl Host {
         let path = session.mount_point().to_owned();
         let mounted = Arc::new(Mounted { path, view, session, immutable: request.immutable, over, refresh_failed });
         self.mounts().push(mounted.clone());
-        self.alive.send_modify(|(ever, alive)| (*ever, *alive) = (*ever + 1, *alive + 1));
-        self.watch(&mounted);
+        self.watch(&mounted, place);
         if let Some(seconds) = request.refresh_seconds {
             tokio::spawn(refresh_often(mounted.clone(), Duration::from_secs(seconds.max(1))));
         }
         Ok(mounted)
     }
 
+    /// A place among the mounts, unless the node is ending: who asks then starts another.
+    fn enter(self: &Arc<Host>) -> Result<Place> {
+        let entered = self.alive.send_if_modified(|(ever, alive)| {
+            let open = *ever == 0 || *alive > 0;
+            if open {
+                (*ever, *alive) = (*ever + 1, *alive + 1);
+            }
+            open
+        });
+        match entered {
+            true => Ok(Place(self.clone())),
+            false => Err(Error::unavailable(ENDING, self.node.settings().cache.display())),
+        }
+    }
+
     /// Take a mount off the list once the kernel has ended it.
-    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>) {
+    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>, place: Place) {
         let (host, mounted) = (self.clone(), mounted.clone());
         std::thread::spawn(move || {
             mounted.session.wait();
             host.mounts().retain(|other| !Arc::ptr_eq(other, &mounted));
             mounted.over.send_replace(true);
-            host.alive.send_modify(|(_, alive)| *alive -= 1);
+            drop(place);
         });
     }
 

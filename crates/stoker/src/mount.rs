@@ -1,7 +1,7 @@
 //! `stoker mount`: start a node with this mount, or join the node that has the cache folder.
 
 use crate::args::Mount;
-use crate::host::{Host, is_taken};
+use crate::host::{ENDING, Host, is_taken};
 use crate::{control, place, runtime, show};
 use block::{Error, Kind};
 use client::messages::{MountRequest, Place, Status};
@@ -37,7 +37,6 @@ pub fn run(args: Mount) -> anyhow::Result<ExitCode> {
             return detach(&cache, &socket);
         }
         match host(&args, &cache, &socket, &request) {
-            Err(error) if error.downcast_ref::<Error>().is_some_and(is_taken) && !socket_is_dead(&socket) => {}
             Err(error) if error.downcast_ref::<Taken>().is_some() => std::thread::sleep(JOIN_AGAIN_AFTER),
             done => return done,
         }
@@ -57,10 +56,6 @@ impl std::fmt::Display for Taken {
 }
 
 impl std::error::Error for Taken {}
-
-fn socket_is_dead(socket: &Path) -> bool {
-    matches!(Client::new(socket).ask::<Status>(Method::GET, "/v1/status", &()), Err(Failure::Absent))
-}
 
 /// What this command asks of a node.
 fn request(args: &Mount) -> anyhow::Result<MountRequest> {
@@ -87,6 +82,10 @@ fn join(socket: &Path, request: &MountRequest, detach: bool) -> anyhow::Result<O
     let client = Client::new(socket);
     match client.ask::<Status>(Method::POST, "/v1/mounts", request) {
         Err(Failure::Absent) => return Ok(None),
+        Err(Failure::Refused(problem)) if problem.what == ENDING => {
+            std::thread::sleep(JOIN_AGAIN_AFTER);
+            return Ok(None);
+        }
         answer => answer.map_err(show::refused)?,
     };
     if detach {
