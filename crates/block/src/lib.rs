@@ -6,6 +6,7 @@
 //! - [`Block`]: bytes of an address that have been verified.
 //! - [`Checksum`]: what a store says about the bytes of a whole object.
 //! - [`Source`]: whoever answers for blocks; every tier is one.
+//! - `contract`: what every source promises, as a suite (feature `contract`).
 //! - [`Error`]: what failed, on what, and what to try.
 //!
 //! Invariant: an address never changes meaning, so nothing is ever invalidated.
@@ -13,6 +14,8 @@
 mod address;
 mod checksum;
 mod content;
+#[cfg(feature = "contract")]
+pub mod contract;
 mod error;
 mod source;
 

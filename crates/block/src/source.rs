@@ -58,3 +58,17 @@ impl Source for Fixed {
         Box::pin(std::future::ready(Ok(told)))
     }
 }
+
+#[cfg(all(test, feature = "contract"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fixed_source_keeps_the_promises_of_a_source() {
+        crate::contract::run(|fixed| {
+            let fixed: Arc<dyn Source> = Arc::new(fixed);
+            (fixed, ())
+        })
+        .await;
+    }
+}

@@ -26,6 +26,9 @@ use log::Log;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Longest wait for blocks that were handed on to be written: a disk that takes longer is left behind.
+const KEPT_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The disk tier over whoever answers for what is not on the disk.
 #[derive(Clone)]
 pub struct Disk(Arc<Parts>);
@@ -177,13 +180,20 @@ impl Disk {
         self.0.runtime.spawn_blocking(work).await.map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
     }
 
-    /// Wait until an object is complete, or will not be for now.
+    /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
+    /// a moment after its reader has it, so one may still be missing when this is asked.
     pub async fn settled(&self, object: &Arc<Object>) -> Standing {
         let found = self.index().find(object);
-        if let Found::Filling(filling) = &found {
+        if let Found::Filling(filling) = found {
             let told = filling.settled.notified();
-            if filling.missing() == 0 && matches!(self.index().find(object), Found::Filling(_)) {
-                told.await;
+            if self.index().is_filling(&filling) {
+                let _ = tokio::time::timeout(KEPT_WITHIN, told).await;
+            }
+            // Blocks that were at hand in memory bring nobody who would compare the whole.
+            if filling.missing() == 0
+                && let Err(error) = self.finish(&filling, false).await
+            {
+                tracing::warn!("an object is whole but could not be compared with the store: {error}");
             }
         }
         self.find(object)
@@ -253,6 +263,12 @@ impl Disk {
 
     /// Compare a filled file with what the store says, and call it complete. `known` if that was done on the way.
     async fn finish(&self, filling: &Arc<Filling>, known: bool) -> Result<()> {
+        let done = self.compare(filling, known).await;
+        filling.settled.notify_waiters();
+        done
+    }
+
+    async fn compare(&self, filling: &Arc<Filling>, known: bool) -> Result<()> {
         let _one = filling.finishing.lock().await;
         if filling.missing() > 0 || !self.index().is_filling(filling) {
             return Ok(());
@@ -264,9 +280,7 @@ impl Disk {
             Some(told) => self.0.runtime.spawn_blocking(move || file.matches(told)).await.unwrap_or(Ok(false))?,
         };
         if matches {
-            let done = self.index().complete(&filling.object, filling.sums());
-            filling.settled.notify_waiters();
-            return done;
+            return self.index().complete(&filling.object, filling.sums());
         }
         let what = "the bytes that the store sent differ from its own checksum of the object";
         let error = Error::corrupt(what, &*filling.object);
@@ -275,7 +289,6 @@ impl Disk {
             return Err(error);
         }
         tracing::warn!("fetching an object again: {error}");
-        filling.settled.notify_waiters();
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ mod shelf;
 
 use crate::readahead::Readahead;
 use crate::tally::Tally;
-use block::{Address, BLOCK, Block, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
+use block::{Address, BLOCK, Block, Blocks, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
@@ -152,11 +152,6 @@ impl Memory {
         &self.0.tally
     }
 
-    /// What the truth says about all bytes of an object.
-    pub fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
-        self.0.below.checksum(object)
-    }
-
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,6 +234,29 @@ impl Memory {
         }
         // Drained to its end, so that the tiers below can finish what they keep.
         while failed.is_none() && blocks.next().await.is_some() {}
+    }
+}
+
+impl Source for Memory {
+    /// Asks for the run ahead as far as there is room, then waits for one block after the other.
+    fn fetch(&self, run: Run) -> Blocks {
+        self.ahead(&run.object, run.blocks.clone());
+        let memory = self.clone();
+        let addresses = futures_util::stream::iter(run.addresses());
+        let blocks = addresses.then(move |address| {
+            let memory = memory.clone();
+            async move { memory.block(&address, address.len()).await }
+        });
+        // Nothing after the first error.
+        let until_failed = blocks.scan(false, |failed, got| {
+            let over = std::mem::replace(failed, got.is_err());
+            std::future::ready((!over).then_some(got))
+        });
+        until_failed.boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        self.0.below.checksum(object)
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::view::View;
-use block::{Address, Error, Object, RUN_BLOCKS_MAX, Result};
+use block::{Error, Object, RUN_BLOCKS_MAX, Result, Run, Source};
 use cache::disk::Standing;
 use futures_util::{StreamExt, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -174,15 +174,16 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     }
 }
 
-/// Fetch every block of an object through the tiers, asking ahead as far as there is room.
+/// Fetch every block of an object through the tiers; the next run is asked for while one is on its way.
 pub(crate) async fn fetch(view: &View, object: &Arc<Object>) -> Result<()> {
     let memory = &view.node().memory;
-    for index in 0..object.blocks() {
-        if index % RUN_BLOCKS_MAX == 0 {
-            memory.ahead(object, index..object.blocks().min(index + 2 * RUN_BLOCKS_MAX));
+    for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
+        let end = object.blocks().min(start + RUN_BLOCKS_MAX);
+        let mut blocks = memory.fetch(Run::new(object.clone(), start..end));
+        memory.ahead(object, end..object.blocks().min(end + RUN_BLOCKS_MAX));
+        while let Some(block) = blocks.next().await {
+            block?;
         }
-        let address = Address { object: object.clone(), index };
-        memory.block(&address, address.len()).await?;
     }
     Ok(())
 }

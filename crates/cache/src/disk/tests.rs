@@ -277,3 +277,17 @@ async fn a_compacted_log_tells_the_same() {
     assert!(objects[..20].iter().all(|object| matches!(disk.find(object), Standing::Absent)));
     assert!(objects[20..].iter().all(|object| matches!(disk.find(object), Standing::Complete(_))));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_keeps_the_promises_of_a_source() {
+    let runtime = tokio::runtime::Handle::current();
+    for limits in [PLENTY, Limits { bytes: 2_000_000, ..PLENTY }] {
+        block::contract::run(|fixed| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let disk = Disk::over(Arc::new(fixed), settings(folder.path(), limits, 1), runtime.clone()).expect("a disk tier");
+            let disk: Arc<dyn Source> = Arc::new(disk);
+            (disk, folder)
+        })
+        .await;
+    }
+}

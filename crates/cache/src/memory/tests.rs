@@ -124,3 +124,13 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
     assert!(memory.at_hand(&objects[0], 10, 10).is_some(), "it was read in part only");
     assert!(memory.at_hand(&objects[1], 0, 10).is_none(), "it was read to its end");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_keeps_the_promises_of_a_source() {
+    let runtime = tokio::runtime::Handle::current();
+    block::contract::run(|fixed| {
+        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), 20 * BLOCK, runtime.clone()));
+        (memory, ())
+    })
+    .await;
+}
