@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counts {
     /// Opens that the kernel serves from a local file by itself.
     pub opens_through: u64,
+    /// Sizes of those files, summed: the kernel does not tell how much of them was read.
+    pub bytes_through: u64,
     /// Opens whose reads come to the daemon.
     pub opens_served: u64,
     /// Requests to read that came to the daemon.
@@ -23,6 +25,7 @@ pub struct Counts {
 #[derive(Default)]
 pub struct Counters {
     pub opens_through: Counter,
+    pub bytes_through: Counter,
     pub opens_served: Counter,
     pub reads: Counter,
     pub bytes_served: Counter,
@@ -49,6 +52,7 @@ impl Counters {
     pub fn counts(&self) -> Counts {
         Counts {
             opens_through: self.opens_through.get(),
+            bytes_through: self.bytes_through.get(),
             opens_served: self.opens_served.get(),
             reads: self.reads.get(),
             bytes_served: self.bytes_served.get(),

@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// at 3,000 files a second.
 const OBJECTS_AT_ONCE: usize = 64;
 
+/// Times that an object is fetched whose bytes turn out to differ from the store's checksum of the whole.
+const FETCHES_MAX: u32 = 3;
+
 /// Failures that are reported by name; more are counted.
 const FAILURES_NAMED: usize = 20;
 
@@ -163,15 +166,16 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     if !disk.has_room(&object) {
         return Ok(Outcome::Unkept);
     }
-    fetch(view, &object).await?;
-    match disk.settled(&object).await {
-        Standing::Complete(_) if verify && object.blocks() == 1 => disk.verify(&object).await.map(|_| Outcome::Loaded),
-        Standing::Complete(_) => Ok(Outcome::Loaded),
-        _ if disk.has_room(&object) => {
-            Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
+    for _ in 0..FETCHES_MAX {
+        fetch(view, &object).await?;
+        match disk.settled(&object).await {
+            Standing::Complete(_) if verify && object.blocks() == 1 => return disk.verify(&object).await.map(|_| Outcome::Loaded),
+            Standing::Complete(_) => return Ok(Outcome::Loaded),
+            _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
+            _ => view.node().memory.forget(&object),
         }
-        _ => Ok(Outcome::Unkept),
     }
+    Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
 }
 
 /// Fetch every block of an object through the tiers; the next run is asked for while one is on its way.

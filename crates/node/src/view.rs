@@ -9,6 +9,7 @@ use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
 use crate::node::Node;
 use block::{Error, Object, Result};
 use cache::disk::{Standing, Whole};
+use cache::tally::Count;
 use futures_util::StreamExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -37,6 +38,8 @@ pub struct View {
     /// Held by whoever lists.
     refreshing: tokio::sync::Mutex<()>,
     fill: Arc<Fill>,
+    /// Opens that had to wait for their file, which the kernel then read through all the same.
+    fetched: Arc<Count>,
     /// Itself, for work that goes on behind a reader and ends with the view.
     this: Weak<View>,
 }
@@ -63,7 +66,9 @@ impl View {
         // What lies on a local disk already is not copied.
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
-        let view = Arc::new_cyclic(|this| View { node, source, names, snapshot, refreshing, fill, this: this.clone() });
+        let fetched = Arc::default();
+        let of = |this: &Weak<View>| View { node, source, names, snapshot, refreshing, fill, fetched, this: this.clone() };
+        let view = Arc::new_cyclic(of);
         if view.fill.at_once() {
             tokio::spawn(fill::run(view.this.clone()));
         }
@@ -95,6 +100,11 @@ impl View {
 
     pub fn url(&self) -> &str {
         &self.source.url
+    }
+
+    /// Opens that had to wait for their file, and the bytes of those files.
+    pub fn fetched(&self) -> (u64, u64) {
+        self.fetched.get()
     }
 
     /// What the background fill did.
@@ -153,13 +163,14 @@ impl View {
     /// Fetch a small object whole, so that the kernel can read its file.
     fn fetch(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
         let (node, streamed) = (self.node.clone(), self.streamed(object.clone()));
-        let fill = self.fill.clone();
+        let (fill, fetched) = (self.fill.clone(), self.fetched.clone());
         async move {
             let address = block::Address { object: object.clone(), index: 0 };
             let began = Instant::now();
             let block = node.memory.block(&address, 0).await?;
             fill.waited(began.elapsed().as_secs_f64());
             if block.is_kept() && let Standing::Complete(whole) = node.disk.find(&object) {
+                fetched.add(1, object.size);
                 return Ok(streamed_as_kept(&node, whole));
             }
             Ok(streamed as Arc<dyn Content>)
@@ -197,9 +208,8 @@ fn streamed(node: &Node, object: Arc<Object>) -> Arc<Streamed> {
 }
 
 fn streamed_as_kept(node: &Node, whole: Arc<Whole>) -> Arc<dyn Content> {
-    node.disk.tally().here.add(1, whole.object.size);
     let otherwise = streamed(node, whole.object.clone());
-    Arc::new(Kept { whole, otherwise })
+    Arc::new(Kept { whole, otherwise, disk: node.disk.clone() })
 }
 
 impl Namespace for View {

@@ -168,9 +168,7 @@ impl Host {
         let figures = self.node.figures();
         let mounts: Vec<Mount> = self.mounts().iter().map(|mounted| mounted.status()).collect();
         let tier = |(hits, bytes)| Tier { hits, bytes };
-        // Opens that the kernel was let through to a file it knew already never came to the node.
-        let warm: u64 = self.mounts().iter().map(|mounted| mounted.session.counts().opens_through).sum();
-        let disk = (figures.disk.0.max(warm), figures.disk.1);
+        let disk = self.mounts().iter().fold(figures.disk, |disk, mounted| mounted.add_hits(disk));
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -234,6 +232,13 @@ impl Mounted {
         let totals = self.view.totals();
         self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
         Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
+    }
+
+    /// Opens that the kernel was let through to the disk are hits of the disk, but for those that had to wait.
+    fn add_hits(&self, (hits, bytes): (u64, u64)) -> (u64, u64) {
+        let (counts, fetched) = (self.session.counts(), self.view.fetched());
+        let (opens, sizes) = (counts.opens_through.saturating_sub(fetched.0), counts.bytes_through.saturating_sub(fetched.1));
+        (hits + opens, bytes + sizes)
     }
 
     /// An object left the disk: the kernel lets go of its file when its readers do.

@@ -81,6 +81,7 @@ impl Service {
 
     fn opened_through(&self, asked: Asked<'_>, backing: BackingId) -> Result<(), Gone> {
         self.counters.opens_through.add(1);
+        self.counters.bytes_through.add(self.namespace.attributes(asked.node).map_or(0, |found| found.size));
         let flags = open::PASSTHROUGH | open::NOFLUSH;
         let sent = asked.device.send(&mut Reply::open(asked.unique, NONE, flags, backing.0));
         if sent.is_err() {
