@@ -16,6 +16,9 @@ use std::task::{Context, Poll, ready};
 /// Bytes of a line between pieces: a length, a signature, a trailer.
 const LINE_MAX: usize = 4096;
 
+/// Headers after a body; clients send one checksum and its signature.
+const TRAILERS_MAX: usize = 16;
+
 const SHA256: &str = "x-amz-content-sha256";
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
@@ -32,7 +35,10 @@ impl Trailers {
 /// Drop the signature of a presigned address: it would be checked against keys that there are not.
 pub fn forget_signature<B>(request: &mut Request<B>) {
     let Some(query) = request.uri().query().filter(|query| query.contains("Signature=")) else { return };
-    let signed = |pair: &&str| pair.starts_with("X-Amz-") || ["Signature", "AWSAccessKeyId", "Expires"].contains(&pair.split('=').next().unwrap_or(""));
+    let signed = |pair: &&str| {
+        pair.starts_with("X-Amz-")
+            || ["Signature", "AWSAccessKeyId", "Expires"].contains(&pair.split('=').next().unwrap_or(""))
+    };
     let kept: Vec<&str> = query.split('&').filter(|pair| !signed(pair)).collect();
     if let Ok(uri) = format!("{}?{}", request.uri().path(), kept.join("&")).parse() {
         *request.uri_mut() = uri;
@@ -137,7 +143,11 @@ fn after(state: State, line: &str, trailers: &Trailers) -> Result<State> {
             let (name, value) = line.split_once(':').ok_or_else(malformed)?;
             let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
             let value = HeaderValue::from_str(value.trim()).map_err(|_| malformed())?;
-            trailers.0.lock().expect("no panic while held").insert(name, value);
+            let mut kept = trailers.0.lock().expect("no panic while held");
+            if kept.len() >= TRAILERS_MAX {
+                return Err(malformed());
+            }
+            kept.insert(name, value);
             Ok(State::Trailer)
         }
         _ => Err(malformed()),
@@ -184,6 +194,8 @@ mod tests {
         assert!(decode(b"zz\r\nhello", 100).is_err());
         assert!(decode(b"1\r\nhello\r\n", 100).is_err());
         assert!(decode(&[b'1'; 10_000], 10_000).is_err());
+        let many: String = (0..17).map(|index| format!("n{index}:v\r\n")).collect();
+        assert!(decode(format!("0\r\n{many}\r\n").as_bytes(), 100).is_err());
         let (_, _, ended) = decode(b"5\r\nhel", 100).unwrap();
         assert!(!ended, "a body that breaks off has not ended");
     }

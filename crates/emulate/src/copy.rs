@@ -44,18 +44,24 @@ impl Service {
 
     pub async fn copy(&self, mut input: CopyObjectInput) -> S3Result<S3Response<CopyObjectOutput>> {
         let opened = self.source(&input.copy_source, &source_conditions!(input))?;
-        let replaces = input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+        let replaces =
+            input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
         let metadata = if replaces { metadata_of!(input) } else { Metadata::load(&opened.file) };
         let known = self.checksums.get(opened.version);
         let draft = self.folder.draft(&input.bucket)?;
         let range = 0..opened.version.size;
         let draft = append(draft, opened, range).await?;
         let place = Place { bucket: &input.bucket, key: &input.key };
-        let version = self.folder.place(draft, place, &metadata, self.clock.wall(), |current| permitted(None, None, current))?;
+        let version =
+            self.folder.place(draft, place, &metadata, self.clock.wall(), |current| permitted(None, None, current))?;
         if let Some(known) = known {
             self.checksums.keep(version, known);
         }
-        let result = CopyObjectResult { e_tag: Some(ETag::Strong(version.etag())), last_modified: Some(version.modified_at().into()), ..Default::default() };
+        let result = CopyObjectResult {
+            e_tag: Some(ETag::Strong(version.etag())),
+            last_modified: Some(version.modified_at().into()),
+            ..Default::default()
+        };
         Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }))
     }
 
@@ -75,11 +81,20 @@ impl Service {
                 Err(refusal) => {
                     let error = S3Error::from(refusal);
                     let message = error.message().map(String::from);
-                    errors.push(Error { code: Some(error.code().as_str().into()), key: Some(object.key), message, version_id: None });
+                    errors.push(Error {
+                        code: Some(error.code().as_str().into()),
+                        key: Some(object.key),
+                        message,
+                        version_id: None,
+                    });
                 }
             }
         }
-        let output = DeleteObjectsOutput { deleted: (!deleted.is_empty()).then_some(deleted), errors: (!errors.is_empty()).then_some(errors), request_charged: None };
+        let output = DeleteObjectsOutput {
+            deleted: (!deleted.is_empty()).then_some(deleted),
+            errors: (!errors.is_empty()).then_some(errors),
+            request_charged: None,
+        };
         Ok(S3Response::new(output))
     }
 }
@@ -91,7 +106,11 @@ pub async fn append(mut draft: Draft, opened: Opened, range: Range<u64>) -> S3Re
         from.seek(SeekFrom::Start(range.start))?;
         let length = range.end - range.start;
         let copied = std::io::copy(&mut from.take(length), &mut draft.file)?;
-        if copied == length { Ok(draft) } else { Err(std::io::Error::other("the source became shorter while it was copied")) }
+        if copied == length {
+            Ok(draft)
+        } else {
+            Err(std::io::Error::other("the source became shorter while it was copied"))
+        }
     };
     tokio::task::spawn_blocking(copy).await.map_err(|error| s3_error!(error, InternalError))?.map_err(failed)
 }

@@ -37,7 +37,10 @@ pub const OPERATIONS: [Operation; 8] = [
 const NAMES: [&str; 8] = ["list", "head", "get", "put", "copy", "delete", "upload", "other"];
 
 /// Statuses counted one by one; the rest together under the last.
-const STATUSES: [u16; 14] = [200, 204, 206, 304, 400, 403, 404, 405, 409, 412, 416, 500, 503, 0];
+const STATUSES: [u16; 15] = [200, 204, 206, 304, 400, 403, 404, 405, 409, 412, 416, 500, 501, 503, 0];
+
+/// Queries of a bucket that ask for something else than its objects.
+const ABOUT_BUCKETS: [&str; 6] = ["location", "versioning", "uploads", "acl", "policy", "tagging"];
 
 impl Operation {
     /// What a request asks for; path-style addresses only.
@@ -55,7 +58,7 @@ impl Operation {
             Method::DELETE if object => Operation::Delete,
             Method::POST if object => Operation::Upload,
             Method::POST if has("delete") => Operation::Delete,
-            Method::GET if uri.path().len() > 1 && !has("location") => Operation::List,
+            Method::GET if uri.path().len() > 1 && !ABOUT_BUCKETS.into_iter().any(has) => Operation::List,
             _ => Operation::Other,
         }
     }
@@ -109,7 +112,8 @@ impl Counters {
         let mut text = String::from("{");
         for operation in OPERATIONS {
             let Count { requests, bytes_in, bytes_out, throttled, statuses } = self.of(operation);
-            let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("\"{status}\":{count}")).collect();
+            let statuses: Vec<String> =
+                statuses.iter().map(|(status, count)| format!("\"{status}\":{count}")).collect();
             let _ = write!(
                 text,
                 "\"{}\":{{\"requests\":{requests},\"bytes_in\":{bytes_in},\"bytes_out\":{bytes_out},\"throttled\":{throttled},\"statuses\":{{{}}}}},",
@@ -117,7 +121,8 @@ impl Counters {
                 statuses.join(",")
             );
         }
-        let faults: Vec<String> = Fault::all().map(|fault| format!("\"{}\":{}", fault.name(), self.faults(fault))).collect();
+        let faults: Vec<String> =
+            Fault::all().map(|fault| format!("\"{}\":{}", fault.name(), self.faults(fault))).collect();
         let _ = write!(text, "\"faults\":{{{}}}}}", faults.join(","));
         text
     }
@@ -125,11 +130,20 @@ impl Counters {
 
 impl fmt::Display for Counters {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "{:<8} {:>10} {:>14} {:>14} {:>10}  statuses", "", "requests", "bytes in", "bytes out", "throttled")?;
+        writeln!(
+            out,
+            "{:<8} {:>10} {:>14} {:>14} {:>10}  statuses",
+            "", "requests", "bytes in", "bytes out", "throttled"
+        )?;
         for operation in OPERATIONS.into_iter().filter(|operation| self.of(*operation).requests > 0) {
             let Count { requests, bytes_in, bytes_out, throttled, statuses } = self.of(operation);
             let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
-            writeln!(out, "{:<8} {requests:>10} {bytes_in:>14} {bytes_out:>14} {throttled:>10}  {}", operation.name(), statuses.join(", "))?;
+            writeln!(
+                out,
+                "{:<8} {requests:>10} {bytes_in:>14} {bytes_out:>14} {throttled:>10}  {}",
+                operation.name(),
+                statuses.join(", ")
+            )?;
         }
         for fault in Fault::all().filter(|fault| self.faults(*fault) > 0) {
             writeln!(out, "fault {}: {}", fault.name(), self.faults(fault))?;
@@ -186,7 +200,11 @@ impl Tally {
             bytes_in: row.bytes_in.load(Relaxed),
             bytes_out: row.bytes_out.load(Relaxed),
             throttled: row.throttled.load(Relaxed),
-            statuses: STATUSES.into_iter().zip(row.statuses.iter().map(|count| count.load(Relaxed))).filter(|(_, count)| *count > 0).collect(),
+            statuses: STATUSES
+                .into_iter()
+                .zip(row.statuses.iter().map(|count| count.load(Relaxed)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
         });
         Counters { counts: counts.collect(), faults: self.faults.iter().map(|count| count.load(Relaxed)).collect() }
     }
@@ -225,7 +243,9 @@ mod tests {
         tally.fault(Fault::Reset);
         let counters = tally.counters();
         assert_eq!((counters.requests(), counters.bytes_out(), counters.faults(Fault::Reset)), (1, 100, 1));
-        assert!(counters.json().contains("\"get\":{\"requests\":1,\"bytes_in\":0,\"bytes_out\":100,\"throttled\":0,\"statuses\":{\"206\":1}}"));
+        assert!(counters.json().contains(
+            "\"get\":{\"requests\":1,\"bytes_in\":0,\"bytes_out\":100,\"throttled\":0,\"statuses\":{\"206\":1}}"
+        ));
         assert!(counters.to_string().contains("fault reset: 1"));
     }
 }

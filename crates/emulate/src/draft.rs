@@ -8,7 +8,10 @@ use crate::folder::{Folder, Refusal};
 use crate::keys;
 use crate::metadata::Metadata;
 use crate::version::Version;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fstat, futimens, mkdirat, openat, openat2, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, fstat, futimens, mkdirat, openat, openat2, renameat,
+    unlinkat,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
@@ -117,7 +120,9 @@ impl Folder {
             Ok(()) if plain_name != escaped_name => drop(unlinkat(&parent, escaped_name, AtFlags::empty())),
             Ok(()) => {}
             // A folder has the plain name: the object lies beside it.
-            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => renameat(&draft.folder, &draft.name, &parent, escaped_name)?,
+            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
+                renameat(&draft.folder, &draft.name, &parent, escaped_name)?
+            }
             Err(errno) => return Err(errno.into()),
         }
         draft.placed = true;
@@ -133,7 +138,15 @@ impl Folder {
         }
         let mut folder = self.open_folder(&self.bucket_path(bucket)?).map_err(|_| Refusal::NoBucket)?;
         for name in path.split('/') {
-            let open = || openat2(&folder, name, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH);
+            let open = || {
+                openat2(
+                    &folder,
+                    name,
+                    OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                    ResolveFlags::BENEATH,
+                )
+            };
             let next = match open() {
                 Err(Errno::NOTDIR) => {
                     renameat(&folder, name, &folder, keys::escaped_object_name(name))?;
@@ -231,7 +244,8 @@ mod tests {
             folder.remove(Place { bucket: "bucket", key }).unwrap();
             assert_eq!(read(&folder, key), None, "{key:?}");
         }
-        let left: Vec<_> = std::fs::read_dir(root.path().join("bucket")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(root.path().join("bucket")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [".stoker"], "folders go with their last object");
         assert_eq!(std::fs::read_dir(root.path().join("bucket/.stoker/drafts")).unwrap().count(), 0);
     }

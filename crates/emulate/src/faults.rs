@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_answered_with_an_example() {
-        for text in ["explode", "truncate=2", "truncate=-1", "truncate=NaN", "reset@0", "hang#", "seed=x", "truncate@x"] {
+        for text in ["explode", "truncate=2", "truncate=-1", "truncate=NaN", "reset@0", "hang#", "seed=x", "truncate@x"]
+        {
             assert!(text.parse::<Faults>().unwrap_err().hint.contains("truncate=0.01"), "{text}");
         }
     }

@@ -76,13 +76,16 @@ impl Folder {
     pub fn open(path: &Path, single: Option<String>) -> Result<Folder> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-            Error::io("the folder to serve could not be opened", path.display(), &errno.into()).hint("name a folder that exists and that you may read")
+            Error::io("the folder to serve could not be opened", path.display(), &errno.into())
+                .hint("name a folder that exists and that you may read")
         })?;
         if let Some(name) = single.as_ref().filter(|name| !is_bucket_name(name)) {
-            return Err(Error::invalid("this cannot be the name of a bucket", format!("`{name}`")).hint("use letters, digits, `-`, `_` and `.`, not first a dot"));
+            return Err(Error::invalid("this cannot be the name of a bucket", format!("`{name}`"))
+                .hint("use letters, digits, `-`, `_` and `.`, not first a dot"));
         }
         openat2(&root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).map_err(|errno| {
-            Error::io("the kernel refused a safe way of opening files", path.display(), &errno.into()).hint("use Linux 5.6 or newer, and allow openat2 where a sandbox filters system calls")
+            Error::io("the kernel refused a safe way of opening files", path.display(), &errno.into())
+                .hint("use Linux 5.6 or newer, and allow openat2 where a sandbox filters system calls")
         })?;
         Ok(Folder {
             root,

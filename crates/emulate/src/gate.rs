@@ -131,11 +131,13 @@ impl Gate {
             return Ok(self.show_counters());
         }
         let arrived = self.clock.now();
-        let operation = Operation::of(request.method(), request.uri(), request.headers().contains_key("x-amz-copy-source"));
+        let operation =
+            Operation::of(request.method(), request.uri(), request.headers().contains_key("x-amz-copy-source"));
         let label = self.log.as_ref().map(|_| format!("{} {}", request.method(), request.uri()));
         self.tally.request(operation);
         let grant = self.grant.read().expect("no panic while held").clone();
-        let visit = Visit { gate: self, grant, operation, arrived, number: self.number.fetch_add(1, Ordering::Relaxed) };
+        let visit =
+            Visit { gate: self, grant, operation, arrived, number: self.number.fetch_add(1, Ordering::Relaxed) };
         let answer = visit.answer(request, line).await;
         let status = answer.as_ref().map_or(0, |response| response.status().as_u16());
         self.tally.answered(operation, status);
@@ -231,13 +233,22 @@ impl Visit<'_> {
             };
             return Ok(Some(self.slow_down(retry_after)));
         }
-        let broken = || self.error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "We encountered an internal error. Please try again.");
+        let broken = || {
+            self.error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "We encountered an internal error. Please try again.",
+            )
+        };
         Ok(self.falls(dice, Fault::InternalError).then(broken))
     }
 
     async fn serve(&self, mut request: Request<Incoming>, dice: &Dice) -> Response<Reply> {
         let gate = self.gate;
-        if matches!(self.operation, Operation::Get | Operation::Head) && request.headers().contains_key(IF_MATCH) && self.falls(dice, Fault::IgnoreIfMatch) {
+        if matches!(self.operation, Operation::Get | Operation::Head)
+            && request.headers().contains_key(IF_MATCH)
+            && self.falls(dice, Fault::IgnoreIfMatch)
+        {
             request.headers_mut().remove(IF_MATCH);
         }
         if self.operation == Operation::Get && self.falls(dice, Fault::EtagChange) {
@@ -282,7 +293,9 @@ impl Visit<'_> {
         };
         match trailers {
             None => request.map(|body| s3s::Body::http_body_unsync(arrival(body))),
-            Some(trailers) => request.map(|body| s3s::Body::http_body_unsync(crate::chunked::Plain::new(arrival(body), trailers))),
+            Some(trailers) => {
+                request.map(|body| s3s::Body::http_body_unsync(crate::chunked::Plain::new(arrival(body), trailers)))
+            }
         }
     }
 
@@ -324,7 +337,9 @@ impl Visit<'_> {
     }
 
     fn error(&self, status: StatusCode, code: &str, message: &str) -> Response<Reply> {
-        let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        );
         let reply = Reply::new(Source::Whole(text.into()), None, self.gate.tally.clone(), self.operation);
         let mut response = Response::new(reply);
         *response.status_mut() = status;

@@ -76,7 +76,8 @@ fn join(folders: Option<&str>, last: &str) -> String {
 }
 
 fn folders_path(folders: &str) -> String {
-    let parts = folders.split('/').map(|part| if is_plain(part) { Cow::Borrowed(part) } else { escape(FOLDER, part).into() });
+    let parts =
+        folders.split('/').map(|part| if is_plain(part) { Cow::Borrowed(part) } else { escape(FOLDER, part).into() });
     parts.collect::<Vec<Cow<'_, str>>>().join("/")
 }
 

@@ -54,7 +54,10 @@ pub enum Latency {
     Fixed(Duration),
     Uniform(Duration, Duration),
     /// Log-normal, named by the two figures that services publish.
-    Lognormal { median: Duration, p99: Duration },
+    Lognormal {
+        median: Duration,
+        p99: Duration,
+    },
 }
 
 impl Latency {
@@ -79,8 +82,9 @@ impl FromStr for Latency {
 
     fn from_str(text: &str) -> Result<Latency> {
         let bad = || {
-            Error::invalid("a latency was not understood", format!("`{text}`"))
-                .hint("write it like 20ms, `20ms,p99=100ms`, `lognormal(20ms,100ms)` (median, p99) or `uniform(10ms,30ms)`")
+            Error::invalid("a latency was not understood", format!("`{text}`")).hint(
+                "write it like 20ms, `20ms,p99=100ms`, `lognormal(20ms,100ms)` (median, p99) or `uniform(10ms,30ms)`",
+            )
         };
         let pair = |inside: &str| {
             let (left, right) = inside.split_once(',').ok_or_else(bad)?;

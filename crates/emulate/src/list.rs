@@ -66,7 +66,8 @@ impl Service {
     pub async fn list_second(&self, input: ListObjectsV2Input) -> S3Result<S3Response<ListObjectsV2Output>> {
         let spelling = Spelling::of(input.encoding_type.as_ref());
         let limit = limit(input.max_keys)?;
-        let after = input.continuation_token.as_deref().map(from_token).transpose()?.or_else(|| input.start_after.clone());
+        let after =
+            input.continuation_token.as_deref().map(from_token).transpose()?.or_else(|| input.start_after.clone());
         let ask = Ask {
             bucket: input.bucket.clone(),
             prefix: input.prefix.clone().unwrap_or_default(),
@@ -126,16 +127,25 @@ impl Service {
     async fn page(&self, ask: Ask) -> S3Result<Page> {
         let (folder, now) = (self.folder.clone(), self.clock.wall());
         let walk = move || {
-            let query = Query { bucket: &ask.bucket, prefix: &ask.prefix, delimiter: &ask.delimiter, after: &ask.after, limit: ask.limit };
+            let query = Query {
+                bucket: &ask.bucket,
+                prefix: &ask.prefix,
+                delimiter: &ask.delimiter,
+                after: &ask.after,
+                limit: ask.limit,
+            };
             folder.list(query, now)
         };
-        let page = tokio::task::spawn_blocking(walk).await.map_err(|error| s3_error!(error, InternalError, "the listing was given up"))?;
+        let page = tokio::task::spawn_blocking(walk)
+            .await
+            .map_err(|error| s3_error!(error, InternalError, "the listing was given up"))?;
         Ok(page?)
     }
 }
 
 fn limit(asked: Option<i32>) -> S3Result<usize> {
-    let asked = usize::try_from(asked.unwrap_or(PAGE_MAX as i32)).map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative"))?;
+    let asked = usize::try_from(asked.unwrap_or(PAGE_MAX as i32))
+        .map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative"))?;
     Ok(asked.min(PAGE_MAX))
 }
 

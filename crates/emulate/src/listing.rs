@@ -104,7 +104,8 @@ impl Walk<'_> {
         let base = key.len();
         let low = self.query.after.max(self.query.prefix);
         let first = low.strip_prefix(key.as_str()).map_or(0, |rest| {
-            entries.partition_point(|entry| &*entry.part < rest && !(entry.is_folder() && rest.starts_with(&*entry.part)))
+            entries
+                .partition_point(|entry| &*entry.part < rest && !(entry.is_folder() && rest.starts_with(&*entry.part)))
         });
         for entry in &entries[first..] {
             if self.found.len() > self.query.limit {

@@ -89,14 +89,22 @@ impl Metadata {
 }
 
 /// The colon keeps them apart from names that users choose: no header has one.
-const HEADERS: [&str; 5] = [":content-type", ":content-encoding", ":content-disposition", ":content-language", ":cache-control"];
+const HEADERS: [&str; 5] =
+    [":content-type", ":content-encoding", ":content-disposition", ":content-language", ":cache-control"];
+
+/// The encoding of the object itself: `aws-chunked` is that of the request that brought it.
+pub fn of_the_object(encoding: String) -> Option<String> {
+    let kept: Vec<&str> =
+        encoding.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "aws-chunked").collect();
+    (!kept.is_empty()).then(|| kept.join(","))
+}
 
 /// Take the metadata out of the input of a request that carries it.
 macro_rules! metadata_of {
     ($input:expr) => {
         $crate::metadata::Metadata {
             content_type: $input.content_type.take(),
-            content_encoding: $input.content_encoding.take(),
+            content_encoding: $input.content_encoding.take().and_then($crate::metadata::of_the_object),
             content_disposition: $input.content_disposition.take(),
             content_language: $input.content_language.take(),
             cache_control: $input.cache_control.take(),

@@ -95,7 +95,9 @@ impl Folder {
             let kind = self.kind(path, on_disk, found.file_type());
             entries.extend(kind.and_then(|kind| entry(on_disk, kind)));
         }
-        entries.sort_unstable_by(|left, right| (&left.part, left.on_disk.is_some()).cmp(&(&right.part, right.on_disk.is_some())));
+        entries.sort_unstable_by(|left, right| {
+            (&left.part, left.on_disk.is_some()).cmp(&(&right.part, right.on_disk.is_some()))
+        });
         entries.dedup_by(|later, first| later.part == first.part);
         Ok(entries)
     }
@@ -104,13 +106,16 @@ impl Folder {
     fn kind(&self, path: &str, on_disk: &str, told: FileType) -> Option<FileType> {
         let full = || format!("{path}/{on_disk}");
         let told = match told {
-            FileType::Unknown => FileType::from_raw_mode(statat(&self.root, full(), AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode),
+            FileType::Unknown => {
+                FileType::from_raw_mode(statat(&self.root, full(), AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode)
+            }
             told => told,
         };
         if told != FileType::Symlink {
             return matches!(told, FileType::RegularFile | FileType::Directory).then_some(told);
         }
-        let target = openat2(&self.root, full(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH).ok()?;
+        let target =
+            openat2(&self.root, full(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH).ok()?;
         let stat = fstat(&target).ok()?;
         (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(FileType::Symlink)
     }
@@ -131,5 +136,9 @@ fn entry(on_disk: &str, kind: FileType) -> Option<Entry> {
 #[allow(clippy::unnecessary_cast, reason = "the types of these fields differ between platforms")]
 fn times(stat: &rustix::fs::Stat) -> Times {
     let join = |seconds: i64, nanoseconds: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
-    (stat.st_ino as u64, join(stat.st_ctime as i64, stat.st_ctime_nsec as i64), join(stat.st_mtime as i64, stat.st_mtime_nsec as i64))
+    (
+        stat.st_ino as u64,
+        join(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        join(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+    )
 }

@@ -39,7 +39,8 @@ pub fn bytes(text: &str) -> Result<u64> {
 /// Bytes per second: `200MB/s`, `25Gbit/s`, `1.2 GiB/s`. Without `/s` the same is meant.
 pub fn bandwidth(text: &str) -> Result<u64> {
     let bad = || {
-        Error::invalid("a bandwidth was not understood", format!("`{text}`")).hint("write it like 200MB/s, 1.5GiB/s or 25Gbit/s; leave it out for no limit")
+        Error::invalid("a bandwidth was not understood", format!("`{text}`"))
+            .hint("write it like 200MB/s, 1.5GiB/s or 25Gbit/s; leave it out for no limit")
     };
     let amount = text.trim().trim_end_matches("/s").trim_end_matches("ps");
     let (number, unit) = number_and_unit(amount).ok_or_else(bad)?;
@@ -56,7 +57,8 @@ pub fn bandwidth(text: &str) -> Result<u64> {
 
 /// A time: `250us`, `20ms`, `1.5s`, `2m`.
 pub fn duration(text: &str) -> Result<Duration> {
-    let bad = || Error::invalid("a time was not understood", format!("`{text}`")).hint("write it like 250us, 20ms or 1.5s");
+    let bad =
+        || Error::invalid("a time was not understood", format!("`{text}`")).hint("write it like 250us, 20ms or 1.5s");
     let (number, unit) = number_and_unit(text).ok_or_else(bad)?;
     let seconds = match unit {
         "us" | "µs" => number / 1e6,

@@ -63,7 +63,10 @@ fn satisfiable(range: Option<Range>, size: u64) -> S3Result<ops::Range<u64>> {
         _ => {
             let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
             let size = HeaderValue::from_str(&format!("bytes */{size}")).expect("digits");
-            error.set_headers(HeaderMap::from_iter([(CONTENT_RANGE, size), (CONTENT_TYPE, HeaderValue::from_static("application/xml"))]));
+            error.set_headers(HeaderMap::from_iter([
+                (CONTENT_RANGE, size),
+                (CONTENT_TYPE, HeaderValue::from_static("application/xml")),
+            ]));
             Err(error)
         }
     }

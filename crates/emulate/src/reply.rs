@@ -71,7 +71,17 @@ pub struct Reply {
 
 impl Reply {
     pub fn new(source: Source, lane: Option<Arc<Lane>>, tally: Arc<Tally>, operation: Operation) -> Reply {
-        Reply { source, rest: Bytes::new(), held: Bytes::new(), timer: None, lane, spoil: None, sent: 0, tally, operation }
+        Reply {
+            source,
+            rest: Bytes::new(),
+            held: Bytes::new(),
+            timer: None,
+            lane,
+            spoil: None,
+            sent: 0,
+            tally,
+            operation,
+        }
     }
 
     /// Bytes that the body promises.
@@ -199,7 +209,10 @@ impl Body for Arrival {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
         let arrival = self.get_mut();
         if let Some(timer) = &mut arrival.timer {
             ready!(timer.as_mut().poll(context));

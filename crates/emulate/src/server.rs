@@ -51,7 +51,12 @@ impl Server {
         let listener = TcpListener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
         let address = listener.local_addr().map_err(|error| cannot_listen(listen, &error))?;
         let clock = Clock::start();
-        let service = Service { folder: folder.clone(), checksums: Arc::new(Checksums::default()), pool: Arc::new(Pool::default()), clock };
+        let service = Service {
+            folder: folder.clone(),
+            checksums: Arc::new(Checksums::default()),
+            pool: Arc::new(Pool::default()),
+            clock,
+        };
         let mut builder = S3ServiceBuilder::new(service);
         builder.set_validation(BucketNames);
         let anonymous = keys.is_none();
@@ -154,7 +159,11 @@ impl Drop for Wire {
 }
 
 impl hyper::rt::Read for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
@@ -180,7 +189,11 @@ impl hyper::rt::Write for Wire {
         self.stream.is_write_vectored()
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<std::io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 }

@@ -33,7 +33,9 @@ impl From<Refusal> for S3Error {
         match refusal {
             Refusal::NoBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
             Refusal::NoObject => s3_error!(NoSuchKey, "The specified key does not exist."),
-            Refusal::Denied => s3_error!(AccessDenied, "the file may not be read, or is a link that leads out of the folder"),
+            Refusal::Denied => {
+                s3_error!(AccessDenied, "the file may not be read, or is a link that leads out of the folder")
+            }
             Refusal::TooLong => s3_error!(KeyTooLongError, "the folder cannot hold a name or metadata of this length"),
             Refusal::NoSpace => s3_error!(InternalError, "the disk of the folder is full"),
             Refusal::Failed(errno) => s3_error!(InternalError, "the file system failed: {errno}"),
@@ -62,7 +64,8 @@ impl S3 for Service {
     }
 
     async fn list_buckets(&self, _request: S3Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
-        let bucket = |name: String| Bucket { name: Some(name), creation_date: Some(Timestamp::default()), bucket_region: None };
+        let bucket =
+            |name: String| Bucket { name: Some(name), creation_date: Some(Timestamp::default()), bucket_region: None };
         let buckets = self.folder.buckets().into_iter().map(bucket).collect();
         Ok(S3Response::new(ListBucketsOutput { buckets: Some(buckets), ..Default::default() }))
     }
@@ -77,12 +80,20 @@ impl S3 for Service {
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
 
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> Answer<GetBucketVersioningOutput> {
+        self.require_bucket(&request.input.bucket)?;
+        Ok(S3Response::new(GetBucketVersioningOutput::default()))
+    }
+
     async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
         let bucket = request.input.bucket;
         if !self.folder.make_bucket(&bucket)? {
             return Err(s3_error!(BucketAlreadyOwnedByYou, "the bucket exists"));
         }
-        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{bucket}")), ..Default::default() }))
+        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{bucket}")) }))
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
@@ -101,7 +112,10 @@ impl S3 for Service {
         self.delete_many(request.input)
     }
 
-    async fn create_multipart_upload(&self, request: S3Request<CreateMultipartUploadInput>) -> Answer<CreateMultipartUploadOutput> {
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
         self.create_upload(request.input)
     }
 
@@ -113,11 +127,17 @@ impl S3 for Service {
         self.copy_part(request.input).await
     }
 
-    async fn complete_multipart_upload(&self, request: S3Request<CompleteMultipartUploadInput>) -> Answer<CompleteMultipartUploadOutput> {
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
         self.complete(request.input).await
     }
 
-    async fn abort_multipart_upload(&self, request: S3Request<AbortMultipartUploadInput>) -> Answer<AbortMultipartUploadOutput> {
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
         self.abort(&request.input)
     }
 

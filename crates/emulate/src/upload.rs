@@ -38,15 +38,25 @@ impl Upload<'_> {
 }
 
 fn no_upload() -> S3Error {
-    s3_error!(NoSuchUpload, "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.")
+    s3_error!(
+        NoSuchUpload,
+        "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )
 }
 
 fn part_name(number: i32) -> S3Result<String> {
-    if (1..=PARTS_MAX).contains(&number) { Ok(format!("{number:05}")) } else { Err(s3_error!(InvalidArgument, "part numbers are from 1 to 10000")) }
+    if (1..=PARTS_MAX).contains(&number) {
+        Ok(format!("{number:05}"))
+    } else {
+        Err(s3_error!(InvalidArgument, "part numbers are from 1 to 10000"))
+    }
 }
 
 impl Service {
-    pub fn create_upload(&self, mut input: CreateMultipartUploadInput) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+    pub fn create_upload(
+        &self,
+        mut input: CreateMultipartUploadInput,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let metadata = metadata_of!(input);
         let mut draft = self.folder.draft(&input.bucket)?;
         draft.write(input.key.as_bytes()).map_err(Refusal::from)?;
@@ -54,7 +64,12 @@ impl Service {
         let id = format!("{:x}-{}", self.clock.wall(), draft.name());
         let folder = self.folder.make_folders(&input.bucket, &format!("{UPLOADS}/{id}"))?;
         draft.move_to(&folder, KEY)?;
-        let output = CreateMultipartUploadOutput { bucket: Some(input.bucket), key: Some(input.key), upload_id: Some(id), ..Default::default() };
+        let output = CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(id),
+            ..Default::default()
+        };
         Ok(S3Response::new(output))
     }
 
@@ -64,7 +79,8 @@ impl Service {
         if upload.id.is_empty() || !upload.id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
             return Err(no_upload());
         }
-        let opened = self.folder.open_file(&self.folder.path(upload.bucket, &upload.path(KEY))?).map_err(|_| no_upload())?;
+        let opened =
+            self.folder.open_file(&self.folder.path(upload.bucket, &upload.path(KEY))?).map_err(|_| no_upload())?;
         let metadata = Metadata::load(&opened.file);
         let key = std::io::read_to_string(std::fs::File::from(opened.file)).map_err(crate::read::failed)?;
         if key == upload.key { Ok(metadata) } else { Err(no_upload()) }
@@ -72,12 +88,17 @@ impl Service {
 
     fn part(&self, upload: &Upload<'_>, number: i32) -> S3Result<Opened> {
         let path = self.folder.path(upload.bucket, &upload.path(&part_name(number)?))?;
-        self.folder.open_file(&path).map_err(|_| s3_error!(InvalidPart, "One or more of the specified parts could not be found."))
+        self.folder
+            .open_file(&path)
+            .map_err(|_| s3_error!(InvalidPart, "One or more of the specified parts could not be found."))
     }
 
     fn keep_part(&self, upload: &Upload<'_>, number: i32, draft: Draft) -> S3Result<Version> {
         let name = part_name(number)?;
-        let folder = self.folder.open_folder(&self.folder.path(upload.bucket, &format!("{UPLOADS}/{}", upload.id))?).map_err(|_| no_upload())?;
+        let folder = self
+            .folder
+            .open_folder(&self.folder.path(upload.bucket, &format!("{UPLOADS}/{}", upload.id))?)
+            .map_err(|_| no_upload())?;
         self.folder.stamp(&draft.file, self.clock.wall())?;
         let version = Version::of(&rustix::fs::fstat(&draft.file).map_err(Refusal::from)?);
         draft.move_to(&folder, &name)?;
@@ -95,7 +116,11 @@ impl Service {
         let version = self.keep_part(&upload, input.part_number, received.draft)?;
         self.checksums.keep(version, received.checksum);
         let checksum = Some(crate::checksums::base64(received.checksum));
-        Ok(S3Response::new(UploadPartOutput { e_tag: Some(ETag::Strong(version.etag())), checksum_crc64nvme: checksum, ..Default::default() }))
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: Some(ETag::Strong(version.etag())),
+            checksum_crc64nvme: checksum,
+            ..Default::default()
+        }))
     }
 
     pub async fn copy_part(&self, mut input: UploadPartCopyInput) -> S3Result<S3Response<UploadPartCopyOutput>> {
@@ -106,15 +131,25 @@ impl Service {
         let invalid = |_| s3_error!(InvalidRange, "the range of the source is not satisfiable");
         let range = match input.copy_source_range.as_deref() {
             None => 0..opened.version.size,
-            Some(text) => Range::parse(text).map_err(|_| s3_error!(InvalidArgument, "x-amz-copy-source-range"))?.check(opened.version.size).map_err(invalid)?,
+            Some(text) => Range::parse(text)
+                .map_err(|_| s3_error!(InvalidArgument, "x-amz-copy-source-range"))?
+                .check(opened.version.size)
+                .map_err(invalid)?,
         };
         let draft = append(self.folder.draft(upload.bucket)?, opened, range).await?;
         let version = self.keep_part(&upload, input.part_number, draft)?;
-        let result = CopyPartResult { e_tag: Some(ETag::Strong(version.etag())), last_modified: Some(version.modified_at().into()), ..Default::default() };
+        let result = CopyPartResult {
+            e_tag: Some(ETag::Strong(version.etag())),
+            last_modified: Some(version.modified_at().into()),
+            ..Default::default()
+        };
         Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
     }
 
-    pub async fn complete(&self, input: CompleteMultipartUploadInput) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    pub async fn complete(
+        &self,
+        input: CompleteMultipartUploadInput,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let upload = Upload { bucket: &input.bucket, key: &input.key, id: &input.upload_id };
         let metadata = self.upload(&upload)?;
         let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
@@ -128,7 +163,8 @@ impl Service {
             self.check_whole(&draft, claimed).await?;
         }
         let place = Place { bucket: upload.bucket, key: upload.key };
-        let allowed = |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
+        let allowed =
+            |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
         let version = self.folder.place(draft, place, &metadata, self.clock.wall(), allowed)?;
         self.forget(&upload);
         Ok(S3Response::new(CompleteMultipartUploadOutput {
@@ -167,7 +203,11 @@ impl Service {
         let version = Version::of(&rustix::fs::fstat(&file).map_err(Refusal::from)?);
         let content = Content::new(Opened { file: file.into(), version }, 0..version.size, self.pool.clone());
         let found = crate::checksums::base64(content.checksum().await.map_err(crate::read::failed)?);
-        if found == claimed { Ok(()) } else { Err(s3_error!(BadDigest, "the checksum of the whole object did not match")) }
+        if found == claimed {
+            Ok(())
+        } else {
+            Err(s3_error!(BadDigest, "the checksum of the whole object did not match"))
+        }
     }
 
     pub fn abort(&self, input: &AbortMultipartUploadInput) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
@@ -185,7 +225,10 @@ impl Service {
         let path = self.folder.path(upload.bucket, &format!("{UPLOADS}/{}", upload.id))?;
         let names = self.folder.entries(&path, self.clock.wall())?;
         let numbers = names.iter().filter_map(|entry| entry.part.parse::<i32>().ok()).filter(|number| *number > after);
-        let mut parts: Vec<Part> = numbers.take(limit + 1).filter_map(|number| Some(described(number, self.part(&upload, number).ok()?.version))).collect();
+        let mut parts: Vec<Part> = numbers
+            .take(limit + 1)
+            .filter_map(|number| Some(described(number, self.part(&upload, number).ok()?.version)))
+            .collect();
         let more = parts.len() > limit;
         parts.truncate(limit);
         Ok(S3Response::new(ListPartsOutput {
@@ -206,7 +249,10 @@ impl Service {
         use rustix::fs::{AtFlags, unlinkat};
         let path = |within: &str| self.folder.path(upload.bucket, within);
         let Ok(above) = path(UPLOADS).and_then(|path| self.folder.open_folder(&path)) else { return };
-        let Ok(folder) = path(&format!("{UPLOADS}/{}", upload.id)).and_then(|path| self.folder.open_folder(&path)) else { return };
+        let Ok(folder) = path(&format!("{UPLOADS}/{}", upload.id)).and_then(|path| self.folder.open_folder(&path))
+        else {
+            return;
+        };
         let _ = unlinkat(&folder, KEY, AtFlags::empty());
         for entry in rustix::fs::Dir::read_from(&folder).into_iter().flatten().flatten() {
             let _ = unlinkat(&folder, entry.file_name(), AtFlags::empty());

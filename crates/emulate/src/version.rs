@@ -27,7 +27,11 @@ impl Version {
     /// Without quotes. Two dashes, so that nobody takes it for an MD5 or for that of a multipart upload.
     pub fn etag(&self) -> String {
         let Version { size, modified, inode, changes } = *self;
-        if changes == 0 { format!("{modified:x}-{size:x}-{inode:x}") } else { format!("{modified:x}-{size:x}-{inode:x}-{changes}") }
+        if changes == 0 {
+            format!("{modified:x}-{size:x}-{inode:x}")
+        } else {
+            format!("{modified:x}-{size:x}-{inode:x}-{changes}")
+        }
     }
 
     pub fn modified_at(&self) -> SystemTime {
@@ -43,7 +47,12 @@ mod tests {
     fn an_etag_tells_versions_apart_and_is_no_md5() {
         let version = Version { size: 5, modified: 1_700_000_000_123_456_789, inode: 77, changes: 0 };
         assert_eq!(version.etag(), "17979cfe3d85cd15-5-4d");
-        for other in [Version { size: 6, ..version }, Version { modified: 1, ..version }, Version { inode: 1, ..version }, Version { changes: 1, ..version }] {
+        for other in [
+            Version { size: 6, ..version },
+            Version { modified: 1, ..version },
+            Version { inode: 1, ..version },
+            Version { changes: 1, ..version },
+        ] {
             assert_ne!(other.etag(), version.etag());
         }
     }

@@ -91,7 +91,8 @@ impl Service {
         let incoming = Incoming { claims: claims_of!(input), trailers, body: input.body.take() };
         let received = self.receive(&input.bucket, incoming).await?;
         let place = Place { bucket: &input.bucket, key: &input.key };
-        let allowed = |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
+        let allowed =
+            |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
         let version = self.folder.place(received.draft, place, &metadata, self.clock.wall(), allowed)?;
         self.checksums.keep(version, received.checksum);
         Ok(S3Response::new(PutObjectOutput {
@@ -117,7 +118,9 @@ impl Service {
         let mut md5 = claims.md5.is_some().then(Md5::new);
         if let Some(mut body) = body {
             while let Some(bytes) = body.next().await {
-                let bytes = bytes.map_err(|error| s3_error!(IncompleteBody, "the body ended early or was not well formed: {error}"))?;
+                let bytes = bytes.map_err(|error| {
+                    s3_error!(IncompleteBody, "the body ended early or was not well formed: {error}")
+                })?;
                 draft.write(&bytes).map_err(Refusal::from)?;
                 hasher.update(&bytes);
                 if let Some(md5) = &mut md5 {
@@ -181,7 +184,11 @@ fn base64_of(bytes: &[u8]) -> String {
 }
 
 /// The conditions of a write: If-Match needs that version, If-None-Match: * needs that there is none.
-pub fn permitted(matches: Option<&ETagCondition>, none_match: Option<&ETagCondition>, current: Option<Version>) -> S3Result<()> {
+pub fn permitted(
+    matches: Option<&ETagCondition>,
+    none_match: Option<&ETagCondition>,
+    current: Option<Version>,
+) -> S3Result<()> {
     let denied = || Err(s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"));
     if let Some(condition) = matches {
         return match current {

@@ -81,7 +81,16 @@ fn latencies_have_the_quantiles_that_were_asked_for() {
 
 #[test]
 fn what_is_not_understood_is_answered_with_an_example() {
-    for text in ["", "20", "20ms,p98=3s", "uniform(3ms)", "uniform(30ms,10ms)", "lognormal(20ms,1ms)", "lognormal(0ms,1ms)", "soon"] {
+    for text in [
+        "",
+        "20",
+        "20ms,p98=3s",
+        "uniform(3ms)",
+        "uniform(30ms,10ms)",
+        "lognormal(20ms,1ms)",
+        "lognormal(0ms,1ms)",
+        "soon",
+    ] {
         assert!(text.parse::<Latency>().unwrap_err().hint.contains("uniform(10ms,30ms)"), "{text}");
     }
     assert!("504".parse::<Throttle>().unwrap_err().hint.contains("queue"));

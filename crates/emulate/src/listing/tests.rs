@@ -88,7 +88,8 @@ fn a_change_by_others_is_seen() {
 fn links_within_are_listed_and_links_out_are_not() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), "data/x");
-    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.path().join("bucket").join(name)).unwrap();
+    let link =
+        |target: &str, name: &str| std::os::unix::fs::symlink(target, root.path().join("bucket").join(name)).unwrap();
     link("data/x", "file");
     link("data", "folder");
     link("/etc/passwd", "out");
