@@ -76,7 +76,7 @@ impl Folder {
         let descriptor = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let descriptor = descriptor.map_err(|errno| failed("the folder can't be opened", &on, errno))?;
         let system = rustix::fs::fstatfs(&descriptor).map_err(|errno| failed("the file system can't be asked", &on, errno))?;
-        let system = FileSystem::of(i64::from(system.f_type));
+        let system = FileSystem::of(system.f_type);
         let Some(text) = path.to_str() else {
             return Err(Error::invalid("the path of the folder is not UTF-8", &on).hint("rename it, or bind it to another path"));
         };
@@ -200,7 +200,7 @@ fn read(file: &OwnedFd, object: &Object, range: &Range<u64>) -> Result<Bytes> {
         let at = range.start + piece.len() as u64;
         let spare = &mut piece.spare_capacity_mut()[..];
         match rustix::io::pread(file, spare, at) {
-            Ok((filled, _)) if filled.is_empty() => break,
+            Ok(([], _)) => break,
             Ok((filled, _)) => {
                 let read = filled.len();
                 // SAFETY: the kernel has filled `read` bytes of the spare capacity.

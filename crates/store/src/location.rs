@@ -61,7 +61,9 @@ impl FromStr for Location {
             "gs" | "gcs" | "az" | "abfs" | "abfss" | "hdfs" => {
                 wrong("this kind of store can't be opened yet", "its S3 interface may do: s3://bucket with --endpoint")
             }
-            "http" | "https" => wrong("an address of a web server is no dataset", "write s3://bucket/prefix with --endpoint for a server of your own"),
+            "http" | "https" => {
+                wrong("an address of a web server is no dataset", "write s3://bucket/prefix, and name your own server by --endpoint")
+            }
             _ => wrong("this kind of store is unknown", "write s3://bucket/prefix, file:///path or a path"),
         }
     }
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_wrong_location_says_how_to_write_it() {
-        for text in ["", "s3:/bucket", "s3://", "s3:///key", "s3://host:9000/bucket", "file://server/path", "gs://b", "ftp://h/p", "https://h/p"] {
+        let s3 = ["s3:/bucket", "s3://", "s3:///key", "s3://host:9000/bucket"];
+        for text in s3.into_iter().chain(["", "file://server/path", "gs://b", "ftp://h/p", "https://h/p"]) {
             let error = text.parse::<Location>().expect_err(text);
             assert!(error.hint.starts_with("write") || error.hint.contains("s3://"), "{text}: {error}");
         }

@@ -156,9 +156,9 @@ impl Refusal {
         let error = match (status, self.code.as_str()) {
             (_, "NoSuchBucket") => Error::missing(format!("there is no bucket {bucket} on {host}"), on)
                 .hint("check the name and the endpoint"),
+            (_, code) if is_denial(status, code) => return self.denied(host, on),
             (404 | 410, _) => Error::missing("there is no such object", on),
             (412 | 416, _) => Error::changed("the object has another version by now", on),
-            (_, code) if is_denial(status, code) => return self.denied(host, on),
             (301 | 307 | 308, _) => Error::invalid(format!("{host} sends this bucket elsewhere"), on)
                 .hint("set the bucket's own region or endpoint"),
             (408 | 429 | 500 | 502..=504, _) | (_, "SlowDown" | "RequestTimeout" | "InternalError") => {
@@ -173,8 +173,12 @@ impl Refusal {
 
     fn denied(&self, host: &str, on: &(dyn Display + Sync)) -> Error {
         let (what, hint) = match self.code.as_str() {
-            "InvalidAccessKeyId" => ("does not know this access key", "check AWS_PROFILE or AWS_ACCESS_KEY_ID, and the endpoint"),
-            "SignatureDoesNotMatch" => ("does not accept the signature", "check AWS_SECRET_ACCESS_KEY, and the endpoint's host name"),
+            "InvalidAccessKeyId" | "XAdminUserNotFound" => {
+                ("does not know this access key", "check AWS_PROFILE or AWS_ACCESS_KEY_ID, and the endpoint")
+            }
+            "SignatureDoesNotMatch" => {
+                ("does not accept the signature", "check AWS_SECRET_ACCESS_KEY, and the endpoint's host name")
+            }
             "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" => {
                 ("says that the credentials ran out", "renew them: aws sso login, or new keys")
             }
@@ -199,7 +203,22 @@ impl Refusal {
     }
 }
 
+/// Codes that are about who asks, whatever their status: AWS says `ExpiredToken` with 400, versitygw does
+/// not know a user with 404.
+const DENIALS: [&str; 7] = [
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+    "XAdminUserNotFound",
+];
+
 fn is_denial(status: u16, code: &str) -> bool {
-    let said = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
-    matches!(status, 401 | 403) || said.contains(&code)
+    matches!(status, 401 | 403) || DENIALS.contains(&code)
 }
+
+#[cfg(test)]
+#[path = "answer/tests.rs"]
+mod tests;

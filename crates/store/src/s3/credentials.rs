@@ -136,10 +136,16 @@ impl Roles {
         let region = files.get(profile, "region").unwrap_or(&self.region).to_owned();
         let sign = RequestSigner::new("sts", &region);
         let signer = match (files.get(profile, "source_profile"), files.get(profile, "credential_source")) {
-            (Some(source), _) => match self.role(files, source, deep - usize::from(source != profile))? {
-                Some(next) if source != profile => Signer::new(self.context.clone(), Boxed(next), sign),
-                _ => Signer::new(self.context.clone(), ProfileCredentialProvider::new().with_profile(source), sign),
-            },
+            (Some(source), _) => {
+                let above = if source == profile { None } else { self.role(files, source, deep - 1)? };
+                match above {
+                    Some(above) => Signer::new(self.context.clone(), Boxed(above), sign),
+                    None => {
+                        let keys = ProfileCredentialProvider::new().with_profile(source);
+                        Signer::new(self.context.clone(), keys, sign)
+                    }
+                }
+            }
             (None, Some("Environment")) => Signer::new(self.context.clone(), EnvCredentialProvider::new(), sign),
             (None, Some("EcsContainer")) => Signer::new(self.context.clone(), ECSCredentialProvider::default(), sign),
             (None, Some("Ec2InstanceMetadata")) => Signer::new(self.context.clone(), IMDSv2CredentialProvider::default(), sign),
@@ -252,5 +258,61 @@ impl HttpSend for Messenger {
         let body = body.map_err(|_| Error::unexpected(format!("{host} paused in its answer")))?;
         let body = body.map_err(|error| Error::unexpected(format!("{host} broke off: {}", causes(&*error))))?;
         Ok(http::Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqsign_core::StaticEnv;
+
+    /// A machine with this configuration, and nobody to ask over the network.
+    fn machine(config: &str, variables: &[(&str, &str)]) -> (tempfile::TempDir, Context) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+        std::fs::write(path("config"), config).expect("a file");
+        let files = [("AWS_CONFIG_FILE", path("config")), ("AWS_SHARED_CREDENTIALS_FILE", path("absent"))];
+        let given = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let envs = files.map(|(name, value)| (name.to_string(), value)).into_iter().chain(given).collect();
+        let context = Context::new().with_env(StaticEnv { home_dir: None, envs });
+        (directory, context.with_file_read(Files).with_command_execute(Commands))
+    }
+
+    async fn found(config: &str, profile: Option<&str>, variables: &[(&str, &str)]) -> Result<Option<String>> {
+        let (_directory, context) = machine(config, variables);
+        let credentials = Credentials::Found { profile: profile.map(Into::into) };
+        let source = source(&credentials, "us-east-1", &context).expect("somebody");
+        Ok(source.provide_credential_dyn(&context).await?.map(|found| found.access_key_id))
+    }
+
+    const CONFIG: &str = "[profile one]\naws_access_key_id = one\naws_secret_access_key = s\n\
+        [profile command]\ncredential_process = printf {\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}\n\
+        [profile round]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = trip\n\
+        [profile trip]\nrole_arn = arn:aws:iam::123456789012:role/t\nsource_profile = round\n\
+        [profile alone]\nrole_arn = arn:aws:iam::123456789012:role/r\n";
+
+    #[tokio::test]
+    async fn a_named_profile_goes_before_the_environment_and_the_environment_before_the_rest() {
+        let env = [("AWS_ACCESS_KEY_ID", "env"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_PROFILE", "one")];
+        assert_eq!(found(CONFIG, None, &env).await.expect("keys").as_deref(), Some("env"));
+        assert_eq!(found(CONFIG, Some("one"), &env).await.expect("keys").as_deref(), Some("one"));
+        assert_eq!(found(CONFIG, None, &env[2..]).await.expect("keys").as_deref(), Some("one"));
+    }
+
+    #[tokio::test]
+    async fn roles_that_lead_nowhere_are_errors() {
+        for (profile, reason) in [("round", "circle"), ("alone", "no source")] {
+            let (_directory, context) = machine(CONFIG, &[]);
+            let roles = Roles { profile: Some(profile.into()), region: "us-east-1".into(), context: context.clone() };
+            let error = roles.provide_credential(&context).await.expect_err(reason);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        let keys = Credentials::Keys { id: "id".into(), secret: "hush".into(), token: Some("hush".into()) };
+        let shown = format!("{keys:?}");
+        assert!(shown.contains("id") && !shown.contains("hush"), "{shown}");
     }
 }

@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn an_identity_does_not_depend_on_the_spelling_of_the_endpoint() {
-        let spelled = ["http://Minio.Local:80", "http://minio.local", "http://minio.local/", "https://minio.local:443/", "http://minio.local."];
-        for endpoint in spelled {
+        let plain = ["http://Minio.Local:80", "http://minio.local", "http://minio.local/", "http://minio.local."];
+        for endpoint in plain.into_iter().chain(["https://minio.local:443/"]) {
             assert_eq!(identity("b", &route(endpoint).expect("valid")), "s3://b@minio.local", "{endpoint}");
         }
         assert_eq!(identity("b", &route("http://minio.local:9000").expect("valid")), "s3://b@minio.local:9000");

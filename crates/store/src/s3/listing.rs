@@ -18,6 +18,7 @@ use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Limited};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Folders that are listed before it is known whether folders are large.
@@ -31,6 +32,9 @@ const DEEP: u8 = 4;
 
 /// Levels of folders that are kept apart; further ones are listed without looking for folders.
 const LEVELS_MAX: usize = 64;
+
+/// How long the first page is asked for. Whoever typed a wrong endpoint is waiting for this answer.
+const FIRST_BUDGET: Duration = Duration::from_secs(10);
 
 /// Bytes of a page: a thousand keys of a thousand bytes, three letters for each, and what is around them.
 const PAGE_MAX: usize = 8 << 20;
@@ -213,7 +217,9 @@ async fn answer(bucket: Arc<Bucket>, mut task: Task) -> Result<(Task, Page)> {
 
 /// One page, asked for again as long as there is hope.
 async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
-    let (began, budget) = (Instant::now(), bucket.settings.list_budget);
+    let is_first = task.level == 0 && matches!(task.shape, Shape::Folders) && task.next.is_none();
+    let budget = bucket.settings.list_budget;
+    let (began, budget) = (Instant::now(), if is_first { budget.min(FIRST_BUDGET) } else { budget });
     for tries in 1.. {
         let error = match ask(bucket, task).await {
             Ok(page) => return Ok(page),

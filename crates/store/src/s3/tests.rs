@@ -37,7 +37,7 @@ impl Gateway {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("versitygw starts");
         let endpoint = format!("http://{address}");
         let s3 = open(&endpoint, "bucket", KEY, SECRET);
-        let gateway = Gateway { child, directory: directory, endpoint, s3 };
+        let gateway = Gateway { child, directory, endpoint, s3 };
         let began = Instant::now();
         while TcpStream::connect(&address).is_err() {
             assert!(began.elapsed() < Duration::from_secs(20), "versitygw does not listen");

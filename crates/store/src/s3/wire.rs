@@ -122,11 +122,31 @@ fn tls(is_secure: bool) -> Result<rustls::ClientConfig> {
 
 fn failed(error: &ClientError, host: &str, on: &(dyn Display + Sync)) -> Error {
     let causes = causes(error);
+    if is_distrust(error) {
+        return Error::denied(format!("{host} can't be trusted: {causes}"), on)
+            .hint("check the endpoint's name, or install its authority (SSL_CERT_FILE)");
+    }
     if error.is_connect() {
         return Error::unavailable(format!("can't connect to {host}: {causes}"), on)
             .hint("check that the endpoint is right and that the server runs");
     }
     Error::unavailable(format!("the request to {host} broke off: {causes}"), on)
+}
+
+/// Whether the certificate of the server was refused, which no further try will mend.
+fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        // The source of an error of input and output is that of the error in it, which would be passed over.
+        next = match error.downcast_ref().and_then(std::io::Error::get_ref) {
+            Some(within) => Some(within),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 /// An error and what caused it, without repeating itself.
@@ -253,6 +273,14 @@ fn spread(addresses: Vec<SocketAddr>, chance: u64) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_told_from_a_broken_line() {
+        let wrapped = |error: rustls::Error| std::io::Error::other(std::io::Error::other(error));
+        assert!(is_distrust(&wrapped(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))));
+        assert!(!is_distrust(&wrapped(rustls::Error::HandshakeNotComplete)));
+        assert!(!is_distrust(&std::io::Error::from_raw_os_error(111)));
+    }
 
     #[test]
     fn addresses_are_turned_within_the_family_that_the_system_prefers() {

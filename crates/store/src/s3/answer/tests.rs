@@ -1,0 +1,94 @@
+//! Answers as servers give them, right and wrong.
+
+use super::super::Settings;
+use super::*;
+use http::{HeaderName, HeaderValue};
+
+fn object(size: u64) -> Object {
+    Object { store: "s3://b".into(), key: "k".into(), version: "v1".into(), size }
+}
+
+fn headers(list: &[(&str, &str)]) -> HeaderMap {
+    let parse = |text: &str| text.parse::<HeaderName>().expect("a name");
+    list.iter().map(|(name, value)| (parse(name), HeaderValue::from_str(value).expect("a value"))).collect()
+}
+
+fn kind(status: u16, list: &[(&str, &str)], range: Range<u64>) -> Option<Kind> {
+    let status = StatusCode::from_u16(status).expect("a status");
+    check_head(status, &headers(list), &object(100), &range).err().map(|error| error.kind)
+}
+
+const TAG: (&str, &str) = ("etag", "\"v1\"");
+
+#[test]
+fn an_answer_passes_only_if_it_fits_the_question() {
+    let part = |range| [TAG, ("content-range", range)];
+    assert_eq!(kind(200, &[TAG, ("content-length", "100")], 0..100), None);
+    assert_eq!(kind(206, &part("bytes 10-19/100"), 10..20), None);
+    assert_eq!(kind(200, &[TAG, ("content-length", "101")], 0..100), Some(Kind::Changed));
+    assert_eq!(kind(206, &part("bytes 10-19/101"), 10..20), Some(Kind::Changed));
+    assert_eq!(kind(200, &[("etag", "\"v2\"")], 0..100), Some(Kind::Changed), "If-Match was ignored");
+    assert_eq!(kind(200, &[], 0..100), Some(Kind::Corrupt), "no version");
+    assert_eq!(kind(206, &part("bytes 0-99/100"), 0..100), Some(Kind::Corrupt), "a part of what was asked whole");
+    for wrong in ["bytes 11-19/100", "bytes 10-20/100", "bytes 10-19/*", ""] {
+        assert_eq!(kind(206, &part(wrong), 10..20), Some(Kind::Corrupt), "{wrong}");
+    }
+    assert_eq!(kind(200, &[TAG, ("content-length", "100")], 10..20), Some(Kind::Invalid), "ranges are not served");
+}
+
+#[test]
+fn only_a_checksum_of_all_bytes_counts() {
+    let of = |list: &[(&str, &str)]| checksum(&headers(list));
+    // The check values of the CRC catalogue for "123456789".
+    let long = ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=");
+    assert_eq!(of(&[long]), Some(Checksum::Crc64Nvme(0xae8b_1486_0a79_9888)));
+    assert_eq!(of(&[long, ("x-amz-checksum-type", "FULL_OBJECT")]), Some(Checksum::Crc64Nvme(0xae8b_1486_0a79_9888)));
+    assert_eq!(of(&[("x-amz-checksum-crc32c", "4waSgw==")]), Some(Checksum::Crc32C(0xe306_9283)));
+    assert_eq!(of(&[("x-amz-checksum-crc32", "y/Q5Jg==")]), Some(Checksum::Crc32(0xcbf4_3926)));
+    assert_eq!(of(&[("x-amz-checksum-crc32c", "4waSgw=="), ("x-amz-checksum-type", "COMPOSITE")]), None);
+    assert_eq!(of(&[("x-amz-checksum-crc32c", "4waSgw==-3")]), None, "of parts, as older servers say it");
+    assert_eq!(of(&[("x-amz-checksum-crc32c", "not base64")]), None);
+    assert_eq!(of(&[]), None);
+}
+
+fn refusal(status: u16, code: &str) -> Refusal {
+    let status = StatusCode::from_u16(status).expect("a status");
+    let retry_after = Some(Duration::from_secs(3));
+    Refusal { status, code: code.into(), message: String::new(), region: Some("eu-west-1".into()), retry_after }
+}
+
+#[test]
+fn a_refusal_means_what_s3_means_by_it() {
+    let route = Route::of("b", &Settings::default()).expect("a route");
+    let busy = Kind::Unavailable { retry_after: Some(Duration::from_secs(3)) };
+    for (status, code, expected) in [
+        (404, "NoSuchKey", Kind::Missing),
+        (404, "", Kind::Missing),
+        (404, "NoSuchBucket", Kind::Missing),
+        (412, "PreconditionFailed", Kind::Changed),
+        (416, "InvalidRange", Kind::Changed),
+        (403, "AccessDenied", Kind::Denied),
+        (403, "", Kind::Denied),
+        (403, "SignatureDoesNotMatch", Kind::Denied),
+        (400, "ExpiredToken", Kind::Denied),
+        (403, "InvalidObjectState", Kind::Denied),
+        (503, "SlowDown", busy),
+        (429, "", busy),
+        (500, "InternalError", busy),
+        (400, "RequestTimeout", busy),
+        (301, "PermanentRedirect", Kind::Invalid),
+        (400, "InvalidArgument", Kind::Invalid),
+    ] {
+        let error = refusal(status, code).error(&route, "b", &"s3://b/k");
+        assert_eq!(error.kind, expected, "{status} {code}");
+        assert!(!error.hint.is_empty() && error.on == "s3://b/k", "{status} {code}: {error}");
+    }
+}
+
+#[test]
+fn a_bucket_that_lives_elsewhere_is_looked_for_there_once() {
+    assert_eq!(refusal(301, "PermanentRedirect").region("us-east-1"), Some("eu-west-1"));
+    assert_eq!(refusal(400, "AuthorizationHeaderMalformed").region("us-east-1"), Some("eu-west-1"));
+    assert_eq!(refusal(301, "PermanentRedirect").region("eu-west-1"), None);
+    assert_eq!(refusal(404, "NoSuchKey").region("us-east-1"), None);
+}
