@@ -1,13 +1,78 @@
-# Two commands set everything up on a fresh machine: `make demo` and `make test`.
-CARGO ?= cargo
+# Two commands set everything up on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 
-.PHONY: build demo test
+CARGO  ?= cargo
+PREFIX ?= /usr/local
+STOKER  = target/release/stoker
 
-build:
+# One profile and one folder for everything, so that nothing is compiled twice (docs/decisions/0008).
+RELEASE = --release --locked --workspace
+
+.DEFAULT_GOAL = build
+.PHONY: build demo test lint bench install uninstall completions man clean help cargo needs
+
+build: cargo ## build the program: target/release/stoker
 	$(CARGO) build --release --locked -p stoker
 
-demo: build
-	target/release/stoker demo
+demo: build ## two epochs from a slow store, without Stoker and with it: a table and a picture
+	$(STOKER) demo
 
-test:
-	$(CARGO) test --release --locked --workspace
+test: cargo needs ## run all tests; as root on Debian or Ubuntu install what they need first
+	$(CARGO) test $(RELEASE) $(ARGS)
+
+# Who may print is judged by tests/tidy.rs, which knows that the command may.
+lint: cargo ## clippy, with warnings as errors
+	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings -A clippy::print_stdout
+
+bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
+	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))
+
+install: build completions man ## install the program, its manual page and completions below PREFIX
+	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
+	install -D -m 644 target/man/stoker.1 $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
+	install -D -m 644 target/completions/stoker.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stoker
+	install -D -m 644 target/completions/_stoker $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker
+	install -D -m 644 target/completions/stoker.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stoker.fish
+
+uninstall: ## remove what `make install` put below PREFIX
+	rm -f $(DESTDIR)$(PREFIX)/bin/stoker $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stoker
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stoker.fish
+
+completions: build ## write completions for bash, zsh and fish into target/completions
+	@mkdir -p target/completions
+	$(STOKER) completions bash > target/completions/stoker.bash
+	$(STOKER) completions zsh > target/completions/_stoker
+	$(STOKER) completions fish > target/completions/stoker.fish
+
+man: build ## write the manual page into target/man
+	@mkdir -p target/man
+	$(STOKER) man > target/man/stoker.1
+
+clean: cargo ## remove everything that was built
+	$(CARGO) clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | while IFS=: read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+cargo:
+	@command -v $(CARGO) > /dev/null || { \
+	  echo "make: there is no $(CARGO) on the PATH" >&2; \
+	  echo "  try: install Rust 1.95 or later (https://rustup.rs), or name it: make CARGO=/path/to/cargo" >&2; exit 1; }
+	@command -v cc > /dev/null || { \
+	  echo "make: there is no C compiler, which Rust links with" >&2; \
+	  echo "  try: apt-get install gcc libc6-dev, or what this system calls them" >&2; exit 1; }
+
+# The tests mount (fuse3) and read through Python. Without them they are left out, and say so.
+needs:
+	@missing=; \
+	command -v fusermount3 > /dev/null || missing="$$missing fuse3"; \
+	command -v python3 > /dev/null || missing="$$missing python3"; \
+	test -n "$$missing" || exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing what the tests need:$$missing"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } > /dev/null \
+	    || echo "make: could not install$$missing; some tests will say SKIPPED" >&2; \
+	else \
+	  echo "make: missing for some tests:$$missing (as root: apt-get install$$missing)" >&2; \
+	fi

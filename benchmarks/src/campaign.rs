@@ -21,9 +21,16 @@ const DROP: &str = "/proc/sys/vm/drop_caches";
 
 pub enum Event<'a> {
     /// One target's turn with one workload begins.
-    Turn { round: u32, target: &'a str, workload: Workload },
+    Turn {
+        round: u32,
+        target: &'a str,
+        workload: Workload,
+    },
     Cell(&'a Sample),
-    Absent { target: &'a str, why: &'a str },
+    Absent {
+        target: &'a str,
+        why: &'a str,
+    },
 }
 
 pub struct Campaign<'a> {

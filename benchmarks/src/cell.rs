@@ -41,8 +41,7 @@ impl Bench {
         process::forget_peak(&pids);
         let requests = server.counters()?;
         let before = Spent::now(&pids, server);
-        let (outcome, anonymous) =
-            watched(&pids, || self.read(mounted.root(), sample, false));
+        let (outcome, anonymous) = watched(&pids, || self.read(mounted.root(), sample, false));
         let outcome = outcome?;
         let ended = Instant::now();
         rest(&pids)?;
@@ -100,11 +99,7 @@ struct Spent {
 
 impl Spent {
     fn now(pids: &[u32], server: &Server) -> Spent {
-        Spent {
-            daemon: process::cpu_seconds(pids),
-            server: server.cpu_seconds(),
-            machine: machine_seconds(),
-        }
+        Spent { daemon: process::cpu_seconds(pids), server: server.cpu_seconds(), machine: machine_seconds() }
     }
 }
 

@@ -75,11 +75,7 @@ impl Scale {
             Scale::Quick => (2, 16_000_000),
         };
         (0..count)
-            .map(|index| Member {
-                number: 1_000_000 + index,
-                name: format!("large/{index:02}.bin"),
-                size,
-            })
+            .map(|index| Member { number: 1_000_000 + index, name: format!("large/{index:02}.bin"), size })
             .collect()
     }
 
@@ -126,8 +122,7 @@ impl Scale {
         for member in &members {
             let path = root.join(&member.name);
             let parent = path.parent().expect("every member lies in a directory");
-            fs::create_dir_all(parent)
-                .with_context(|| format!("creating {}", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
         }
         write_all(&members, root)?;
         fs::write(&mark, stamp).with_context(|| format!("writing {}", mark.display()))?;
@@ -193,12 +188,7 @@ impl Member {
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         // For a server over a plain folder that keeps its versions there; where the file system
         // has no attributes the server makes up its own.
-        let _ = rustix::fs::setxattr(
-            &path,
-            "user.etag",
-            self.etag().as_bytes(),
-            rustix::fs::XattrFlags::empty(),
-        );
+        let _ = rustix::fs::setxattr(&path, "user.etag", self.etag().as_bytes(), rustix::fs::XattrFlags::empty());
         Ok(())
     }
 }

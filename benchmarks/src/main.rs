@@ -128,11 +128,8 @@ fn measure(run: &Run) -> Result<()> {
         logs: logs.clone(),
         extra: run.server_argument.clone(),
     })?;
-    let facts = setup::Facts {
-        work: &run.work,
-        server_root: &server_root,
-        server_version: run.server.version(&stoker),
-    };
+    let facts =
+        setup::Facts { work: &run.work, server_root: &server_root, server_version: run.server.version(&stoker) };
     let (targets, subjects) = choose(run, &stoker, &server, &data)?;
     let mut campaign = Campaign {
         bench: Bench { scale: run.scale, logs, limit: Duration::from_secs(run.limit) },

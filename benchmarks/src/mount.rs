@@ -57,8 +57,7 @@ impl Mounted {
         };
         server::local(&mut ending.command);
         let daemon = Daemon::start(command, &log)?;
-        let mut mounted =
-            Mounted { root: place.mountpoint.clone(), daemon: Some((daemon, ending)), seconds: 0.0 };
+        let mut mounted = Mounted { root: place.mountpoint.clone(), daemon: Some((daemon, ending)), seconds: 0.0 };
         mounted.wait_ready(&log, start)?;
         mounted.seconds = start.elapsed().as_secs_f64();
         Ok(mounted)

@@ -121,21 +121,15 @@ impl Record {
     /// Whether a target's workload is measured in this round, all phases without failure.
     pub fn complete(&self, round: u32, target: &str, workload: Workload) -> bool {
         workload.phases().iter().all(|phase| {
-            self.samples.iter().any(|sample| {
-                sample.is(target, workload, *phase)
-                    && sample.round == round
-                    && sample.failure.is_none()
-            })
+            self.samples
+                .iter()
+                .any(|sample| sample.is(target, workload, *phase) && sample.round == round && sample.failure.is_none())
         })
     }
 
     /// Takes out what an interrupted or failed attempt left: phases belong to one life of a cache.
     pub fn forget(&mut self, round: u32, target: &str, workload: Workload) {
-        self.samples.retain(|sample| {
-            sample.round != round
-                || sample.target != target
-                || sample.workload != workload
-        });
+        self.samples.retain(|sample| sample.round != round || sample.target != target || sample.workload != workload);
     }
 }
 

@@ -140,9 +140,8 @@ pub fn spelled(command: &Command) -> String {
 
 /// The difference of two counts, without what did not change.
 pub fn counted(before: &Counters, after: &Counters) -> Counters {
-    let delta = |(name, value): (&String, &u64)| {
-        (name.clone(), value - before.get(name).copied().unwrap_or(0).min(*value))
-    };
+    let delta =
+        |(name, value): (&String, &u64)| (name.clone(), value - before.get(name).copied().unwrap_or(0).min(*value));
     after.iter().map(delta).filter(|(_, value)| *value > 0).collect()
 }
 

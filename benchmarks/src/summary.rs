@@ -43,9 +43,7 @@ pub fn page(record: &Record) -> String {
         let Spread { median, least, most } = spread;
         Some(format!("{}{ratio} [{}-{}]", figure(median), figure(least), figure(most)))
     });
-    section(&mut page, &view, &CPU_RATIO, |view, cell| {
-        view.cpu_ratio(cell).map(|ratio| format!("{ratio:.2}"))
-    });
+    section(&mut page, &view, &CPU_RATIO, |view, cell| view.cpu_ratio(cell).map(|ratio| format!("{ratio:.2}")));
     section(&mut page, &view, &CPU_PER_GIGABYTE, |view, cell| {
         let part = |of: fn(&Sample) -> f64| view.median(cell, |sample| per_gigabyte(of(sample), sample));
         let daemon = part(|sample| sample.daemon_cpu_seconds)?;
@@ -53,9 +51,7 @@ pub fn page(record: &Record) -> String {
         let server = part(|sample| sample.server_cpu_seconds)?;
         (reader.is_finite()).then(|| format!("{daemon:.2} + {reader:.2} ({server:.2})"))
     });
-    section(&mut page, &view, &REQUESTS, |view, cell| {
-        (cell.target != NATIVE).then(|| view.requests(cell))?
-    });
+    section(&mut page, &view, &REQUESTS, |view, cell| (cell.target != NATIVE).then(|| view.requests(cell))?);
     section(&mut page, &view, &MEMORY, |view, cell| {
         let anonymous = view.most(cell, |sample| sample.daemon_anonymous_peak_bytes as f64)?;
         let resident = view.most(cell, |sample| sample.daemon_resident_peak_bytes as f64)?;
@@ -87,11 +83,8 @@ const CPU_RATIO: Heading = Heading {
               as native. What a daemon puts off until after the read counts.",
     unit: false,
 };
-const CPU_PER_GIGABYTE: Heading = Heading {
-    title: "CPU seconds per GB",
-    meaning: "daemon + reader (server), medians",
-    unit: false,
-};
+const CPU_PER_GIGABYTE: Heading =
+    Heading { title: "CPU seconds per GB", meaning: "daemon + reader (server), medians", unit: false };
 const REQUESTS: Heading = Heading {
     title: "Requests to the store",
     meaning: "the most of any round; MB where the server counts bytes",
@@ -135,22 +128,15 @@ fn introduction(page: &mut String, record: &Record) {
     }
 }
 
-fn section(
-    page: &mut String,
-    view: &View,
-    heading: &Heading,
-    entry: impl Fn(&View, Cell) -> Option<String>,
-) {
+fn section(page: &mut String, view: &View, heading: &Heading, entry: impl Fn(&View, Cell) -> Option<String>) {
     let targets = view.targets();
     let unit = if heading.unit { "unit | " } else { "" };
     let _ = writeln!(page, "## {}\n\n{}\n", heading.title, heading.meaning);
     let _ = writeln!(page, "| workload | phase | {unit}{} |", targets.join(" | "));
     let _ = writeln!(page, "|{}", "---|".repeat(targets.len() + 2 + usize::from(heading.unit)));
     for (workload, phase) in view.rows() {
-        let entries: Vec<Option<String>> = targets
-            .iter()
-            .map(|target| entry(view, Cell { target, workload, phase }))
-            .collect();
+        let entries: Vec<Option<String>> =
+            targets.iter().map(|target| entry(view, Cell { target, workload, phase })).collect();
         // A table about mounts has no line for phases that begin without one.
         if entries.iter().all(Option::is_none) {
             continue;

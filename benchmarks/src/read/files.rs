@@ -126,9 +126,8 @@ pub fn random(order: &Order) -> Result<Outcome> {
     }
     places.truncate(reads);
     let threads = order.workload.threads();
-    let files: Vec<OwnedFd> = (0..threads)
-        .map(|_| big.open(root.as_fd()).context("opening the big file"))
-        .collect::<Result<_>>()?;
+    let files: Vec<OwnedFd> =
+        (0..threads).map(|_| big.open(root.as_fd()).context("opening the big file")).collect::<Result<_>>()?;
     let next = AtomicUsize::new(0);
     let (tally, took) = together(threads, |thread| {
         let mut tally = Tally::default();

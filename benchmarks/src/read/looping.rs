@@ -50,11 +50,7 @@ pub fn train(order: &Order) -> Result<Outcome> {
     Ok(tally.outcome(clock.took(), 1))
 }
 
-fn load<'a>(
-    batches: impl Iterator<Item = &'a [Named]>,
-    root: &rustix::fd::OwnedFd,
-    send: &SyncSender<Tally>,
-) {
+fn load<'a>(batches: impl Iterator<Item = &'a [Named]>, root: &rustix::fd::OwnedFd, send: &SyncSender<Tally>) {
     let mut buffer = touched(BUFFER);
     for batch in batches {
         let mut tally = Tally::default();

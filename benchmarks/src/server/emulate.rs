@@ -33,8 +33,8 @@ pub fn counters(address: &str) -> Result<Counters> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (_, body) = answer.split_once("\r\n\r\n").context("the counters have no body")?;
-    let value: Value = serde_json::from_str(body.trim())
-        .with_context(|| format!("the counters are not JSON: {}", body.trim()))?;
+    let value: Value =
+        serde_json::from_str(body.trim()).with_context(|| format!("the counters are not JSON: {}", body.trim()))?;
     Ok(counted(&value))
 }
 

@@ -154,16 +154,13 @@ fn judge(view: &View, cell: Cell, ask: &Ask) -> Option<Verdict> {
             at_most(view.median(cell, |one| per_gigabyte(one.daemon_cpu_seconds, one))?, most)
         }
         Ask::AheadOfPeers(factor) => ahead(view, cell, factor)?,
-        Ask::GetsPerFile(most) => Verdict {
-            measured: view.requests(cell)?,
-            met: view.sound(cell).all(|sample| only_gets(sample, most)),
-        },
+        Ask::GetsPerFile(most) => {
+            Verdict { measured: view.requests(cell)?, met: view.sound(cell).all(|sample| only_gets(sample, most)) }
+        }
         Ask::NoRequests => Verdict {
             measured: view.requests(cell)?,
             // A mount that asks the store again has not kept its names.
-            met: view
-                .sound(cell)
-                .all(|sample| sample.requests.is_empty() && sample.mount_requests.is_empty()),
+            met: view.sound(cell).all(|sample| sample.requests.is_empty() && sample.mount_requests.is_empty()),
         },
         Ask::StoreBytes(most) => at_most(view.most(cell, store_bytes).filter(|ratio| ratio.is_finite())?, most),
         Ask::AnonymousMegabytes(_) => return memory(view, cell.target),

@@ -68,11 +68,7 @@ impl<'a> View<'a> {
         let reading = most(self.sound(cell).map(|sample| &sample.requests));
         let mounting = most(self.sound(cell).map(|sample| &sample.mount_requests));
         let words = if reading.is_empty() { "0".to_owned() } else { spelled(reading) };
-        let before = if mounting.is_empty() {
-            String::new()
-        } else {
-            format!("; mount: {}", spelled(mounting))
-        };
+        let before = if mounting.is_empty() { String::new() } else { format!("; mount: {}", spelled(mounting)) };
         Some(words + &before)
     }
 

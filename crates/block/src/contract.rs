@@ -6,8 +6,11 @@ use crate::{BLOCK, Fixed, Kind, Object, RUN_BLOCKS_MAX, Run, Source};
 use futures_util::StreamExt;
 use std::sync::Arc;
 
-/// Objects of every shape, with what they hold.
-pub fn objects() -> (Fixed, Vec<(Arc<Object>, Vec<u8>)>) {
+/// An object and what it holds.
+pub type Sample = (Arc<Object>, Vec<u8>);
+
+/// Objects of every shape.
+pub fn objects() -> (Fixed, Vec<Sample>) {
     let mut fixed = Fixed::default();
     let sizes = [1, 65_535, 65_536, 65_537, BLOCK - 1, BLOCK, BLOCK + 1, 16 * BLOCK, 17 * BLOCK + 3];
     let objects = sizes.iter().enumerate().map(|(seed, size)| {

@@ -72,7 +72,9 @@ impl Error {
 
     /// A failed system call. No room becomes [`Kind::Full`], so that it can be served around.
     pub fn io(doing: &str, on: impl fmt::Display, error: &std::io::Error) -> Error {
-        use std::io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        use std::io::ErrorKind::{
+            FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+        };
         let kind = match error.kind() {
             NotFound => Kind::Missing,
             PermissionDenied => Kind::Denied,

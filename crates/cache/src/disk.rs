@@ -72,13 +72,17 @@ impl Disk {
         let objects = settings.folder.join("objects");
         let make = |path: &Path| {
             std::fs::create_dir_all(path).map_err(|error| {
-                Error::io("cannot make the cache folder", path.display(), &error).hint("choose another folder with --cache")
+                Error::io("cannot make the cache folder", path.display(), &error)
+                    .hint("choose another folder with --cache")
             })
         };
         make(&objects)?;
         let (log, found) = Log::open(&settings.folder.join("index"))?;
         if found == log::Found::Foreign {
-            tracing::warn!("{} was written by another version of Stoker; its content is discarded", settings.folder.display());
+            tracing::warn!(
+                "{} was written by another version of Stoker; its content is discarded",
+                settings.folder.display()
+            );
         }
         if found != log::Found::Ours {
             discard(&objects)?;
@@ -177,7 +181,11 @@ impl Disk {
                 }
             }
         };
-        self.0.runtime.spawn_blocking(work).await.map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
+        self.0
+            .runtime
+            .spawn_blocking(work)
+            .await
+            .map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
     }
 
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
@@ -286,10 +294,8 @@ impl Disk {
         let error = Error::corrupt(what, &*filling.object);
         if filling.flawed() {
             self.index().drop_object(filling.object.id(), &filling.object);
-            return Err(error);
         }
-        tracing::warn!("fetching an object again: {error}");
-        Ok(())
+        Err(error)
     }
 }
 

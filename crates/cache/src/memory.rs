@@ -118,7 +118,8 @@ impl Memory {
                 next += 1;
                 continue;
             }
-            let end = (next + 1..blocks.end.min(next + AHEAD_RUN_BLOCKS)).find(|index| self.shelf().knows(&(id, *index)));
+            let end =
+                (next + 1..blocks.end.min(next + AHEAD_RUN_BLOCKS)).find(|index| self.shelf().knows(&(id, *index)));
             let end = end.unwrap_or(blocks.end.min(next + AHEAD_RUN_BLOCKS));
             let run = Run::new(object.clone(), next..end);
             let shares: Vec<Share> = run.addresses().map_while(|address| self.spare(address.len())).collect();
@@ -139,6 +140,11 @@ impl Memory {
         if !ask.is_empty() {
             self.ahead(object, ask);
         }
+    }
+
+    /// Let go of all blocks of an object, because one of them is wrong.
+    pub fn forget(&self, object: &Object) {
+        self.shelf().forget(object.id());
     }
 
     /// Bytes held, and the budget.
@@ -214,7 +220,9 @@ impl Memory {
         for (index, (sender, share)) in run.blocks.clone().zip(senders) {
             let got = match &failed {
                 Some(error) => Err(error.clone()),
-                None => blocks.next().await.unwrap_or_else(|| Err(Error::corrupt("a source ended too early", &*run.object))),
+                None => {
+                    blocks.next().await.unwrap_or_else(|| Err(Error::corrupt("a source ended too early", &*run.object)))
+                }
             };
             let got = got.map(|block| block.holding(Arc::new(share)));
             match &got {
@@ -232,8 +240,15 @@ impl Memory {
             }
             sender.send_replace(Some(got));
         }
-        // Drained to its end, so that the tiers below can finish what they keep.
-        while failed.is_none() && blocks.next().await.is_some() {}
+        // Drained to its end, so that the tiers below can finish what they keep. They may find the whole wrong.
+        while failed.is_none()
+            && let Some(end) = blocks.next().await
+        {
+            if let Err(error) = end {
+                tracing::warn!("forgetting an object, to fetch it again: {error}");
+                self.forget(&run.object);
+            }
+        }
     }
 }
 

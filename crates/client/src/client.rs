@@ -36,7 +36,12 @@ impl Client {
     }
 
     /// Ask, and read the whole answer.
-    pub fn ask<Answer: DeserializeOwned>(&self, method: Method, path: &str, message: &impl Serialize) -> Result<Answer, Failure> {
+    pub fn ask<Answer: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        message: &impl Serialize,
+    ) -> Result<Answer, Failure> {
         let mut last = None;
         self.lines(method, path, message, &mut |answer| last = Some(answer))?;
         last.ok_or_else(|| Failure::Broken("the node answered nothing".into()))
@@ -53,7 +58,8 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
         let body = serde_json::to_vec(message).map_err(broken)?;
         let request = Request::builder().method(method).uri(path).header("host", "stoker");
-        let request = request.header("content-type", "application/json").body(Full::new(Bytes::from(body))).map_err(broken)?;
+        let request =
+            request.header("content-type", "application/json").body(Full::new(Bytes::from(body))).map_err(broken)?;
         runtime.block_on(self.exchange(request, each))
     }
 
@@ -63,7 +69,8 @@ impl Client {
         each: &mut dyn FnMut(Answer),
     ) -> Result<(), Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|_| Failure::Absent)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let driver = tokio::spawn(connection);
         let answer = sender.send_request(request).await.map_err(broken)?;
         let status = answer.status();
@@ -81,12 +88,14 @@ impl Client {
         driver.abort();
         if status != StatusCode::OK {
             let problem = serde_json::from_slice(&text);
-            return Err(problem.map_or_else(|_| Failure::Broken(format!("the node answered {status}")), Failure::Refused));
+            return Err(
+                problem.map_or_else(|_| Failure::Broken(format!("the node answered {status}")), Failure::Refused)
+            );
         }
-        match text.is_empty() {
-            true => Ok(()),
-            false => Ok(each(serde_json::from_slice(&text).map_err(broken)?)),
+        if !text.is_empty() {
+            each(serde_json::from_slice(&text).map_err(broken)?);
         }
+        Ok(())
     }
 }
 

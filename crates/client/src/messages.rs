@@ -75,6 +75,8 @@ pub struct Store {
     pub throttled: u64,
     pub retries: u64,
     pub errors: u64,
+    /// Names that a listing left out because they can't be served (not UTF-8, links out of a folder).
+    pub skipped_names: u64,
     pub in_flight: u64,
     /// Seconds that requests waited for leave to be sent, and backed off, summed.
     pub seconds_waiting: f64,

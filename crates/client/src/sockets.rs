@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 pub fn of_cache(runtime: &Path, cache: &Path) -> PathBuf {
     // FNV-1a, 64 bits (Fowler, Noll, Vo): a name, not a secret; the node answers with its folder.
     let bytes = cache.as_os_str().as_encoded_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
     runtime.join(format!("{hash:016x}.sock"))
 }
 

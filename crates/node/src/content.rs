@@ -106,7 +106,12 @@ pub struct Local {
 }
 
 impl Local {
-    pub fn new(object: Arc<Object>, file: OwnedFd, folder: Arc<store::Folder>, runtime: tokio::runtime::Handle) -> Local {
+    pub fn new(
+        object: Arc<Object>,
+        file: OwnedFd,
+        folder: Arc<store::Folder>,
+        runtime: tokio::runtime::Handle,
+    ) -> Local {
         Local { object, file: Arc::new(file.into()), folder, runtime }
     }
 }
@@ -114,6 +119,10 @@ impl Local {
 impl Content for Local {
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
+    }
+
+    fn lasts(&self) -> bool {
+        false
     }
 
     fn read(&self, offset: u64, length: u32) -> Reading {

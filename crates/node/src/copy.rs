@@ -101,7 +101,10 @@ impl Job {
             })
             .await?;
         if object.blocks() > RUN_BLOCKS_MAX && !self.agrees(object, part).await? {
-            return Err(Error::corrupt("the bytes that the store sent differ from its own checksum of the object", &**object));
+            return Err(Error::corrupt(
+                "the bytes that the store sent differ from its own checksum of the object",
+                &**object,
+            ));
         }
         Ok(())
     }
@@ -111,7 +114,9 @@ impl Job {
         let Some(told) = self.origin.checksum(object).await? else { return Ok(true) };
         let (path, size) = (path.to_owned(), object.size);
         let work = move || digest(&path, size, told);
-        tokio::task::spawn_blocking(work).await.map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
     }
 }
 

@@ -95,8 +95,8 @@ impl Fill {
     /// A reader waited this long for a small file.
     pub fn waited(&self, seconds: f64) {
         let mut demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
-        let mean = |mean: f64| if mean == 0.0 { seconds } else { mean + (seconds - mean) * NEWEST };
-        demand.latency = mean(demand.latency);
+        let weight = if demand.last.is_some() { NEWEST } else { 1.0 };
+        demand.latency += (seconds - demand.latency) * weight;
         demand.last = Some(Instant::now());
         if !self.started.load(Relaxed) {
             demand.baseline = demand.latency;

@@ -169,7 +169,9 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     for _ in 0..FETCHES_MAX {
         fetch(view, &object).await?;
         match disk.settled(&object).await {
-            Standing::Complete(_) if verify && object.blocks() == 1 => return disk.verify(&object).await.map(|_| Outcome::Loaded),
+            Standing::Complete(_) if verify && object.blocks() == 1 => {
+                return disk.verify(&object).await.map(|_| Outcome::Loaded);
+            }
             Standing::Complete(_) => return Ok(Outcome::Loaded),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
             _ => view.node().memory.forget(&object),

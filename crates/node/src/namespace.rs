@@ -68,6 +68,12 @@ pub trait Content: Send + Sync {
     /// A read-only descriptor of a local file with exactly these bytes, if it lies complete on a local disk.
     fn backing(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Whether the backing file holds these bytes for as long as it exists. A file that is not ours may change
+    /// in place: it is then asked for anew at each open, and compared with the version that was listed.
+    fn lasts(&self) -> bool {
+        true
+    }
+
     /// Up to `length` bytes from `offset`, verified on the way wherever they come from.
     fn read(&self, offset: u64, length: u32) -> Reading;
 }

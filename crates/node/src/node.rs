@@ -80,9 +80,10 @@ impl Node {
     }
 
     /// Use a store from now on.
-    pub(crate) fn add_store(&self, store: &Arc<dyn store::Store>) {
-        let settings = store::OriginSettings { seed: self.settings.seed, budget: self.settings.patience, ..Default::default() };
-        self.origins.add(store.identity(), Origin::new(store.clone(), settings));
+    pub(crate) fn add_store(&self, store: &Arc<dyn store::Store>, who: &str) {
+        let settings =
+            store::OriginSettings { seed: self.settings.seed, budget: self.settings.patience, ..Default::default() };
+        self.origins.add(store.identity(), who, Origin::new(store.clone(), settings));
     }
 
     pub fn figures(&self) -> Figures {
@@ -121,7 +122,8 @@ fn lock(folder: &std::path::Path) -> Result<File> {
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(doing)?;
     let path = folder.join("lock");
-    let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(doing)?;
+    let file =
+        File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(doing)?;
     file.try_lock().map_err(|_| {
         Error::unavailable("another node uses this cache folder", folder.display())
             .hint("mount with the same --cache to join it, or choose another")

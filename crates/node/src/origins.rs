@@ -9,26 +9,38 @@ use store::{Counts, Origin};
 /// The stores of all data sets of a node.
 #[derive(Default)]
 pub struct Origins {
-    stores: RwLock<HashMap<Arc<str>, Arc<Origin>>>,
+    stores: RwLock<HashMap<Arc<str>, Vec<Opened>>>,
+}
+
+/// A store, opened with somebody's credentials.
+struct Opened {
+    who: String,
+    origin: Arc<Origin>,
 }
 
 impl Origins {
-    /// Add a store; mounts of the same store share the connections of the first.
-    pub fn add(&self, identity: &Arc<str>, origin: Origin) {
+    /// Use a store from now on. Mounts with the same credentials share the connections of the first; with others,
+    /// the store goes by those that were used last.
+    pub fn add(&self, identity: &Arc<str>, who: &str, origin: Origin) {
         let mut stores = self.stores.write().unwrap_or_else(PoisonError::into_inner);
-        stores.entry(identity.clone()).or_insert_with(|| Arc::new(origin));
+        let opened = stores.entry(identity.clone()).or_default();
+        let known = opened.iter().position(|opened| opened.who == who).map(|at| opened.remove(at));
+        opened.push(known.unwrap_or_else(|| Opened { who: who.into(), origin: Arc::new(origin) }));
     }
 
     /// What was asked of all stores so far.
     pub fn counts(&self) -> Vec<(Arc<str>, Counts)> {
         let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
-        stores.iter().map(|(identity, origin)| (identity.clone(), origin.store().counters().snapshot())).collect()
+        let all = stores.iter().flat_map(|(identity, opened)| opened.iter().map(move |opened| (identity, opened)));
+        all.map(|(identity, opened)| (identity.clone(), opened.origin.store().counters().snapshot())).collect()
     }
 
     fn of(&self, object: &Object) -> Result<Arc<Origin>> {
         let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
-        let found = stores.get(&object.store).cloned();
-        found.ok_or_else(|| Error::missing("the store of this object is not open here", object))
+        let found = stores.get(&object.store).and_then(|opened| opened.last());
+        found
+            .map(|opened| opened.origin.clone())
+            .ok_or_else(|| Error::missing("the store of this object is not open here", object))
     }
 }
 

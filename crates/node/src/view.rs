@@ -2,8 +2,8 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
-use crate::fill::{self, Fill, When};
 use crate::content::{Empty, Kept, Local, Streamed};
+use crate::fill::{self, Fill, When};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
 use crate::node::Node;
@@ -23,6 +23,8 @@ pub struct Source {
     /// As the user wrote it.
     pub url: String,
     pub store: Arc<dyn Store>,
+    /// Whose credentials the store was opened with: names that others listed are not shown.
+    pub who: String,
     /// What all keys begin with: empty, or ends with a slash.
     pub prefix: String,
     /// A folder on a local file system, which is read where it lies.
@@ -48,11 +50,12 @@ impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
     /// `told` hears of names as they are listed.
     pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
-        node.add_store(&source.store);
+        node.add_store(&source.store, &source.who);
         let folder = node.settings().cache.join("manifests");
         std::fs::create_dir_all(&folder)
             .map_err(|error| Error::io("cannot make a folder for manifests", folder.display(), &error))?;
-        let name = xxhash_rust::xxh3::xxh3_128(format!("{}\0{}", source.store.identity(), source.prefix).as_bytes());
+        let identity = [source.store.identity(), &*source.prefix, &source.who].join("\0");
+        let name = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
         let snapshot = folder.join(format!("{name:032x}"));
         // A local folder costs little to list, and its owner expects to see what is in it.
         let pinned = if source.local.is_none() { pinned(&snapshot, &source) } else { None };
@@ -67,7 +70,8 @@ impl View {
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
         let fetched = Arc::default();
-        let of = |this: &Weak<View>| View { node, source, names, snapshot, refreshing, fill, fetched, this: this.clone() };
+        let of =
+            |this: &Weak<View>| View { node, source, names, snapshot, refreshing, fill, fetched, this: this.clone() };
         let view = Arc::new_cyclic(of);
         if view.fill.at_once() {
             tokio::spawn(fill::run(view.this.clone()));
@@ -127,7 +131,7 @@ impl View {
     }
 
     pub fn totals(&self) -> Totals {
-        self.names.current().totals().clone()
+        *self.names.current().totals()
     }
 
     /// The node under which an object is known here.
@@ -169,7 +173,9 @@ impl View {
             let began = Instant::now();
             let block = node.memory.block(&address, 0).await?;
             fill.waited(began.elapsed().as_secs_f64());
-            if block.is_kept() && let Standing::Complete(whole) = node.disk.find(&object) {
+            if block.is_kept()
+                && let Standing::Complete(whole) = node.disk.find(&object)
+            {
                 fetched.add(1, object.size);
                 return Ok(streamed_as_kept(&node, whole));
             }
@@ -232,7 +238,9 @@ impl Namespace for View {
     fn open(&self, node: u64) -> Opening {
         match self.names.object(node) {
             Some(object) => self.open_object(object),
-            None => Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}")))),
+            None => {
+                Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}"))))
+            }
         }
     }
 }
@@ -244,7 +252,9 @@ fn pinned(snapshot: &std::path::Path, source: &Source) -> Option<Manifest> {
     }
     // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
     match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
-        Ok(manifest) if manifest.store() == source.store.identity() && manifest.prefix() == source.prefix => Some(manifest),
+        Ok(manifest) if manifest.store() == source.store.identity() && manifest.prefix() == source.prefix => {
+            Some(manifest)
+        }
         Ok(_) => None,
         Err(error) => {
             tracing::warn!("listing the data set again: {error}");
@@ -284,5 +294,7 @@ pub(crate) async fn list_into(source: &Source, snapshot: &std::path::Path) -> Re
 /// Write a snapshot: seconds of work for millions of names, so not on a thread that others wait for.
 async fn write(listing: Listing, path: PathBuf, previous: Option<Arc<Manifest>>) -> Result<crate::manifest::Built> {
     let work = move || listing.builder.build(&path, listing.began_ns, previous.as_deref());
-    tokio::task::spawn_blocking(work).await.map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?
 }

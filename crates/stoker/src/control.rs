@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
-/// A request: a list of a few million paths is the longest.
-const REQUEST_BYTES_MAX: usize = 1 << 30;
+/// A request: a list of half a million paths is the longest, and is held in memory.
+const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// Between two lines about a load.
 const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
@@ -54,7 +54,8 @@ async fn serve(host: Arc<Host>, stream: UnixStream) {
         let host = host.clone();
         async move { Ok::<_, Infallible>(route(host, request).await.unwrap_or_else(|error| refuse(&error))) }
     });
-    if let Err(error) = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await {
+    if let Err(error) = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await
+    {
         tracing::debug!("a command was given up: {error}");
     }
     commands.send_modify(|count| *count -= 1);
@@ -91,7 +92,8 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
 
 async fn message<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
     let body = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await;
-    let bytes = body.map_err(|error| Error::invalid(format!("the request could not be read: {error}"), "the control socket"))?;
+    let bytes =
+        body.map_err(|error| Error::invalid(format!("the request could not be read: {error}"), "the control socket"))?;
     serde_json::from_slice(&bytes.to_bytes())
         .map_err(|error| Error::invalid(format!("the request is not understood: {error}"), "the control socket"))
 }

@@ -43,9 +43,11 @@ struct Epoch {
 
 pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     let scratch = args.dir.is_none();
-    let folder = args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("stoker-demo-{}", std::process::id())));
-    std::fs::create_dir_all(folder.join("data"))
-        .map_err(|error| Error::io("cannot make a folder for the demo", folder.display(), &error).hint("give --dir DIR"))?;
+    let folder =
+        args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("stoker-demo-{}", std::process::id())));
+    std::fs::create_dir_all(folder.join("data")).map_err(|error| {
+        Error::io("cannot make a folder for the demo", folder.display(), &error).hint("give --dir DIR")
+    })?;
     let done = runtime()?.block_on(demo(args, &folder));
     if scratch {
         let _ = std::fs::remove_dir_all(&folder);
@@ -70,12 +72,17 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
 async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
     let data = make(folder.join("data")).await?;
     let limits = Limits { bandwidth: Some(args.bandwidth), latency: Latency::Fixed(args.latency), ..Limits::default() };
-    let settings = emulate::Settings { bucket: Some(BUCKET.into()), limits, ..emulate::Settings::of(folder.join("data")) };
+    let settings =
+        emulate::Settings { bucket: Some(BUCKET.into()), limits, ..emulate::Settings::of(folder.join("data")) };
     let server = Server::start(settings).await?;
     let mut epochs = Vec::new();
     let reach = host::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
     let source = host::source(&format!("s3://{BUCKET}"), &reach)?;
-    eprintln!("serving it as s3://{BUCKET} with {}/s and {:?} to the first byte", show::bytes(args.bandwidth), args.latency);
+    eprintln!(
+        "serving it as s3://{BUCKET} with {}/s and {:?} to the first byte",
+        show::bytes(args.bandwidth),
+        args.latency
+    );
     let bucket = Arc::new(Bucket::list(&source).await?);
     for number in 1..=2 {
         let reader = |path: String| read_bucket(bucket.clone(), path);
@@ -103,10 +110,21 @@ async fn make(folder: PathBuf) -> anyhow::Result<Arc<Manifest>> {
 }
 
 /// Two epochs through Stoker: through the kernel if there is FUSE, else from the node in this process.
-async fn through_stoker(folder: &Path, server: &Server, data: &Arc<Manifest>, epochs: &mut Vec<Epoch>) -> anyhow::Result<String> {
+async fn through_stoker(
+    folder: &Path,
+    server: &Server,
+    data: &Arc<Manifest>,
+    epochs: &mut Vec<Epoch>,
+) -> anyhow::Result<String> {
     let cache = place::cache(Some(&folder.join("cache")))?;
     let limits = place::limits(&cache, None)?;
-    let settings = node::Settings { limits, cache, memory_bytes: place::memory(None)?, seed: 1, patience: Duration::from_secs(60) };
+    let settings = node::Settings {
+        limits,
+        cache,
+        memory_bytes: place::memory(None)?,
+        seed: 1,
+        patience: Duration::from_secs(60),
+    };
     let node = Node::start(settings, place::boot(), tokio::runtime::Handle::current())?;
     let (url, point) = (format!("s3://{BUCKET}"), folder.join("mnt"));
     std::fs::create_dir_all(&point)?;
@@ -121,7 +139,9 @@ async fn through_stoker(folder: &Path, server: &Server, data: &Arc<Manifest>, ep
     };
     let mounted = match host.mount(request, |_| ()).await {
         Ok(mounted) => mounted,
-        Err(error) if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() => return Err(error.into()),
+        Err(error) if Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root() => {
+            return Err(error.into());
+        }
         Err(error) => {
             let reach = host::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
             let view = View::open(node, host::source(&url, &reach)?, Default::default(), |_| ()).await?;
@@ -143,7 +163,13 @@ async fn through_stoker(folder: &Path, server: &Server, data: &Arc<Manifest>, ep
 }
 
 /// Read every file once, in an order of the epoch's own, and check every byte.
-async fn epoch<Reading>(data: &Arc<Manifest>, number: u64, source: &'static str, server: &Server, read: impl Fn(String) -> Reading) -> anyhow::Result<Epoch>
+async fn epoch<Reading>(
+    data: &Arc<Manifest>,
+    number: u64,
+    source: &'static str,
+    server: &Server,
+    read: impl Fn(String) -> Reading,
+) -> anyhow::Result<Epoch>
 where
     Reading: Future<Output = anyhow::Result<Vec<u8>>> + Send + 'static,
 {
@@ -217,7 +243,8 @@ async fn read_file(path: PathBuf) -> anyhow::Result<Vec<u8>> {
 }
 
 async fn read_node(view: Arc<View>, path: String) -> anyhow::Result<Vec<u8>> {
-    let node = view.manifest().find(path.as_bytes()).ok_or_else(|| Error::missing("the data set lost a file", &path))?;
+    let node =
+        view.manifest().find(path.as_bytes()).ok_or_else(|| Error::missing("the data set lost a file", &path))?;
     let content = match view.open(node) {
         Opening::Ready(content) => content?,
         Opening::Waiting(content) => content.await?,
@@ -254,7 +281,12 @@ fn chart(epochs: &[Epoch], args: &Demo) -> Chart {
         text: show::count((rate(epoch) / 1e6) as u64),
         tone: if epoch.source.starts_with("Stoker") { Tone::Accent } else { Tone::Plain },
     });
-    let set = format!("{} JPEG images and {} npz volumes, {}", show::count(SET.images.count), SET.volumes.count, show::bytes(epochs[0].bytes));
+    let set = format!(
+        "{} JPEG images and {} npz volumes, {}",
+        show::count(SET.images.count),
+        SET.volumes.count,
+        show::bytes(epochs[0].bytes)
+    );
     Chart {
         title: "Two shuffled epochs, from the bucket and through Stoker".into(),
         subtitle: format!("{set}; {READERS} readers; the store gives {}/s after {:?}. Every byte was checked.", show::bytes(args.bandwidth), args.latency),

@@ -55,7 +55,12 @@ pub struct Mounted {
 
 impl Host {
     pub fn new(node: Arc<Node>) -> Arc<Host> {
-        let host = Arc::new(Host { node, mounts: Mutex::default(), alive: watch::channel((0, 0)).0, commands: watch::channel(0).0 });
+        let host = Arc::new(Host {
+            node,
+            mounts: Mutex::default(),
+            alive: watch::channel((0, 0)).0,
+            commands: watch::channel(0).0,
+        });
         let weak = Arc::downgrade(&host);
         host.node.tell_dropped(move |object| {
             let mounts = weak.upgrade().map(|host| host.mounts().clone()).unwrap_or_default();
@@ -80,7 +85,8 @@ impl Host {
         let namespace: Arc<dyn Namespace> = view.clone();
         let runtime = tokio::runtime::Handle::current();
         let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
-        let session = session.map_err(|error| Error::invalid(format!("the mount was given up: {error}"), path.display()))??;
+        let session =
+            session.map_err(|error| Error::invalid(format!("the mount was given up: {error}"), path.display()))??;
         let (over, refresh_failed) = (watch::channel(false).0, Mutex::default());
         let path = session.mount_point().to_owned();
         let mounted = Arc::new(Mounted { path, view, session, immutable: request.immutable, over, refresh_failed });
@@ -130,7 +136,8 @@ impl Host {
         for (flag, asked, has, unit) in has {
             if asked.is_some_and(|asked| asked != has) {
                 let what = format!("the node of this cache folder runs with {flag} {has}{unit}");
-                return Err(Error::invalid(what, settings.cache.display()).hint(format!("leave {flag} out, or choose another --cache")));
+                return Err(Error::invalid(what, settings.cache.display())
+                    .hint(format!("leave {flag} out, or choose another --cache")));
             }
         }
         Ok(())
@@ -207,6 +214,7 @@ fn store_status(figures: &node::Figures) -> Store {
         throttled: sum(|counts| counts.throttled),
         retries: sum(|counts| counts.retries),
         errors: sum(|counts| counts.errors),
+        skipped_names: sum(|counts| counts.skipped),
         in_flight: sum(|counts| counts.in_flight),
         seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
         seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
@@ -237,7 +245,8 @@ impl Mounted {
     /// Opens that the kernel was let through to the disk are hits of the disk, but for those that had to wait.
     fn add_hits(&self, (hits, bytes): (u64, u64)) -> (u64, u64) {
         let (counts, fetched) = (self.session.counts(), self.view.fetched());
-        let (opens, sizes) = (counts.opens_through.saturating_sub(fetched.0), counts.bytes_through.saturating_sub(fetched.1));
+        let (opens, sizes) =
+            (counts.opens_through.saturating_sub(fetched.0), counts.bytes_through.saturating_sub(fetched.1));
         (hits + opens, bytes + sizes)
     }
 
@@ -303,7 +312,13 @@ fn fill(request: &MountRequest) -> Result<When> {
 
 /// How a request wants its store reached.
 fn reach(request: &MountRequest) -> store::Settings {
-    settings(request.endpoint.clone(), request.region.clone(), request.profile.clone(), request.anonymous, request.keys.clone())
+    settings(
+        request.endpoint.clone(),
+        request.region.clone(),
+        request.profile.clone(),
+        request.anonymous,
+        request.keys.clone(),
+    )
 }
 
 /// Settings of a store from what was typed.
@@ -316,11 +331,9 @@ pub fn settings(
 ) -> store::Settings {
     let credentials = match (anonymous, keys) {
         (true, _) => Credentials::Anonymous,
-        (false, Some(keys)) if profile.is_none() => Credentials::Keys {
-            id: keys.access_key,
-            secret: keys.secret_key,
-            token: keys.session_token,
-        },
+        (false, Some(keys)) if profile.is_none() => {
+            Credentials::Keys { id: keys.access_key, secret: keys.secret_key, token: keys.session_token }
+        }
         _ => Credentials::Found { profile },
     };
     let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
@@ -333,13 +346,18 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<Source> {
     if let Location::Folder(path) = &location {
         let folder = Arc::new(Folder::at(path, settings.folder)?);
         let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(Source { url: url.into(), store: folder, prefix: String::new(), local });
+        return Ok(Source { url: url.into(), store: folder, who: String::new(), prefix: String::new(), local });
     }
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    Ok(Source { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
+    let who = match &settings.s3.credentials {
+        Credentials::Anonymous => "anonymous".into(),
+        Credentials::Keys { id, .. } => format!("key {id}"),
+        Credentials::Found { profile } => format!("profile {}", profile.as_deref().unwrap_or_default()),
+    };
+    Ok(Source { url: url.into(), store: store::open(&location, settings)?, who, prefix, local: None })
 }
 
 /// Whether a failure means that somebody else has the node.

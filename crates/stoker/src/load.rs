@@ -50,7 +50,8 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
     }
     let (client, _, path) = node_of(Path::new(&args.what))?;
     let (include, exclude) = (args.include.clone(), args.exclude.clone());
-    let request = LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
+    let request =
+        LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
     let bar = show::bar("load");
     let mut last = Loaded::default();
     client
@@ -60,7 +61,11 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
         })
         .map_err(show::refused)?;
     bar.finish_and_clear();
-    anyhow::ensure!(last.over, "the node ended in the middle of the load\n  on:  {}\n  try: mount again, then the same load: it goes on where it stopped", args.what);
+    anyhow::ensure!(
+        last.over,
+        "the node ended in the middle of the load\n  on:  {}\n  try: mount again, then the same load: it goes on where it stopped",
+        args.what
+    );
     Ok(last)
 }
 
@@ -101,10 +106,17 @@ fn report(args: &Load, loaded: &Loaded, took: Duration) {
         return;
     }
     let (files, bytes) = (show::count(loaded.files_done), show::bytes(loaded.bytes_done));
-    println!("{files} files, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {} requests; {} were there already",
-        show::bytes(fetched), show::count(loaded.requests), show::bytes(loaded.bytes_present));
+    println!(
+        "{files} files, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {} requests; {} were there already",
+        show::bytes(fetched),
+        show::count(loaded.requests),
+        show::bytes(loaded.bytes_present)
+    );
     if loaded.files_unkept > 0 {
-        eprintln!("{} files did not fit into the cache and will be read from the store\n  try: a larger --cache-size or disk", show::count(loaded.files_unkept));
+        eprintln!(
+            "{} files did not fit into the cache and will be read from the store\n  try: a larger --cache-size or disk",
+            show::count(loaded.files_unkept)
+        );
     }
     if loaded.files_failed > 0 {
         eprintln!("{} files failed:", show::count(loaded.files_failed));

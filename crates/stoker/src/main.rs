@@ -31,7 +31,9 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
-        Command::Emulate(args) => runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS),
+        Command::Emulate(args) => {
+            runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)
+        }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => Ok(args::completions(shell)),
         Command::Man => args::man().map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -159,7 +159,8 @@ fn unmount(mounted: &crate::host::Mounted) -> anyhow::Result<()> {
 }
 
 async fn asked_to_end() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! {
@@ -187,7 +188,9 @@ fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
     command.env("STOKER_CACHE", cache).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(out);
     // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
     unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || rustix::process::setsid().map(|_| ()).map_err(Into::into));
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            rustix::process::setsid().map(|_| ()).map_err(Into::into)
+        });
     }
     let mut child = command.spawn()?;
     let mut line = String::new();
@@ -207,7 +210,8 @@ fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
 /// A word of the command line without the wish to detach, which would start a process for ever: `-vd` is two.
 fn attached(word: OsString) -> Option<OsString> {
     let text = word.to_str().unwrap_or_default();
-    let is_cluster = text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|letter| matches!(letter, b'd' | b'v'));
+    let is_cluster =
+        text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|letter| matches!(letter, b'd' | b'v'));
     match text {
         "--detach" => None,
         _ if is_cluster => Some(text.replace('d', "")).filter(|rest| rest != "-").map(OsString::from),

@@ -21,7 +21,9 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
             (Some(cache), _) => PathBuf::from(cache).join("stoker"),
             (None, Some(home)) => PathBuf::from(home).join(".cache/stoker"),
             (None, None) => {
-                return Err(Error::invalid("there is no home folder to keep a cache in", "HOME").hint("give --cache DIR"));
+                return Err(
+                    Error::invalid("there is no home folder to keep a cache in", "HOME").hint("give --cache DIR")
+                );
             }
         },
     };
@@ -42,7 +44,8 @@ pub fn runtime() -> Result<PathBuf> {
         None => std::env::temp_dir().join(format!("stoker-{}", user.as_raw())),
     };
     let doing = |error: std::io::Error| {
-        Error::io("cannot make the folder of control sockets", folder.display(), &error).hint("set XDG_RUNTIME_DIR to a folder of yours")
+        Error::io("cannot make the folder of control sockets", folder.display(), &error)
+            .hint("set XDG_RUNTIME_DIR to a folder of yours")
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(doing)?;
     let found = std::fs::symlink_metadata(&folder).map_err(doing)?;
@@ -69,7 +72,9 @@ pub fn colour(terminal: bool) -> bool {
 
 /// Whether the locale can show block characters.
 pub fn unicode() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok().filter(|set| !set.is_empty()));
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|set| !set.is_empty()));
     locale.is_none_or(|locale| locale.to_ascii_uppercase().replace('-', "").contains("UTF8"))
 }
 
@@ -83,8 +88,10 @@ pub fn boot() -> [u8; 16] {
 /// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
 pub fn memory(asked: Option<u64>) -> Result<u64> {
     match asked {
-        Some(asked) if asked < MEMORY_MIN => Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}"))
-            .hint("give --memory 64MiB or more")),
+        Some(asked) if asked < MEMORY_MIN => {
+            Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}"))
+                .hint("give --memory 64MiB or more"))
+        }
         Some(asked) => Ok(asked),
         None => Ok(cgroup_memory().map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
     }

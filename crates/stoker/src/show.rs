@@ -31,7 +31,9 @@ pub fn refused(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Refused(Problem { what, on, hint }) => anyhow::anyhow!("{what}\n  on:  {on}\n  try: {hint}"),
         Failure::Absent => anyhow::anyhow!("no node answers\n  on:  its control socket\n  try: see `stoker status`"),
-        Failure::Broken(what) => anyhow::anyhow!("{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"),
+        Failure::Broken(what) => anyhow::anyhow!(
+            "{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"
+        ),
     }
 }
 

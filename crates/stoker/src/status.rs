@@ -45,10 +45,15 @@ fn text(status: &Status) -> String {
         if mount.odd_names > 0 {
             out += &format!("; {} odd names", count(mount.odd_names));
         }
-        out += &format!("\n    opens: {} passed through, {} served", count(mount.opens_passed_through), count(mount.opens_served));
+        out += &format!(
+            "\n    opens: {} passed through, {} served",
+            count(mount.opens_passed_through),
+            count(mount.opens_served)
+        );
         out += &format!(" ({} by the daemon)\n", bytes(mount.bytes_served));
         if mount.filling {
-            out += &format!("    background fill: {} files, {}\n", count(mount.filled_files), bytes(mount.filled_bytes));
+            out +=
+                &format!("    background fill: {} files, {}\n", count(mount.filled_files), bytes(mount.filled_bytes));
         }
         if let Some(failed) = &mount.refresh_failed {
             out += &format!("    the last refresh failed: {failed}\n");
@@ -60,11 +65,33 @@ fn text(status: &Status) -> String {
         let share = tier.hits as f64 * 100.0 / all.max(1) as f64;
         out += &format!("  {name:<7} {share:>5.1} % of {} answers, {}\n", count(all), bytes(tier.bytes));
     }
-    out += &format!("  store   {} requests ({} GET, {} HEAD, {} LIST), {}", count(store.requests), count(store.gets), count(store.heads), count(store.lists), bytes(store.bytes));
-    out += &format!(" for {} unique; {} throttled, {} repeated\n", bytes(store.unique_bytes), count(store.throttled), count(store.retries));
-    out += &format!("  waits   {:.1} s for leave to ask, {:.1} s backing off; first byte after {:.1} ms\n",
-        store.seconds_waiting, store.seconds_backing_off, store.first_byte_seconds_mean * 1e3);
-    out += &format!("  limits  memory {} of {}, disk {} of {} in {} files\n", bytes(limits.memory_used), bytes(limits.memory_bytes),
-        bytes(limits.disk_used), bytes(limits.disk_bytes), count(limits.disk_files_used));
+    out += &format!(
+        "  store   {} requests ({} GET, {} HEAD, {} LIST), {}",
+        count(store.requests),
+        count(store.gets),
+        count(store.heads),
+        count(store.lists),
+        bytes(store.bytes)
+    );
+    out += &format!(
+        " for {} unique; {} throttled, {} repeated\n",
+        bytes(store.unique_bytes),
+        count(store.throttled),
+        count(store.retries)
+    );
+    out += &format!(
+        "  waits   {:.1} s for leave to ask, {:.1} s backing off; first byte after {:.1} ms\n",
+        store.seconds_waiting,
+        store.seconds_backing_off,
+        store.first_byte_seconds_mean * 1e3
+    );
+    out += &format!(
+        "  limits  memory {} of {}, disk {} of {} in {} files\n",
+        bytes(limits.memory_used),
+        bytes(limits.memory_bytes),
+        bytes(limits.disk_used),
+        bytes(limits.disk_bytes),
+        count(limits.disk_files_used)
+    );
     out
 }

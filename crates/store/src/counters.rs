@@ -108,7 +108,9 @@ mod tests {
 
     #[test]
     fn a_time_falls_into_the_bucket_below_its_edge() {
-        for (us, expected) in [(0, 0), (127, 0), (128, 1), (255, 1), (256, 2), (4_194_303, 15), (4_194_304, 16), (u64::MAX / 2, 16)] {
+        for (us, expected) in
+            [(0, 0), (127, 0), (128, 1), (255, 1), (256, 2), (4_194_303, 15), (4_194_304, 16), (u64::MAX / 2, 16)]
+        {
             assert_eq!(bucket(Duration::from_micros(us)), expected, "{us} us");
         }
     }

@@ -75,10 +75,12 @@ impl Folder {
         let path = path.canonicalize().map_err(|error| Error::io("the folder can't be found", &on, &error))?;
         let descriptor = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let descriptor = descriptor.map_err(|errno| failed("the folder can't be opened", &on, errno))?;
-        let system = rustix::fs::fstatfs(&descriptor).map_err(|errno| failed("the file system can't be asked", &on, errno))?;
+        let system =
+            rustix::fs::fstatfs(&descriptor).map_err(|errno| failed("the file system can't be asked", &on, errno))?;
         let system = FileSystem::of(system.f_type);
         let Some(text) = path.to_str() else {
-            return Err(Error::invalid("the path of the folder is not UTF-8", &on).hint("rename it, or bind it to another path"));
+            return Err(Error::invalid("the path of the folder is not UTF-8", &on)
+                .hint("rename it, or bind it to another path"));
         };
         let identity = format!("file://{text}").into();
         Ok(Folder(Arc::new(Root { identity, path, descriptor, system, counters: Arc::default(), settings })))
@@ -220,7 +222,8 @@ fn read(file: &OwnedFd, object: &Object, range: &Range<u64>) -> Result<Bytes> {
 
 /// Check that an open file is of the version that was asked for.
 fn check(file: impl AsFd, object: &Object) -> Result<()> {
-    let stat = rustix::fs::fstat(file).map_err(|errno| failed("the file can't be asked for its times", object, errno))?;
+    let stat =
+        rustix::fs::fstat(file).map_err(|errno| failed("the file can't be asked for its times", object, errno))?;
     let asked = object.version.strip_prefix(UNSETTLED).unwrap_or(&object.version);
     if version(&stat) == asked && size(&stat) == object.size {
         return Ok(());

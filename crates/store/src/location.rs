@@ -51,7 +51,9 @@ impl FromStr for Location {
         let Some((scheme, rest)) = text.split_once("://") else {
             return match text {
                 "" => wrong("the location is empty", "write s3://bucket/prefix or a path"),
-                _ if is_like_a_url(text) => wrong("the location has one slash too few", "write s3://bucket/prefix or file:///path"),
+                _ if is_like_a_url(text) => {
+                    wrong("the location has one slash too few", "write s3://bucket/prefix or file:///path")
+                }
                 path => Ok(Location::Folder(path.into())),
             };
         };
@@ -61,9 +63,10 @@ impl FromStr for Location {
             "gs" | "gcs" | "az" | "abfs" | "abfss" | "hdfs" => {
                 wrong("this kind of store can't be opened yet", "its S3 interface may do: s3://bucket with --endpoint")
             }
-            "http" | "https" => {
-                wrong("an address of a web server is no dataset", "write s3://bucket/prefix, and name your own server by --endpoint")
-            }
+            "http" | "https" => wrong(
+                "an address of a web server is no dataset",
+                "write s3://bucket/prefix, and name your own server by --endpoint",
+            ),
             _ => wrong("this kind of store is unknown", "write s3://bucket/prefix, file:///path or a path"),
         }
     }
@@ -82,7 +85,9 @@ fn s3(text: &str, rest: &str) -> Result<Location> {
 fn file(text: &str, rest: &str) -> Result<Location> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
-        return Err(Error::invalid("this names a file on another machine", text).hint("write file:///path, with three slashes"));
+        return Err(
+            Error::invalid("this names a file on another machine", text).hint("write file:///path, with three slashes")
+        );
     }
     let path = percent_decode_str(path).decode_utf8().map_err(|_| Error::invalid("the path is not UTF-8", text))?;
     Ok(Location::Folder(Path::new(path.as_ref()).to_owned()))

@@ -119,7 +119,8 @@ struct There {
 impl Filling {
     /// A new file without any block.
     pub fn create(path: PathBuf, object: Arc<Object>) -> Result<Filling> {
-        let file = create(&path, 0o600).map_err(|error| Error::io("cannot create a cache file", path.display(), &error))?;
+        let file =
+            create(&path, 0o600).map_err(|error| Error::io("cannot create a cache file", path.display(), &error))?;
         file.set_len(object.size).map_err(|error| Error::io("cannot size a cache file", path.display(), &error))?;
         Ok(Filling::of(file, path, object))
     }
@@ -130,7 +131,10 @@ impl Filling {
         let file = opened.map_err(|error| Error::io("cannot open a cache file", path.display(), &error))?;
         let length = file.metadata().map_or(0, |found| found.len());
         if length != object.size {
-            return Err(Error::corrupt(format!("a cache file has {length} bytes instead of {}", object.size), path.display()));
+            return Err(Error::corrupt(
+                format!("a cache file has {length} bytes instead of {}", object.size),
+                path.display(),
+            ));
         }
         Ok(Filling::of(file, path, object))
     }
@@ -261,7 +265,10 @@ impl Whole {
         let file = File::open(&path).map_err(|error| Error::io("cannot open a cache file", path.display(), &error))?;
         let length = file.metadata().map_or(0, |found| found.len());
         if length != object.size || sums.len() as u64 != object.size.div_ceil(SUM) {
-            return Err(Error::corrupt(format!("a cache file has {length} bytes instead of {}", object.size), path.display()));
+            return Err(Error::corrupt(
+                format!("a cache file has {length} bytes instead of {}", object.size),
+                path.display(),
+            ));
         }
         Ok(Whole { object, path, file, sums })
     }

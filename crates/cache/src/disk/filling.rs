@@ -3,8 +3,8 @@
 //! Invariant: blocks come up in order, each verified; one that came from below is handed on before it is kept,
 //! and is kept even if nobody asks for the next one.
 
-use super::file::{self, Filling, Whole};
 use super::Disk;
+use super::file::{self, Filling, Whole};
 use super::index::Found;
 use block::{Block, Blocks, Error, Object, Result, Run};
 use futures_util::StreamExt;
@@ -18,10 +18,11 @@ pub fn serve(disk: Disk, run: Run) -> Blocks {
     let from = disk.place(&run.object);
     match from {
         Place::Whole(whole) => from_file(disk, whole, run),
-        Place::Nowhere => disk.from_below(run, false),
+        Place::Nowhere => disk.ask_below(run, false),
         Place::Small => small(disk, run),
         Place::Filling(filling) => {
-            let flow = Flow { disk, filling, next: run.blocks.start, run, below: None, unkept: None, fetched: 0, over: false };
+            let flow =
+                Flow { disk, filling, next: run.blocks.start, run, below: None, unkept: None, fetched: 0, over: false };
             futures_util::stream::unfold(flow, Flow::step).boxed()
         }
     }
@@ -68,7 +69,7 @@ impl Disk {
 
     /// Blocks that came from below, counted. Those that will be kept come once per residency; of the others it
     /// is remembered whether they were seen before.
-    fn from_below(&self, run: Run, kept: bool) -> Blocks {
+    fn ask_below(&self, run: Run, kept: bool) -> Blocks {
         let disk = self.clone();
         let counted = self.0.below.fetch(run).inspect(move |got| {
             if let Ok(block) = got {
@@ -108,7 +109,7 @@ fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
                 Err(error) => {
                     tracing::warn!("dropped a cache file and will fetch the object again: {error}");
                     disk.index().drop_object(address.object.id(), &address.object);
-                    disk.from_below(again, true).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
+                    disk.ask_below(again, true).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
                 }
             }
         }
@@ -120,7 +121,7 @@ fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
 fn small(disk: Disk, run: Run) -> Blocks {
     let object = run.object.clone();
     let place = Reserved { disk: disk.clone(), object, kept: false };
-    let blocks = disk.from_below(run, true).scan(place, |place, got| {
+    let blocks = disk.ask_below(run, true).scan(place, |place, got| {
         let kept = got.map(|block| {
             place.kept = true;
             let sums = file::sums(block.pieces());
@@ -192,7 +193,7 @@ impl Flow {
             let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
             let end = end.unwrap_or(self.run.blocks.end);
             let missing = Run::new(self.run.object.clone(), self.next..end);
-            self.below = Some((self.disk.from_below(missing, true), end));
+            self.below = Some((self.disk.ask_below(missing, true), end));
         }
         let (below, end) = self.below.as_mut().expect("it was set above");
         let got = below.next().await.unwrap_or_else(|| Err(too_few(&self.run.object)));

@@ -7,7 +7,7 @@
 
 use super::file::{self, Filling, Whole};
 use super::log::{Log, Told};
-use super::record::Record;
+use super::record::{OBJECT_BYTES_MAX, Record};
 use super::room::{self, Limits, Used};
 use super::table::{State, Table};
 use block::{Error, Object, ObjectId, Result};
@@ -57,7 +57,19 @@ pub enum Found {
 impl Index {
     pub fn new(folder: PathBuf, limits: Limits, log: Log, boot: [u8; 16]) -> Index {
         let (table, filling, open) = (Table::new(), HashMap::new(), HashMap::new());
-        Index { folder, limits, log, boot, table, filling, open, looked: (u32::MAX, 0), live_bytes: 0, full: false, dropped: Box::new(|_| ()) }
+        Index {
+            folder,
+            limits,
+            log,
+            boot,
+            table,
+            filling,
+            open,
+            looked: (u32::MAX, 0),
+            live_bytes: 0,
+            full: false,
+            dropped: Box::new(|_| ()),
+        }
     }
 
     /// Rebuild from the log. Complete files are not looked at: one that is gone is noticed when it is opened.
@@ -140,6 +152,9 @@ impl Index {
 
     /// Give an object a place, or say that there is none. Other objects may give way.
     pub fn admit(&mut self, object: &Arc<Object>) -> bool {
+        if object.size > OBJECT_BYTES_MAX {
+            return false;
+        }
         if self.full && self.looked.0 < ADMISSIONS_PER_LOOK {
             self.looked.0 += 1;
             return false;
@@ -160,6 +175,9 @@ impl Index {
     /// Whether the object has a place, or would be given one now without anything giving way.
     pub fn has_room(&mut self, object: &Object) -> bool {
         self.look();
+        if object.size > OBJECT_BYTES_MAX {
+            return false;
+        }
         self.table.get(object.id()).is_some() || room::shortage(&self.limits, &self.table.used, object.size) == (0, 0)
     }
 

@@ -143,6 +143,9 @@ impl Log {
                 each(record, base + used as u64);
                 used += length;
             }
+            if !Record::is_cut(&buffer[used..]) {
+                return Ok(base + used as u64);
+            }
             buffer.drain(..used);
             base += used as u64;
             used = 0;

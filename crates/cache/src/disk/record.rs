@@ -15,6 +15,11 @@ pub const FRAME: usize = 12;
 /// a block, sixteen mebibytes are the checksums of a 128 GiB object. Longer ones are damage.
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
+/// Objects over 96 GiB are served and not kept: the record of their checksums would be too long.
+pub const OBJECT_BYTES_MAX: u64 = 96 << 30;
+
+const _: () = assert!(OBJECT_BYTES_MAX / super::file::SUM * 8 + (1 << 20) < PAYLOAD_BYTES_MAX as u64);
+
 /// One thing that happened to the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -70,6 +75,12 @@ impl Record {
         out[..4].copy_from_slice(&length.to_le_bytes());
         out[4..FRAME].copy_from_slice(&sum.to_le_bytes());
         out
+    }
+
+    /// Whether more bytes could make a record of these: they end before it does.
+    pub fn is_cut(bytes: &[u8]) -> bool {
+        let length = Reader(bytes).u32();
+        length.is_none_or(|length| length as usize <= PAYLOAD_BYTES_MAX && bytes.len() < FRAME + length as usize)
     }
 
     /// The first record of some bytes and its length with the frame; `None` at the end or at damage.

@@ -2,7 +2,7 @@
 //!
 //! Shuffled epochs read each object once in a fresh order. Keeping what is there (never evict) then hits as
 //! often as perfect foresight would, while LRU at half the size of the set hits 15 % instead of 50 %
-//! (`shared/research/limits.md`, 1.3). So objects give way only when nobody reads them any more.
+//! (docs/decisions/0004). So objects give way only when nobody reads them any more.
 
 /// Limits of the disk tier.
 #[derive(Clone, Copy, Debug)]

@@ -77,11 +77,17 @@ impl Shelf {
         self.arrivals += 1;
         if self.arrived.len() >= ARRIVED_SWEEP.max(2 * self.slots.len()) {
             let slots = &self.slots;
-            self.arrived.retain(|(key, stamp)| matches!(slots.get(key), Some(Slot::Here { arrival, .. }) if arrival == stamp));
+            self.arrived
+                .retain(|(key, stamp)| matches!(slots.get(key), Some(Slot::Here { arrival, .. }) if arrival == stamp));
         }
         self.arrived.push_back((key, self.arrivals));
         self.slots.insert(key, Slot::Here { block, arrival: self.arrivals, spent: false });
         self.read_until(&key, read_until);
+    }
+
+    /// Drop all blocks of an object that are here; those on their way may still come.
+    pub fn forget(&mut self, id: ObjectId) {
+        self.slots.retain(|(object, _), slot| *object != id || matches!(slot, Slot::Coming { .. }));
     }
 
     /// Note that a block was read up to here: at its end it is spent.

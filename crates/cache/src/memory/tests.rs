@@ -1,3 +1,5 @@
+//! The memory tier against a source that answers when it is told to.
+
 use super::*;
 use block::{Blocks, Fixed};
 use std::sync::atomic::AtomicU64;

@@ -1,3 +1,5 @@
+//! The messages of the kernel, sound and damaged.
+
 use super::reply::{Accepted, Attr, HEADER_BYTES, Validity};
 use super::request::Malformed;
 use super::*;

@@ -1,3 +1,5 @@
+//! The state machine of an inode, step by step.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;

@@ -73,6 +73,9 @@ impl Service {
         let offer = if known.served { None } else { self.offer(asked.device, &*content) };
         let Settled { way, close } = self.inodes.settle(asked.node, known, offer);
         self.close(asked.device, close);
+        if !content.lasts() {
+            self.close(asked.device, self.inodes.revoke(asked.node));
+        }
         match way {
             Way::Through(backing) => self.opened_through(asked, backing),
             Way::Served { small_reads } => self.opened_served(asked, content, small_reads),

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 /// A year, because the kernel counts in ticks that must not run over.
 const FOR_EVER: Validity = Validity { name_s: 365 * 86_400, attributes_s: 365 * 86_400 };
 
-/// Unknown names are looked up at the store, where they may appear at any moment. A second spares it the
-/// storms of programs that probe for files (imports, configuration) and is no delay that a person notices.
+/// An unknown name may appear at a refresh, which tells the kernel so; the second only bounds what it costs if
+/// that message is lost, and spares us the storms of programs that probe for files (imports, configuration).
 const MISSING_S: u64 = 1;
 
 /// The dots come before the children: positions of the namespace start after them.

@@ -64,8 +64,7 @@ pub enum Odd {
 
 impl Odd {
     /// All kinds, in the order of their counts in a snapshot.
-    pub const ALL: [Odd; 7] =
-        [Odd::Empty, Odd::Dot, Odd::Nul, Odd::Reserved, Odd::LongName, Odd::LongPath, Odd::Both];
+    pub const ALL: [Odd; 7] = [Odd::Empty, Odd::Dot, Odd::Nul, Odd::Reserved, Odd::LongName, Odd::LongPath, Odd::Both];
 
     /// For people: "7 keys with ...".
     pub fn text(self) -> &'static str {

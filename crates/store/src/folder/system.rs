@@ -56,6 +56,10 @@ mod tests {
         for magic in NETWORK {
             assert_eq!(FileSystem::of(magic), FileSystem::Network, "{magic:x}");
         }
-        assert_eq!(FileSystem::of(i64::from(0xff53_4d42u32.cast_signed())), FileSystem::Network, "a number with its sign");
+        assert_eq!(
+            FileSystem::of(i64::from(0xff53_4d42u32.cast_signed())),
+            FileSystem::Network,
+            "a number with its sign"
+        );
     }
 }

@@ -172,7 +172,14 @@ impl Walk {
     }
 
     /// The file that an entry is or leads to; folders are put on the stack.
-    fn entry(&self, at: &OwnedFd, key: &str, name: &str, kind: FileType, from: (&Pending, &Arc<Above>)) -> Option<Stat> {
+    fn entry(
+        &self,
+        at: &OwnedFd,
+        key: &str,
+        name: &str,
+        kind: FileType,
+        from: (&Pending, &Arc<Above>),
+    ) -> Option<Stat> {
         let (folder, above) = from;
         let push = |links| self.push(Pending { path: key.to_owned(), above: Some(above.clone()), links });
         if kind == FileType::Directory {
@@ -213,7 +220,9 @@ impl Walk {
         let stat = opened.and_then(|target| rustix::fs::fstat(&target));
         match stat {
             Ok(stat) => return Some(stat),
-            Err(Errno::XDEV) => self.skip(key, "it is a link out of the folder; mount the folder above, or copy the files"),
+            Err(Errno::XDEV) => {
+                self.skip(key, "it is a link out of the folder; mount the folder above, or copy the files")
+            }
             Err(_) => self.skip(key, "it is a link to nowhere"),
         }
         None

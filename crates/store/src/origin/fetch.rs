@@ -128,7 +128,10 @@ impl Fetch {
                 let object = &self.run.object;
                 let piece = self.parts.in_time(&self.tries, object, next(&mut open.bytes)).await?;
                 open.left = piece.ok_or_else(|| {
-                    Error::corrupt(format!("the body ended {missing} bytes before the end of block {}", self.next), &**object)
+                    Error::corrupt(
+                        format!("the body ended {missing} bytes before the end of block {}", self.next),
+                        &**object,
+                    )
                 })?;
                 continue;
             }
@@ -161,7 +164,8 @@ impl Fetch {
         if digest.matches(*told) {
             return Ok(());
         }
-        let error = Error::corrupt("the bytes do not match the checksum that the store gave with them", &*self.run.object);
+        let error =
+            Error::corrupt("the bytes do not match the checksum that the store gave with them", &*self.run.object);
         Err(if self.next == 0 { Failure::Passing(error) } else { Failure::Final(error) })
     }
 

@@ -165,7 +165,8 @@ impl Refusal {
                 let kind = Kind::Unavailable { retry_after: self.retry_after };
                 Error::new(kind, format!("{host} answered {}", self.said()), on)
             }
-            _ => Error::invalid(format!("{host} refused the request: {}", self.said()), on).hint("check the endpoint and its log"),
+            _ => Error::invalid(format!("{host} refused the request: {}", self.said()), on)
+                .hint("check the endpoint and its log"),
         };
         tracing::debug!(status, code = self.code, message = self.message, "refused");
         error

@@ -17,8 +17,8 @@ use reqsign_aws_v4::{
     StaticCredentialProvider,
 };
 use reqsign_core::{
-    CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, OsEnv, ProvideCredential, ProvideCredentialDyn, Result,
-    Signer,
+    CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, OsEnv, ProvideCredential, ProvideCredentialDyn,
+    Result, Signer,
 };
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -92,11 +92,11 @@ pub fn source(
 
 /// What the sources may use of this machine.
 pub fn context(chance: Arc<Chance>) -> Context {
-    Context::new()
-        .with_env(OsEnv)
-        .with_file_read(Files)
-        .with_command_execute(Commands)
-        .with_http_send(Messenger { wire: OnceLock::new(), counters: Arc::default(), chance })
+    Context::new().with_env(OsEnv).with_file_read(Files).with_command_execute(Commands).with_http_send(Messenger {
+        wire: OnceLock::new(),
+        counters: Arc::default(),
+        chance,
+    })
 }
 
 /// Roles that a profile asks to assume.
@@ -111,7 +111,8 @@ impl ProvideCredential for Roles {
     type Credential = Credential;
 
     async fn provide_credential(&self, context: &Context) -> Result<Option<Credential>> {
-        let profile = self.profile.clone().or_else(|| context.env_var("AWS_PROFILE")).unwrap_or_else(|| "default".into());
+        let profile =
+            self.profile.clone().or_else(|| context.env_var("AWS_PROFILE")).unwrap_or_else(|| "default".into());
         let files = Profiles::read(context).await;
         match self.role(&files, &profile, PROFILES_DEEP)? {
             Some(source) => source.provide_credential_dyn(context).await,
@@ -148,7 +149,9 @@ impl Roles {
             }
             (None, Some("Environment")) => Signer::new(self.context.clone(), EnvCredentialProvider::new(), sign),
             (None, Some("EcsContainer")) => Signer::new(self.context.clone(), ECSCredentialProvider::default(), sign),
-            (None, Some("Ec2InstanceMetadata")) => Signer::new(self.context.clone(), IMDSv2CredentialProvider::default(), sign),
+            (None, Some("Ec2InstanceMetadata")) => {
+                Signer::new(self.context.clone(), IMDSv2CredentialProvider::default(), sign)
+            }
             _ => return Err(Error::config_invalid(format!("profile {profile} names a role but no source for it"))),
         };
         let mut source = AssumeRoleCredentialProvider::new(role.into(), signer).with_region(region);
@@ -247,7 +250,8 @@ impl HttpSend for Messenger {
         let wire = match self.wire.get() {
             Some(wire) => wire,
             None => {
-                let wire = Wire::open(true, TIMEOUTS, self.chance.clone()).map_err(|error| Error::unexpected(error.what))?;
+                let wire =
+                    Wire::open(true, TIMEOUTS, self.chance.clone()).map_err(|error| Error::unexpected(error.what))?;
                 self.wire.get_or_init(|| wire)
             }
         };

@@ -39,7 +39,8 @@ impl Route {
         };
         let (scheme, host) = parse(endpoint)?;
         let is_path = settings.path_style.unwrap_or(true);
-        let (authority, path) = if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
+        let (authority, path) =
+            if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
         Ok(Route { scheme, authority, path, region, is_given: true })
     }
 
@@ -48,7 +49,8 @@ impl Route {
         let host = format!("s3.{region}.{suffix}");
         // A dot in the bucket's name does not fit the wildcard of the server's certificate.
         let is_path = is_path || bucket.contains('.');
-        let (authority, path) = if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
+        let (authority, path) =
+            if is_path { (host, format!("/{bucket}")) } else { (format!("{bucket}.{host}"), String::new()) };
         Route { scheme: "https", authority, path, region, is_given: false }
     }
 
@@ -78,10 +80,8 @@ impl Route {
 
     /// URL of the bucket with a query.
     pub fn bucket(&self, query: &[(&str, &str)]) -> String {
-        let query: Vec<String> = query
-            .iter()
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT)))
-            .collect();
+        let query: Vec<String> =
+            query.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT))).collect();
         let path = if self.path.is_empty() { "/" } else { &self.path };
         format!("{}://{}{path}?{}", self.scheme, self.authority, query.join("&"))
     }
@@ -115,7 +115,8 @@ fn parse(endpoint: &str) -> Result<(&'static str, String)> {
         return Err(wrong("the endpoint has a path"));
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(Error::invalid("the endpoint holds a user name", host).hint("give credentials by a profile or the environment"));
+        return Err(Error::invalid("the endpoint holds a user name", host)
+            .hint("give credentials by a profile or the environment"));
     }
     let host = host.to_ascii_lowercase();
     let host = host.trim_end_matches('.');
@@ -147,7 +148,8 @@ mod tests {
             assert_eq!(identity("b", &route(endpoint).expect("valid")), "s3://b@minio.local", "{endpoint}");
         }
         assert_eq!(identity("b", &route("http://minio.local:9000").expect("valid")), "s3://b@minio.local:9000");
-        let virtual_style = Settings { endpoint: Some("http://minio.local".into()), path_style: Some(false), ..Settings::default() };
+        let virtual_style =
+            Settings { endpoint: Some("http://minio.local".into()), path_style: Some(false), ..Settings::default() };
         let virtual_style = Route::of("b", &virtual_style).expect("valid");
         assert_eq!(identity("b", &virtual_style), "s3://b@minio.local");
         assert_eq!(virtual_style.object("k"), "http://b.minio.local/k");

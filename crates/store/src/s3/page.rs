@@ -179,17 +179,20 @@ mod tests {
     use super::*;
 
     fn listing(inside: &str) -> Result<Page> {
-        let body = format!("<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3\">{inside}</ListBucketResult>");
+        let body =
+            format!("<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3\">{inside}</ListBucketResult>");
         parse(body.as_bytes(), &"s3://b")
     }
 
-    const TIMES: &str = "<LastModified>1970-01-01T00:00:02.500Z</LastModified><Size>7</Size><ETag>&quot;e-1&quot;</ETag>";
+    const TIMES: &str =
+        "<LastModified>1970-01-01T00:00:02.500Z</LastModified><Size>7</Size><ETag>&quot;e-1&quot;</ETag>";
 
     #[test]
     fn names_are_decoded_exactly_and_only_if_they_are_encoded() {
         let contents = format!("<Contents><Key>a%2F%2Fb+c%2B%25%C3%A9</Key>{TIMES}</Contents>");
         let encoded = listing(&format!("{contents}<EncodingType>url</EncodingType>")).expect("a page");
-        let expected = Listed { key: "a//b c+%\u{e9}".into(), version: "e-1".into(), size: 7, modified_ns: 2_500_000_000 };
+        let expected =
+            Listed { key: "a//b c+%\u{e9}".into(), version: "e-1".into(), size: 7, modified_ns: 2_500_000_000 };
         assert_eq!(encoded.listed, [expected]);
         let contents = format!("<Contents><Key>a+%2F&amp;&#x3c;</Key>{TIMES}</Contents>");
         assert_eq!(listing(&contents).expect("a page").listed[0].key, "a+%2F&<");

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::contract::{Place, find, listed, pattern};
-use futures_util::future::BoxFuture;
 use futures_util::TryStreamExt;
+use futures_util::future::BoxFuture;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -89,7 +89,9 @@ fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let sextets = |three: &[u8]| {
         let bits = three.iter().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - three.len()));
-        (0..4).map(|at| if at > three.len() { '=' } else { LETTERS[(bits >> (18 - 6 * at) & 63) as usize] as char }).collect::<String>()
+        (0..4)
+            .map(|at| if at > three.len() { '=' } else { LETTERS[(bits >> (18 - 6 * at) & 63) as usize] as char })
+            .collect::<String>()
     };
     bytes.chunks(3).map(sextets).collect()
 }
@@ -97,8 +99,11 @@ fn base64(bytes: &[u8]) -> String {
 fn open(endpoint: &str, bucket: &str, id: &str, secret: &str) -> S3 {
     let credentials = Credentials::Keys { id: id.into(), secret: secret.into(), token: None };
     let short = Duration::from_secs(1);
-    S3::open(bucket, Settings { endpoint: Some(endpoint.into()), credentials, list_budget: short, ..Settings::default() })
-        .expect("a bucket")
+    S3::open(
+        bucket,
+        Settings { endpoint: Some(endpoint.into()), credentials, list_budget: short, ..Settings::default() },
+    )
+    .expect("a bucket")
 }
 
 /// The server's program, built if need be.
@@ -152,7 +157,11 @@ async fn a_refusal_says_what_to_do_and_shows_no_secret() {
 #[tokio::test]
 async fn nobody_is_let_in_without_credentials() {
     let Some(gateway) = Gateway::start() else { return };
-    let settings = Settings { endpoint: Some(gateway.endpoint.clone()), credentials: Credentials::Anonymous, ..Settings::default() };
+    let settings = Settings {
+        endpoint: Some(gateway.endpoint.clone()),
+        credentials: Credentials::Anonymous,
+        ..Settings::default()
+    };
     let error = fail(&S3::open("bucket", settings).expect("a bucket"), "k").await;
     assert_eq!(error.kind, Kind::Denied, "{error}");
 }
@@ -181,7 +190,8 @@ async fn a_silent_server_is_given_up() {
 #[tokio::test]
 async fn ten_thousand_keys_in_a_hundred_folders_take_few_requests() {
     let Some(gateway) = Gateway::start() else { return };
-    let keys: Vec<String> = (0..100).flat_map(|folder| (0..100).map(move |file| format!("data/{folder:03}/{file:03}"))).collect();
+    let keys: Vec<String> =
+        (0..100).flat_map(|folder| (0..100).map(move |file| format!("data/{folder:03}/{file:03}"))).collect();
     for key in &keys {
         // Straight into the server's folder: ten thousand requests would only test patience.
         let path = gateway.directory.path().join("bucket").join(key);

@@ -84,7 +84,8 @@ fn every_shape_of_a_bucket_is_listed_completely() {
     check(&(0..2500).map(|n| format!("{n:05}")).collect(), "");
     let mut mixed = tree(40, 2);
     mixed.extend((0..3000).map(|n| format!("train/{n:05}-loose")));
-    mixed.extend(["train/n00017", "train/n00017.txt", "/lead", "a//b", "a//b//c", "a/", "train", "z"].map(String::from));
+    mixed
+        .extend(["train/n00017", "train/n00017.txt", "/lead", "a//b", "a//b//c", "a/", "train", "z"].map(String::from));
     for prefix in ["", "train", "train/", "train/n0001", "a/", "a//", "none"] {
         check(&mixed, prefix);
     }

@@ -1,0 +1,226 @@
+//! What the command says when something is wrong: what failed, on what, what to try; its exit code; and that no
+//! secret is ever among it.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+use support::content::noise;
+use support::{BUCKET, Bed, Daemon, finished, is_root, text};
+
+const ACCESS: &str = "AKIATESTTESTTEST";
+const SECRET: &str = "wJalrXUtnFEMIsecretK7MDENGbPxRfiCY";
+
+/// A command that failed as it should: exit code 1, and a message of three parts that holds these words.
+fn refused(done: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("stoker: ") || said.contains("\nstoker: "), "{said}");
+    for part in ["\n  on:  ", "\n  try: "].iter().chain(words) {
+        assert!(said.contains(part), "`{part}` is missing:\n{said}");
+    }
+    assert!(!said.contains("panicked") && !said.contains(SECRET), "{said}");
+}
+
+fn mounts(bed: &Bed) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    table.lines().filter(|line| line.contains(&*bed.path("mnt").to_string_lossy())).count()
+}
+
+#[test]
+fn wrong_credentials_are_named_and_never_shown() {
+    let Some(bed) = Bed::with(Some((ACCESS, SECRET))) else { return };
+    bed.put("file", &noise(1_000, 1));
+    let mount = |change: &dyn for<'a> Fn(&'a mut Command) -> &'a mut Command| {
+        let mut command = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["-vv"]);
+        change(&mut command);
+        finished(&mut command)
+    };
+    let wrong_secret = mount(&|command| command.env("AWS_SECRET_ACCESS_KEY", "another secret than that"));
+    refused(&wrong_secret, &["signature", "AWS_SECRET_ACCESS_KEY"]);
+    assert!(!text(&wrong_secret).contains("another secret than that"));
+    let unknown = mount(&|command| command.env("AWS_ACCESS_KEY_ID", "AKIAUNKNOWN"));
+    refused(&unknown, &["403", "credentials"]);
+    let nobody = mount(&|command| command.arg("--anonymous"));
+    refused(&nobody, &["s3:ListBucket"]);
+    let none = mount(&|command| command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY"));
+    refused(&none, &["credentials"]);
+    assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn a_secret_is_in_no_log_no_status_and_no_file() {
+    let Some(bed) = Bed::with(Some((ACCESS, SECRET))) else { return };
+    bed.put("file", &noise(1_000, 1));
+    let daemon = bed.mount(&["-vv"]);
+    assert_eq!(fs::read(bed.mounted("file")).expect("a read"), noise(1_000, 1));
+    let _ = bed.run(["-vv", "refresh"].map(String::from).into_iter().chain([bed.path("mnt").display().to_string()]));
+    bed.set_faults("internal-error,seed=1");
+    let _ = fs::read(bed.mounted("no such name"));
+    let told = [bed.run(["status"]), bed.run(["status", "--json"]), bed.run(["-vv", "status"])];
+    let said = daemon.said();
+    bed.set_faults("");
+    daemon.end();
+    for text in told.iter().map(text).chain([said]) {
+        assert!(!text.contains(SECRET) && !text.contains("wJalrXUt"), "{text}");
+    }
+    for folder in ["cache", "run", "home"] {
+        for file in support::content::files(&bed.path(folder)) {
+            let bytes = fs::read(bed.path(folder).join(&file)).unwrap_or_default();
+            assert!(
+                !bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()),
+                "{} holds the secret",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_missing_bucket_or_prefix_and_a_dead_endpoint_are_told_apart() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("train/file", &noise(1_000, 1));
+    refused(&finished(&mut bed.mounting("s3://no-such-bucket", "mnt", &[])), &["no-such-bucket", "check the name"]);
+    refused(
+        &finished(&mut bed.mounting(&format!("s3://{BUCKET}/trian"), "mnt", &[])),
+        &["nothing under", "trian", "prefix"],
+    );
+    bed.stop_server();
+    let unreachable = finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--patience", "2s"]));
+    refused(&unreachable, &["can't connect", bed.endpoint().trim_start_matches("http://")]);
+    assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
+    let Some(bed) = Bed::new() else { return };
+    for url in ["s3:/bucket", "gs://bucket/x", "https://host/x", "s3://"] {
+        refused(&finished(&mut bed.mounting(url, "mnt", &[])), &[url, "s3://"]);
+    }
+    refused(&finished(&mut bed.mounting("file:///no/such/folder", "mnt", &[])), &["/no/such/folder"]);
+    let wrong = bed.run(["mount", "--cache-size", "many", "s3://bucket", "/mnt"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong));
+    assert_eq!(bed.run(["mount"]).status.code(), Some(2));
+    refused(
+        &finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--memory", "1MiB"])),
+        &["--memory", "64MiB"],
+    );
+}
+
+#[test]
+fn a_mount_point_that_will_not_do_is_refused() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    let url = format!("s3://{BUCKET}");
+    refused(&finished(&mut bed.mounting(&url, "missing", &[])), &["does not exist", "mkdir -p"]);
+    fs::write(bed.path("plain"), b"").expect("a file");
+    refused(&finished(&mut bed.mounting(&url, "plain", &[])), &["not a folder"]);
+    let daemon = bed.mount(&[]);
+    refused(&finished(&mut bed.mounting(&url, "mnt", &[])), &["already mounted", "stoker umount"]);
+    refused(
+        &finished(&mut bed.mounting(&url, "mnt", &["--cache", bed.path("other").to_str().expect("a path")])),
+        &["already mounted"],
+    );
+    assert_eq!(fs::read(bed.mounted("file")).expect("the first goes on"), noise(1_000, 1));
+    daemon.end();
+}
+
+#[test]
+fn without_the_device_it_says_how_to_get_it() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can hide /dev/fuse");
+    }
+    bed.put("file", &noise(1_000, 1));
+    let mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+    let mut hidden = Command::new("unshare");
+    hidden
+        .args(["-m", "sh", "-c", "mount -t tmpfs none /dev && exec \"$@\"", "sh"])
+        .arg(mounting.get_program())
+        .args(mounting.get_args());
+    for (name, value) in mounting.get_envs() {
+        match value {
+            Some(value) => hidden.env(name, value),
+            None => hidden.env_remove(name),
+        };
+    }
+    let done = finished(&mut hidden);
+    refused(&done, &["FUSE", "/dev/fuse", "modprobe fuse"]);
+}
+
+#[test]
+fn a_full_disk_is_served_around_and_shown() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can mount a small file system for the cache");
+    }
+    for number in 0..12u64 {
+        bed.put(&format!("{number}"), &noise((1 << 20) + 70_000 * number as usize, number));
+        bed.put(&format!("small/{number}"), &noise(100_000, 100 + number));
+    }
+    let cache = bed.path("cache");
+    fs::create_dir(&cache).expect("a folder");
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(&cache).status();
+    assert!(small.expect("mount runs").success());
+    let read_all = |daemon: Daemon| {
+        support::content::compare(&bed.path("mnt"), &bed.path("data"));
+        support::content::compare(&bed.path("mnt"), &bed.path("data"));
+        let status = bed.status();
+        assert!(status["store"]["unkept_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{status}");
+        assert!(status["limits"]["disk_used"].as_u64().is_some_and(|used| used <= 4 << 20), "{status}");
+        daemon.end();
+    };
+    // Once by its limits, and once surprised by somebody else who fills the file system.
+    read_all(bed.mount(&["--fill", "off"]));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let _ = fs::write(cache.join("of somebody else"), noise(4 << 20, 9));
+    read_all(daemon);
+    let load = finished(bed.stoker(["load"]).arg(bed.path("mnt")));
+    assert_eq!(load.status.code(), Some(1), "nothing is mounted any more: {}", text(&load));
+}
+
+#[test]
+fn a_cache_folder_that_can_not_be_used_is_refused() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    fs::write(bed.path("plain"), b"").expect("a file");
+    let below = bed.path("plain/cache");
+    refused(
+        &finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", below.to_str().expect("a path")])),
+        &["cache folder", "--cache"],
+    );
+}
+
+#[test]
+fn nothing_can_be_written() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("folder/file", &noise(1_000, 1));
+    let daemon = bed.mount(&[]);
+    let read_only = |what: &str, error: std::io::Error| assert_eq!(error.raw_os_error(), Some(30), "{what}: {error}");
+    let (file, new) = (bed.mounted("folder/file"), bed.mounted("folder/new"));
+    read_only("create", fs::write(&new, b"x").expect_err("EROFS"));
+    read_only("open", fs::File::options().write(true).open(&file).expect_err("EROFS"));
+    read_only("unlink", fs::remove_file(&file).expect_err("EROFS"));
+    read_only("rename", fs::rename(&file, &new).expect_err("EROFS"));
+    read_only("mkdir", fs::create_dir(&new).expect_err("EROFS"));
+    read_only("rmdir", fs::remove_dir(bed.mounted("folder")).expect_err("EROFS"));
+    read_only("chmod", fs::set_permissions(&file, fs::Permissions::from_mode(0o777)).expect_err("EROFS"));
+    read_only("link", fs::hard_link(&file, &new).expect_err("EROFS"));
+    read_only("symlink", std::os::unix::fs::symlink("x", &new).expect_err("EROFS"));
+    assert_eq!(fs::read(&file).expect("a read"), noise(1_000, 1));
+    daemon.end();
+}
+
+#[test]
+fn commands_about_nothing_say_so() {
+    let Some(bed) = Bed::new() else { return };
+    for command in ["umount", "refresh", "load", "status"] {
+        let mut words = bed.stoker([command]);
+        refused(&finished(words.arg(bed.path("mnt"))), &["nothing is mounted there", "stoker status"]);
+    }
+    let idle = bed.run(["status"]);
+    assert!(idle.status.success() && text(&idle).contains("no node is running"), "{}", text(&idle));
+    assert_eq!(bed.nodes().len(), 0);
+    refused(&bed.run(["load", "s3://bucket"]), &["--to FOLDER"]);
+}

@@ -1,0 +1,286 @@
+//! A node and its mounts: who joins it, how it ends, what it tells of itself, and what a refresh changes.
+
+mod support;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+use support::content::{compare, noise, same};
+use support::{BUCKET, Bed, Daemon, LONG, drop_page_cache, eventually, finished, signal, text};
+
+fn url(prefix: &str) -> String {
+    format!("s3://{BUCKET}/{prefix}")
+}
+
+fn is_mounted(bed: &Bed, at: &str) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    table.contains(&format!(" {} ", bed.path(at).display()))
+}
+
+/// A bed with two data sets.
+fn two_sets() -> Option<Bed> {
+    let bed = Bed::new()?;
+    bed.put("one/file", &noise(10_000, 1));
+    bed.put("two/file", &noise(20_000, 2));
+    Some(bed)
+}
+
+#[test]
+fn mounts_of_one_cache_share_a_node_that_ends_with_the_last() {
+    let Some(bed) = two_sets() else { return };
+    let mut first = bed.mount_at(&url("one"), "one", &[]);
+    let _ = fs::create_dir(bed.path("two"));
+    let mut second = Daemon::spawn(&mut bed.mounting(&url("two"), "two", &[]), &bed.path("two"), &bed.path("two.log"));
+    eventually("the second is mounted", || is_mounted(&bed, "two"));
+    compare(&bed.path("one"), &bed.path("data/one"));
+    compare(&bed.path("two"), &bed.path("data/two"));
+    let status = bed.status();
+    assert_eq!(status["pid"], first.pid());
+    assert_eq!(status["mounts"].as_array().map(Vec::len), Some(2), "{status}");
+    // The one that came first hosts the node, and goes on for the other when its own mount ends.
+    signal(first.pid(), "TERM");
+    eventually("the first mount ended", || !is_mounted(&bed, "one"));
+    same(&fs::read(bed.path("two/file")).expect("a read"), &noise(20_000, 2), &"the second mount");
+    assert!(first.waited(Duration::from_millis(200)).is_none(), "the node ends with its last mount");
+    // Told again, it must not take the other mount down with it.
+    signal(first.pid(), "TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    same(
+        &fs::read(bed.path("two/file")).expect("a read after a second signal"),
+        &noise(20_000, 2),
+        &"the second mount",
+    );
+    signal(second.pid(), "INT");
+    assert!(second.waited(LONG).expect("it ends").success(), "{}", second.said());
+    assert!(first.waited(LONG).expect("the node ends").success(), "{}", first.said());
+    assert_eq!(bed.nodes().len(), 0);
+    assert!(!is_mounted(&bed, "two"));
+}
+
+#[test]
+fn mounts_that_start_at_the_same_time_find_one_node() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..6 {
+        bed.put(&format!("{number}/file"), &noise(1_000, number));
+    }
+    for _ in 0..3 {
+        let daemons: Vec<Daemon> = (0..6)
+            .map(|number| {
+                let at = format!("m{number}");
+                let _ = fs::create_dir(bed.path(&at));
+                let mut command = bed.mounting(&url(&number.to_string()), &at, &[]);
+                Daemon::spawn(&mut command, &bed.path(&at), &bed.path(&format!("{at}.log")))
+            })
+            .collect();
+        for number in 0..6u64 {
+            let said = || daemons[number as usize].said();
+            eventually(&format!("mount {number}: {}", said()), || is_mounted(&bed, &format!("m{number}")));
+            same(&fs::read(bed.path(&format!("m{number}/file"))).expect("a read"), &noise(1_000, number), &number);
+        }
+        let status = bed.status();
+        assert_eq!(status["mounts"].as_array().map(Vec::len), Some(6), "{status}");
+        for number in 0..6 {
+            let done = finished(bed.stoker(["umount"]).arg(bed.path(&format!("m{number}"))));
+            assert!(done.status.success(), "{}", text(&done));
+        }
+        for mut daemon in daemons {
+            assert!(daemon.waited(LONG).expect("it ends").success(), "{}", daemon.said());
+        }
+    }
+}
+
+#[test]
+fn settings_that_differ_from_the_node_are_refused() {
+    let Some(bed) = two_sets() else { return };
+    let daemon = bed.mount_at(&url("one"), "mnt", &["--cache-size", "1GB", "--memory", "128MiB"]);
+    let _ = fs::create_dir(bed.path("two"));
+    for (flag, value) in [("--cache-size", "2GB"), ("--memory", "256MiB"), ("--patience", "1s")] {
+        let done = finished(&mut bed.mounting(&url("two"), "two", &[flag, value]));
+        let said = text(&done);
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!([flag, "\n  on:  ", "\n  try: ", "another --cache"].iter().all(|part| said.contains(part)), "{said}");
+    }
+    let joined = finished(&mut bed.mounting(&url("two"), "two", &["--cache-size", "1GB", "--detach"]));
+    assert!(joined.status.success(), "the same settings agree: {}", text(&joined));
+    compare(&bed.path("two"), &bed.path("data/two"));
+    assert!(finished(bed.stoker(["umount"]).arg(bed.path("two"))).status.success());
+    daemon.end();
+}
+
+#[test]
+fn a_detached_mount_is_there_when_the_command_returns() {
+    let Some(bed) = two_sets() else { return };
+    for detach in ["--detach", "-d", "-vd"] {
+        let done = finished(&mut bed.mounting(&url("one"), "mnt", &[detach]));
+        assert!(done.status.success(), "{}", text(&done));
+        compare(&bed.path("mnt"), &bed.path("data/one"));
+        let unmounted = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+        assert!(unmounted.status.success(), "{}", text(&unmounted));
+        eventually("the node ends", || support::pids(&bed.path("run")).is_empty());
+    }
+    let wrong = finished(&mut bed.mounting(&url("none"), "mnt", &["--detach"]));
+    let said = text(&wrong);
+    assert!(wrong.status.code() == Some(1) && said.contains("\n  try: ") && said.contains("none"), "{said}");
+}
+
+#[test]
+fn a_busy_mount_is_unmounted_only_lazily() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("large", &noise(5 << 20, 1));
+    let mut daemon = bed.mount(&[]);
+    let mut held = fs::File::open(bed.mounted("large")).expect("an open");
+    let busy = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+    let said = text(&busy);
+    assert!(
+        busy.status.code() == Some(1) && ["in use", "\n  on:  ", "--lazy"].iter().all(|part| said.contains(part)),
+        "{said}"
+    );
+    assert!(is_mounted(&bed, "mnt"));
+    let lazily = finished(bed.stoker(["umount", "--lazy"]).arg(bed.path("mnt")));
+    assert!(lazily.status.success(), "{}", text(&lazily));
+    assert!(!is_mounted(&bed, "mnt"));
+    let mut read = Vec::new();
+    std::io::Read::read_to_end(&mut held, &mut read).expect("an open file is read to its end");
+    same(&read, &noise(5 << 20, 1), &"the open file");
+    drop(held);
+    assert!(daemon.waited(LONG).expect("the node ends").success(), "{}", daemon.said());
+}
+
+#[test]
+fn any_end_leaves_no_mount_no_socket_and_no_process() {
+    let Some(bed) = two_sets() else { return };
+    for end in ["TERM", "INT", "umount", "umount(8)"] {
+        let mut daemon = bed.mount_at(&url("one"), "mnt", &[]);
+        compare(&bed.path("mnt"), &bed.path("data/one"));
+        match end {
+            "umount" => assert!(finished(bed.stoker(["umount"]).arg(bed.path("mnt"))).status.success()),
+            "umount(8)" => {
+                assert!(finished(std::process::Command::new("umount").arg(bed.path("mnt"))).status.success())
+            }
+            word => signal(daemon.pid(), word),
+        }
+        assert!(daemon.waited(LONG).expect("it ends").success(), "{end}: {}", daemon.said());
+        assert!(!is_mounted(&bed, "mnt"), "{end}");
+        assert!(
+            support::content::files(&bed.path("run"))
+                .iter()
+                .all(|name| name.extension().is_none_or(|end| end != "sock"))
+        );
+    }
+}
+
+#[test]
+fn the_status_tells_what_was_answered_from_where() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..20 {
+        bed.put(&format!("small/{number}"), &noise(50_000, number));
+    }
+    bed.put("large", &noise(9 << 20, 99));
+    let daemon = bed.mount(&["--cache-size", "1GB", "--memory", "128MiB", "--fill", "off"]);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    eventually("all is on the disk", || bed.status()["limits"]["disk_used"] == 20 * 50_000 + (9 << 20));
+    drop_page_cache();
+    compare(&bed.path("mnt"), &bed.path("data"));
+    let status = bed.status();
+    let size = 20 * 50_000u64 + (9 << 20);
+    let mount = &status["mounts"][0];
+    assert_eq!(mount["url"], format!("s3://{BUCKET}"));
+    assert_eq!(mount["path"], bed.path("mnt").display().to_string());
+    assert_eq!((&mount["objects"], &mount["bytes"]), (&21.into(), &size.into()));
+    assert!(mount["passthrough"].as_str().is_some_and(|way| way == "on" || way.starts_with("off: ")), "{mount}");
+    let number = |part: &str, name: &str, field: &str| {
+        status[part][name][field].as_u64().unwrap_or_else(|| panic!("{part}.{name}.{field}: {status}"))
+    };
+    for tier in ["memory", "disk", "origin"] {
+        let _ = (number("tiers", tier, "hits"), number("tiers", tier, "bytes"));
+    }
+    assert_eq!(number("tiers", "origin", "bytes"), size);
+    assert!(number("tiers", "disk", "hits") > 0);
+    let (store, limits) = (&status["store"], &status["limits"]);
+    assert_eq!(store["requests"], bed.requests());
+    assert_eq!(
+        (&store["bytes"], &store["unique_bytes"], &store["throttled"]),
+        (&bed.counters().bytes_out().into(), &size.into(), &0.into())
+    );
+    assert_eq!(
+        (&limits["memory_bytes"], &limits["disk_bytes"], &limits["disk_used"]),
+        (&(128u64 << 20).into(), &1_000_000_000u64.into(), &size.into())
+    );
+    assert!(limits["memory_used"].as_u64().is_some_and(|used| used > 0 && used <= 128 << 20));
+    let plain = text(&bed.run(["status"]));
+    assert!(["passthrough", "requests", "memory", "disk"].iter().all(|word| plain.contains(word)), "{plain}");
+    assert_eq!(text(&finished(bed.stoker(["status"]).arg(bed.path("mnt")))).lines().next(), plain.lines().next());
+    daemon.end();
+}
+
+#[test]
+fn a_small_file_costs_one_request_and_then_none() {
+    let Some(bed) = Bed::new() else { return };
+    const FILES: u64 = 300;
+    for number in 0..FILES {
+        bed.put(&format!("folder {}/{number}", number % 3), &noise(2_000 + number as usize, number));
+    }
+    let daemon = bed.mount(&["--fill", "off"]);
+    let listing = bed.requests();
+    compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!((bed.requests() - listing, bed.gets()), (FILES, FILES), "cold: one GET a file and nothing else");
+    let after = bed.requests();
+    compare(&bed.path("mnt"), &bed.path("data"));
+    drop_page_cache();
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+    let daemon = bed.mount(&["--fill", "off"]);
+    drop_page_cache();
+    compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.requests(), after, "again, dropped, restarted: no request, not even a listing");
+    daemon.end();
+}
+
+#[test]
+fn a_refresh_shows_what_came_what_changed_and_what_went() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("stays", &noise(1_000, 1));
+    bed.put("changes", &noise(1_000, 2));
+    bed.put("goes", &noise(1_000, 3));
+    bed.put("folder/goes", &noise(1_000, 4));
+    let daemon = bed.mount(&["--fill", "off"]);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    for name in ["comes", "new folder/comes"] {
+        assert_eq!(fs::metadata(bed.mounted(name)).expect_err("not yet").kind(), ErrorKind::NotFound);
+    }
+    bed.put("comes", &noise(1_000, 5));
+    bed.put("new folder/comes", &noise(1_000, 6));
+    bed.put("changes", &noise(3_000, 7));
+    fs::remove_file(bed.data("goes")).and_then(|()| fs::remove_dir_all(bed.data("folder"))).expect("they go");
+    assert_eq!(fs::metadata(bed.mounted("comes")).expect_err("not before a refresh").kind(), ErrorKind::NotFound);
+    let done = finished(bed.stoker(["refresh"]).arg(bed.path("mnt")));
+    assert!(done.status.success() && text(&done).contains("4 files"), "{}", text(&done));
+    // At once: the kernel was told to forget, also the names that it knew not to be there.
+    compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(fs::metadata(bed.mounted("changes")).expect("a stat").len(), 3_000);
+    for name in ["goes", "folder", "folder/goes"] {
+        assert_eq!(fs::metadata(bed.mounted(name)).expect_err("it went").kind(), ErrorKind::NotFound, "{name}");
+    }
+    daemon.end();
+    let daemon = bed.mount(&["--fill", "off"]);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
+
+#[test]
+fn a_mount_can_refresh_itself_and_survives_a_failed_listing() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("stays", &noise(1_000, 1));
+    let daemon = bed.mount(&["--refresh", "1s", "--patience", "1s", "--fill", "off"]);
+    bed.put("comes", &noise(1_000, 2));
+    eventually("the new name", || bed.mounted("comes").exists());
+    compare(&bed.path("mnt"), &bed.path("data"));
+    bed.set_faults("internal-error");
+    eventually("the failure is shown", || bed.status()["mounts"][0]["refresh_failed"].is_string());
+    compare(&bed.path("mnt"), &bed.path("data"));
+    bed.set_faults("");
+    bed.put("comes later", &noise(1_000, 3));
+    eventually("the later name", || bed.mounted("comes later").exists());
+    eventually("the failure is over", || bed.status()["mounts"][0]["refresh_failed"].is_null());
+    daemon.end();
+}

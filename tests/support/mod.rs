@@ -1,0 +1,368 @@
+//! What the tests of the command stand on: a folder served as a bucket, and `stoker` as child processes that
+//! are gone when the test is. Deliberately uses nothing of the product but the store that it is tested against.
+//!
+//! Invariant: whatever a test does, its mounts are detached and its children have ended when it is over.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub mod content;
+
+use emulate::{Counters, Faults, Keys, Limits, Operation, Server};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+pub const BUCKET: &str = "bucket";
+
+/// Nothing here takes longer on a machine that works at all.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A bucket with its server, and the folders of a user of its own.
+pub struct Bed {
+    scratch: TempDir,
+    runtime: Runtime,
+    server: Mutex<Option<Server>>,
+    endpoint: String,
+    keys: Option<(String, String)>,
+}
+
+impl Bed {
+    /// `None`, and said so, on a machine where nothing can be mounted.
+    pub fn new() -> Option<Bed> {
+        Bed::with(None)
+    }
+
+    /// The same; the server wants these keys, and the commands have them.
+    pub fn with(keys: Option<(&str, &str)>) -> Option<Bed> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: there is no /dev/fuse here, so nothing can be mounted");
+            return None;
+        }
+        let scratch = tempfile::Builder::new().prefix("stoker-test-").tempdir().expect("a folder for the test");
+        for name in ["data", "mnt", "run", "home"] {
+            fs::create_dir(scratch.path().join(name)).expect("a folder for the test");
+        }
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
+        let keys = keys.map(|(access, secret)| (access.to_owned(), secret.to_owned()));
+        let mut settings = emulate::Settings::of(scratch.path().join("data"));
+        settings.bucket = Some(BUCKET.into());
+        settings.keys = keys.clone().map(|(access, secret)| Keys { access, secret });
+        let server = runtime.block_on(Server::start(settings)).expect("the server starts");
+        let endpoint = server.endpoint();
+        Some(Bed { scratch, runtime, server: Mutex::new(Some(server)), endpoint, keys })
+    }
+
+    /// A path in the scratch folder of the test.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// A path in the bucket.
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.path("data").join(name)
+    }
+
+    /// A path in the mount.
+    pub fn mounted(&self, name: &str) -> PathBuf {
+        self.path("mnt").join(name)
+    }
+
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Put an object into the bucket. It gets its name when it is whole, as with a real store.
+    pub fn put(&self, name: &str, content: &[u8]) {
+        let (path, beside) = (self.data(name), self.path("being-put"));
+        fs::create_dir_all(path.parent().expect("objects lie in the bucket")).expect("a folder");
+        fs::write(&beside, content).and_then(|()| fs::rename(&beside, &path)).expect("the object is put");
+    }
+
+    pub fn set_faults(&self, text: &str) {
+        self.change(|server| server.set_faults(text.parse::<Faults>().expect("faults")));
+    }
+
+    pub fn set_limits(&self, limits: &Limits) {
+        self.change(|server| server.set_limits(limits));
+    }
+
+    /// Bytes per second that the store gives.
+    pub fn set_bandwidth(&self, bandwidth: u64) {
+        self.set_limits(&Limits { bandwidth: Some(bandwidth), ..Limits::default() });
+    }
+
+    fn change(&self, change: impl FnOnce(&Server)) {
+        change(self.server.lock().expect("the server").as_ref().expect("the server runs"));
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.server.lock().expect("the server").as_ref().expect("the server runs").counters()
+    }
+
+    /// Objects asked for so far.
+    pub fn gets(&self) -> u64 {
+        self.counters().of(Operation::Get).requests
+    }
+
+    /// Requests of all kinds so far.
+    pub fn requests(&self) -> u64 {
+        self.counters().requests()
+    }
+
+    /// The store is gone; connections are refused.
+    pub fn stop_server(&self) {
+        let server = self.server.lock().expect("the server").take().expect("the server runs");
+        self.runtime.block_on(server.stop());
+    }
+
+    /// `stoker` with these words, as a user of this test alone.
+    pub fn stoker<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("AWS_") || text.starts_with("STOKER_") || text.starts_with("XDG_") {
+                command.env_remove(&name);
+            }
+        }
+        command.env("STOKER_RUNTIME_DIR", self.path("run")).env("HOME", self.path("home")).env("NO_COLOR", "1");
+        command.env("AWS_EC2_METADATA_DISABLED", "true");
+        if let Some((access, secret)) = &self.keys {
+            command.env("AWS_ACCESS_KEY_ID", access).env("AWS_SECRET_ACCESS_KEY", secret);
+        }
+        command.args(words).stdin(Stdio::null());
+        command
+    }
+
+    /// Run `stoker` to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Output {
+        finished(&mut self.stoker(words))
+    }
+
+    /// The words that reach the store of this test.
+    pub fn reach(&self) -> Vec<String> {
+        let mut words = vec!["--endpoint".into(), self.endpoint.clone(), "--region".into(), "us-east-1".into()];
+        if self.keys.is_none() {
+            words.push("--anonymous".into());
+        }
+        words
+    }
+
+    /// `stoker mount` of a URL at a folder in the scratch folder, not run yet.
+    pub fn mounting(&self, url: &str, at: &str, more: &[&str]) -> Command {
+        let mut command = self.stoker(["mount", url]);
+        command.arg(self.path(at));
+        if url.starts_with("s3:") {
+            command.args(self.reach());
+        }
+        if !more.contains(&"--cache") {
+            command.arg("--cache").arg(self.path("cache"));
+        }
+        command.args(more);
+        command
+    }
+
+    /// Mount the bucket at `mnt`.
+    pub fn mount(&self, more: &[&str]) -> Daemon {
+        self.mount_at(&format!("s3://{BUCKET}"), "mnt", more)
+    }
+
+    pub fn mount_at(&self, url: &str, at: &str, more: &[&str]) -> Daemon {
+        let _ = fs::create_dir(self.path(at));
+        Daemon::start(&mut self.mounting(url, at, more), &self.path(at), &self.path(&format!("{at}.log")))
+    }
+
+    /// `stoker status --json`: one value a node.
+    pub fn nodes(&self) -> Vec<Value> {
+        let told = self.run(["status", "--json"]);
+        assert!(told.status.success(), "{}", text(&told));
+        String::from_utf8_lossy(&told.stdout)
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("status is JSON"))
+            .collect()
+    }
+
+    /// The status of the only node.
+    pub fn status(&self) -> Value {
+        let mut nodes = self.nodes();
+        assert_eq!(nodes.len(), 1, "{nodes:?}");
+        nodes.remove(0)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // Daemons that were started with --detach, and mounts that a failed test left.
+        for node in crate::support::pids(&self.path("run")) {
+            signal(node, "KILL");
+        }
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let ours = table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|at| Path::new(at).starts_with(self.scratch.path()));
+        for at in ours.collect::<Vec<_>>().into_iter().rev() {
+            let _ = Command::new("umount").args(["-l", at]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// Processes of `stoker` whose runtime folder this is.
+pub fn pids(runtime: &Path) -> Vec<u32> {
+    let mark = [b"STOKER_RUNTIME_DIR=", runtime.as_os_str().as_encoded_bytes()].concat();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ours = numbers.filter(|pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+    });
+    ours.collect()
+}
+
+/// A `stoker mount` in the foreground.
+pub struct Daemon {
+    child: Child,
+    at: PathBuf,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Start the command, and return once it says that it is mounted.
+    pub fn start(command: &mut Command, at: &Path, log: &Path) -> Daemon {
+        let mut daemon = Daemon::spawn(command, at, log);
+        let out = daemon.child.stdout.take().expect("its output is piped");
+        let (told, hears) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(out).read_line(&mut line);
+            let _ = told.send(line);
+        });
+        let line = hears.recv_timeout(LONG).unwrap_or_default();
+        assert!(line.starts_with("mounted "), "it did not mount: {line:?}\n{}", daemon.said());
+        daemon
+    }
+
+    /// Start the command, and wait for nothing.
+    pub fn spawn(command: &mut Command, at: &Path, log: &Path) -> Daemon {
+        let err = fs::File::options().create(true).append(true).open(log).expect("a log");
+        let child = command.stdout(Stdio::piped()).stderr(err).spawn().expect("stoker starts");
+        Daemon { child, at: at.to_owned(), log: log.to_owned() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All that it said on standard error, and those before it with the same log.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// kill -9. Its mount stays, dead.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// kill -9, and detach the dead mount.
+    pub fn kill_and_detach(self) {
+        let at = self.at.clone();
+        self.kill();
+        let _ = Command::new("umount").arg("-l").arg(at).stderr(Stdio::null()).status();
+    }
+
+    /// Ask it to end, and see that it does so in good order.
+    pub fn end(mut self) {
+        signal(self.pid(), "TERM");
+        assert!(self.waited(LONG).expect("it ends in time").success(), "{}", self.said());
+    }
+
+    /// Wait for its end.
+    pub fn waited(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    /// Anonymous memory in bytes.
+    pub fn anonymous(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+            signal(self.pid(), "TERM");
+            if self.waited(Duration::from_secs(5)).is_none() {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("the daemon at {} said:\n{}", self.at.display(), self.said());
+        }
+    }
+}
+
+/// Run a command to its end, but not for ever.
+pub fn finished(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let pid = child.id();
+    let (told, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || told.send(child.wait_with_output()));
+    match hears.recv_timeout(LONG) {
+        Ok(output) => output.expect("its output can be read"),
+        Err(_) => {
+            signal(pid, "KILL");
+            panic!("{command:?} did not end within {LONG:?}");
+        }
+    }
+}
+
+/// What a command said, all of it.
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+}
+
+/// Wait until something holds; the kernel tells a daemon of much a little after the fact.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < LONG, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Forget what the page cache holds; only root may.
+pub fn drop_page_cache() {
+    if is_root() {
+        rustix::fs::sync();
+        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    } else {
+        eprintln!("SKIPPED: only root may drop the page cache; the reads go on with it");
+    }
+}
