@@ -222,7 +222,8 @@ fn holds(model: &Model) {
     make(&bed, model);
     let pair = Pair::new(bed.path("mnt"), bed.path("data"));
     bed.set_faults(&format!("{FAULTS},seed={}", model.seed % 1000));
-    let daemon = bed.mount(&[]);
+    // Nothing is to be fetched but what is read: wrong bytes of a large object can't be told in time.
+    let daemon = bed.mount(&["--fill", "off"]);
     bed.set_faults(&format!("{FAULTS},wrong-bytes=0.1,seed={}", model.seed % 1000));
     pair.small().read(model.seed);
     bed.set_faults(&format!("{FAULTS},seed={}", model.seed % 1000));
@@ -255,7 +256,7 @@ fn holds(model: &Model) {
 
 #[test]
 fn a_mount_equals_its_folder_whatever_is_read_and_however_the_store_fails() {
-    let config = Config { cases: 2, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 4, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let each = |model| {
         holds(&model);
         Ok(())

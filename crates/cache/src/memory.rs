@@ -10,7 +10,7 @@ mod shelf;
 
 use crate::readahead::Readahead;
 use crate::tally::Tally;
-use block::{Address, BLOCK, Block, Blocks, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
+use block::{Address, BLOCK, Block, Blocks, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
@@ -235,6 +235,9 @@ impl Memory {
                 }
                 Err(error) => {
                     self.shelf().arrive((id, index), None);
+                    if failed.is_none() && index > run.blocks.start && error.kind == Kind::Corrupt {
+                        self.forget(&run.object);
+                    }
                     failed.get_or_insert(error.clone());
                 }
             }

@@ -1,7 +1,8 @@
-//! Background fill: once reads show an epoch, the rest of the set is fetched at spare bandwidth.
+//! Background fill: once reads show an epoch, the rest of what it reads is fetched at spare bandwidth.
 //!
-//! In an epoch every file will be read, so a byte fetched early is not fetched again: fill costs the store
-//! nothing that demand would not have cost. What it may not cost is the time of a reader that waits: the number
+//! What an epoch reads is the folder that holds everything that was opened so far; reads elsewhere widen it once
+//! there are as many again. In an epoch every file will be read, so a byte fetched early is not fetched again:
+//! fill costs the store nothing that demand would not have cost. What it may not cost is the time of a reader that waits: the number
 //! of requests that fill keeps in flight follows the latency that demand sees (as LEDBAT, RFC 6817, follows delay).
 //!
 //! Invariant: an object that would not be kept is never fetched by fill.
@@ -43,7 +44,7 @@ const WINDOW_MAX: f64 = 256.0;
 const LATENCY_RISE: f64 = 1.5;
 
 /// A rise that nobody notices, in seconds: it keeps stores without latency from looking congested.
-const LATENCY_SLACK: f64 = 0.002;
+const LATENCY_SLACK: f64 = 0.0005;
 
 /// Weight of the newest latency in the running mean.
 const NEWEST: f64 = 1.0 / 16.0;
@@ -66,10 +67,22 @@ pub struct Fill {
     /// Cold opens that show an epoch of this set.
     enough: u64,
     started: AtomicBool,
-    cold_opens: AtomicU64,
+    /// Runs begun: an older one ends when a wider one begins.
+    runs: AtomicU64,
+    scope: Mutex<Scope>,
     demand: Mutex<Demand>,
     pub files: AtomicU64,
     pub bytes: AtomicU64,
+}
+
+/// Where cold opens fell.
+#[derive(Default)]
+struct Scope {
+    /// The folder that is being filled, as a path; none before fill began.
+    filling: Option<Vec<u8>>,
+    /// The folder that holds what was opened outside of it, and how often that was.
+    outside: Option<Vec<u8>>,
+    opens: u64,
 }
 
 #[derive(Default)]
@@ -86,10 +99,27 @@ impl Fill {
         Fill { when, enough: (files / COLD_SHARE).clamp(COLD_OPENS_MIN, COLD_OPENS_MAX), ..Fill::default() }
     }
 
-    /// A file was opened that is not here; true if that shows an epoch now.
-    pub fn opened(&self) -> bool {
-        let opens = self.cold_opens.fetch_add(1, Relaxed) + 1;
-        self.when == When::Auto && opens >= self.enough && self.begins()
+    /// A file was opened that is not here. If that shows an epoch, the folder that is to be filled from now on.
+    pub fn opened(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.when != When::Auto {
+            return None;
+        }
+        let folder = path.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &path[..end]);
+        let mut scope = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        if scope.filling.as_ref().is_some_and(|filling| common(filling, folder) == &filling[..]) {
+            return None;
+        }
+        let outside = scope.outside.take();
+        scope.outside = Some(outside.map_or_else(|| folder.to_vec(), |outside| common(&outside, folder).to_vec()));
+        scope.opens += 1;
+        if scope.opens < self.enough {
+            return None;
+        }
+        let outside = scope.outside.take().unwrap_or_default();
+        let wider = scope.filling.take().map_or_else(|| outside.clone(), |filling| common(&filling, &outside).to_vec());
+        (scope.filling, scope.opens) = (Some(wider.clone()), 0);
+        self.started.store(true, Relaxed);
+        Some(wider)
     }
 
     /// A reader waited this long for a small file.
@@ -105,11 +135,7 @@ impl Fill {
 
     /// Whether fill is to begin at mounting.
     pub fn at_once(&self) -> bool {
-        self.when == When::All && self.begins()
-    }
-
-    fn begins(&self) -> bool {
-        !self.started.swap(true, Relaxed)
+        self.when == When::All && !self.started.swap(true, Relaxed)
     }
 
     /// Whether fill began.
@@ -125,13 +151,24 @@ impl Fill {
     }
 }
 
-/// Fetch what is not there, in the order of the names, until the end or until the view is gone.
-pub async fn run(view: Weak<View>) {
+/// The deepest folder that holds both.
+fn common<'a>(left: &'a [u8], right: &[u8]) -> &'a [u8] {
+    let same = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+    let ends = |path: &[u8]| path.len() == same || path[same] == b'/';
+    if ends(left) && ends(right) {
+        return &left[..same];
+    }
+    left[..same].iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &left[..end])
+}
+
+/// Fetch what is not there of a folder, in the order of the names, until the end or until the view is gone.
+pub async fn run(view: Weak<View>, folder: Vec<u8>) {
     let Some((manifest, fill)) = view.upgrade().map(|view| (view.manifest(), view.fill().clone())) else { return };
-    let nodes = load::chosen(&manifest, &Default::default()).unwrap_or_default();
+    let run = fill.runs.fetch_add(1, Relaxed) + 1;
+    let nodes = load::below(&manifest, &folder);
     let (mut flights, mut width) = (JoinSet::new(), WINDOW_FIRST);
     for (node, _) in nodes {
-        let Some(view) = view.upgrade() else { return };
+        let Some(view) = view.upgrade().filter(|_| fill.runs.load(Relaxed) == run) else { return };
         let Some(object) = manifest.object(node).filter(|object| wants(&view, object)) else { continue };
         while flights.len() >= width as usize {
             flights.join_next().await;
@@ -187,12 +224,29 @@ mod tests {
     fn a_few_opens_are_no_epoch_and_an_epoch_begins_once() {
         for (files, enough) in [(10, 4), (1_000, 20), (1_000_000, 64)] {
             let fill = Fill::new(When::Auto, files);
-            let began: Vec<bool> = (0..200).map(|_| fill.opened()).collect();
+            let began: Vec<bool> = (0..200).map(|_| fill.opened(b"train/a/1").is_some()).collect();
             assert_eq!(began.iter().position(|began| *began), Some(enough - 1));
             assert_eq!(began.iter().filter(|began| **began).count(), 1);
         }
         let off = Fill::new(When::Off, 10);
-        assert!((0..200).all(|_| !off.opened()));
+        assert!((0..200).all(|_| off.opened(b"a").is_none()));
         assert!(Fill::new(When::All, 10).at_once());
+    }
+
+    #[test]
+    fn what_is_filled_is_the_folder_that_was_read_and_grows_with_it() {
+        let fill = Fill::new(When::Auto, 200);
+        let opened = |path: &str| fill.opened(path.as_bytes()).map(|folder| String::from_utf8(folder).expect("text"));
+        let scopes = ["train/a/1", "train/b/2", "train/a/3", "train/c/4"].map(opened);
+        assert_eq!(scopes[3].as_deref(), Some("train"));
+        assert!(scopes[..3].iter().all(Option::is_none));
+        assert!((0..100).all(|n| opened(&format!("train/d/{n}")).is_none()), "it is being filled already");
+        let scopes = ["trainer/1", "val/2", "val/3", "val/4"].map(opened);
+        assert_eq!(scopes[3].as_deref(), Some(""));
+        for (left, right, both) in
+            [("a/b", "a/b", "a/b"), ("a/b", "a/bc", "a"), ("a/b", "a", "a"), ("ab", "a", ""), ("", "a", "")]
+        {
+            assert_eq!(common(left.as_bytes(), right.as_bytes()), both.as_bytes(), "{left} and {right}");
+        }
     }
 }

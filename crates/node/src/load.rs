@@ -180,6 +180,15 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
 }
 
+/// All files below a folder, as (node, size), in the order of their names.
+pub(crate) fn below(manifest: &Manifest, folder: &[u8]) -> Vec<(u64, u64)> {
+    let (mut files, mut walk) = (Vec::new(), manifest.walk(manifest.find(folder).unwrap_or(crate::namespace::ROOT)));
+    while let Some(file) = walk.advance() {
+        files.push((file.node, file.size));
+    }
+    files
+}
+
 /// Fetch every block of an object through the tiers; the next run is asked for while one is on its way.
 pub(crate) async fn fetch(view: &View, object: &Arc<Object>) -> Result<()> {
     let memory = &view.node().memory;

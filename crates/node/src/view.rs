@@ -74,7 +74,7 @@ impl View {
             |this: &Weak<View>| View { node, source, names, snapshot, refreshing, fill, fetched, this: this.clone() };
         let view = Arc::new_cyclic(of);
         if view.fill.at_once() {
-            tokio::spawn(fill::run(view.this.clone()));
+            tokio::spawn(fill::run(view.this.clone(), Vec::new()));
         }
         Ok(view)
     }
@@ -144,7 +144,7 @@ impl View {
     }
 
     /// Open an object that the names led to.
-    fn open_object(&self, object: Arc<Object>) -> Opening {
+    fn open_object(&self, node: u64, object: Arc<Object>) -> Opening {
         if object.size == 0 {
             return Opening::Ready(Ok(Arc::new(Empty)));
         }
@@ -153,8 +153,10 @@ impl View {
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
         let standing = self.node.disk.find(&object);
-        if matches!(standing, Standing::Absent) && self.fill.opened() {
-            self.node.runtime.spawn(fill::run(self.this.clone()));
+        if matches!(standing, Standing::Absent)
+            && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())
+        {
+            self.node.runtime.spawn(fill::run(self.this.clone(), folder));
         }
         match standing {
             Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
@@ -237,7 +239,7 @@ impl Namespace for View {
 
     fn open(&self, node: u64) -> Opening {
         match self.names.object(node) {
-            Some(object) => self.open_object(object),
+            Some(object) => self.open_object(node, object),
             None => {
                 Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}"))))
             }

@@ -200,6 +200,10 @@ impl Flow {
         if self.next + 1 == *end {
             self.below = None;
         }
+        if self.fetched > 0 && got.as_ref().is_err_and(|error| error.kind == block::Kind::Corrupt) {
+            // The whole differs from its checksum, so any block of it that is out already may be the wrong one.
+            self.filling.flawed();
+        }
         let block = got?;
         self.fetched += 1;
         self.unkept = Some(block.clone());
