@@ -41,7 +41,7 @@ fn wrong_credentials_are_named_and_never_shown() {
     refused(&wrong_secret, &["signature", "AWS_SECRET_ACCESS_KEY"]);
     assert!(!text(&wrong_secret).contains("another secret than that"));
     let unknown = mount(&|command| command.env("AWS_ACCESS_KEY_ID", "AKIAUNKNOWN"));
-    refused(&unknown, &["403", "credentials"]);
+    refused(&unknown, &["403", "access key", "AWS_ACCESS_KEY_ID"]);
     let nobody = mount(&|command| command.arg("--anonymous"));
     refused(&nobody, &["s3:ListBucket"]);
     let none = mount(&|command| command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY"));

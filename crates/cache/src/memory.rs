@@ -10,7 +10,9 @@ mod shelf;
 
 use crate::readahead::Readahead;
 use crate::tally::Tally;
-use block::{Address, BLOCK, Block, Blocks, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting};
+use block::{
+    Address, BLOCK, Block, Blocks, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
+};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};

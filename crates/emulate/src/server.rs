@@ -17,8 +17,9 @@ use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use s3s::auth::SimpleAuth;
+use s3s::auth::{S3Auth, SecretKey};
 use s3s::service::S3ServiceBuilder;
+use s3s::{S3Result, s3_error};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -43,6 +44,19 @@ pub struct Server {
     accepting: JoinHandle<()>,
 }
 
+/// The one pair of keys; another is refused as AWS refuses it.
+struct OneKey(crate::Keys);
+
+#[async_trait::async_trait]
+impl S3Auth for OneKey {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match access_key == self.0.access {
+            true => Ok(SecretKey::from(self.0.secret.clone())),
+            false => Err(s3_error!(InvalidAccessKeyId)),
+        }
+    }
+}
+
 impl Server {
     /// Serve a folder until stopped or dropped. Needs a tokio runtime with time and network.
     pub async fn start(settings: Settings) -> Result<Server> {
@@ -61,7 +75,7 @@ impl Server {
         builder.set_validation(BucketNames);
         let anonymous = keys.is_none();
         if let Some(keys) = keys {
-            builder.set_auth(SimpleAuth::from_single(keys.access, keys.secret));
+            builder.set_auth(OneKey(keys));
         }
         let parts = Parts { service: builder.build(), folder, clock, seed, anonymous, log };
         let gate = Arc::new(Gate::new(parts, &limits, faults));

@@ -56,7 +56,9 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
 
 /// Whether a daemon that died left its mount here.
 pub fn is_stale(mount_point: &Path) -> bool {
-    rustix::fs::stat(mount_point).err() == Some(Errno::NOTCONN)
+    // The kernel remembers attributes of the mount longer than its daemon may have lived.
+    let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    asked.err() == Some(Errno::NOTCONN)
 }
 
 /// Raise the readahead of the mount, where we may. Lost with the mount.

@@ -28,7 +28,8 @@ fn check_head(status: StatusCode, headers: &HeaderMap, object: &Object, range: &
     if *range == (0..object.size) {
         return match (status, length) {
             (StatusCode::OK, Some(length)) if length != object.size => {
-                Err(Error::changed(format!("the object has {length} bytes where {due} were listed"), object))
+                // Of this very version: it is the answer that is short, not the object.
+                Err(Error::corrupt(format!("the store sends {length} bytes where {due} were listed"), object))
             }
             (StatusCode::OK, _) => Ok(()),
             _ => Err(Error::corrupt(format!("the store answered {status} to a request without a range"), object)),
