@@ -27,7 +27,11 @@ const UNIT: usize = 4 << 10;
 /// run side by side within one window.
 const AHEAD_RUN_BLOCKS: u32 = 8;
 
-const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX);
+/// Blocks that a request made ahead has at least, unless less is wanted: while many streams share the memory,
+/// room comes free a block at a time, and a request for each would cost the store and us four times as much.
+const AHEAD_RUN_BLOCKS_MIN: usize = 4;
+
+const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX && AHEAD_RUN_BLOCKS_MIN <= AHEAD_RUN_BLOCKS as usize);
 
 /// The memory tier over whoever answers for what is not in memory.
 #[derive(Clone)]
@@ -111,8 +115,9 @@ impl Memory {
         }
     }
 
-    /// Ask for blocks that will be wanted, as far as there is room. Never waits.
-    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>) {
+    /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
+    /// block that was not asked for comes back.
+    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>) -> u32 {
         let id = object.id();
         let mut next = blocks.start;
         while next < blocks.end {
@@ -125,22 +130,22 @@ impl Memory {
             let end = end.unwrap_or(blocks.end.min(next + AHEAD_RUN_BLOCKS));
             let run = Run::new(object.clone(), next..end);
             let shares: Vec<Share> = run.addresses().map_while(|address| self.spare(address.len())).collect();
-            if shares.is_empty() {
-                return;
+            if shares.len() < run.addresses().count().min(AHEAD_RUN_BLOCKS_MIN) {
+                return next;
             }
             let run = Run::new(object.clone(), next..next + shares.len() as u32);
             next = run.blocks.end;
             self.claim(&run, shares);
         }
+        next
     }
 
     /// Note a read of an open file and ask for what will follow.
     pub fn follow(&self, object: &Arc<Object>, readahead: &Mutex<Readahead>, offset: u64, length: u64) {
         let mut past = readahead.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = past.note(offset, length, object.blocks());
-        drop(past);
         if !ask.is_empty() {
-            self.ahead(object, ask);
+            past.asked_until(self.ahead(object, ask));
         }
     }
 

@@ -55,6 +55,11 @@ impl Readahead {
         self.asked = ask.end;
         ask
     }
+
+    /// What was told to ask for was asked for up to this block only: the rest will be told again.
+    pub fn asked_until(&mut self, block: u32) {
+        self.asked = self.asked.min(block);
+    }
 }
 
 #[cfg(test)]
