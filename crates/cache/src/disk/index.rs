@@ -9,7 +9,7 @@ use super::file::{self, Filling, Whole};
 use super::log::{Log, Told};
 use super::record::{OBJECT_BYTES_MAX, Record};
 use super::room::{self, Limits, Used};
-use super::table::{State, Table};
+use super::table::{Slot, State, Table};
 use block::{Error, Object, ObjectId, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ pub struct Index {
     looked: (u32, u64),
     live_bytes: u64,
     full: bool,
+    /// Bytes and files that may give way, summed in this epoch.
+    idle_known: Option<(u32, u64, u64)>,
     /// Hears of each object whose file is unlinked.
     pub dropped: Dropped,
 }
@@ -68,6 +70,7 @@ impl Index {
             looked: (u32::MAX, 0),
             live_bytes: 0,
             full: false,
+            idle_known: None,
             dropped: Box::new(|_| ()),
         }
     }
@@ -172,13 +175,14 @@ impl Index {
         true
     }
 
-    /// Whether the object has a place, or would be given one now without anything giving way.
+    /// Whether the object has a place, or would be given one now.
     pub fn has_room(&mut self, object: &Object) -> bool {
         self.look();
         if object.size > OBJECT_BYTES_MAX {
             return false;
         }
-        self.table.get(object.id()).is_some() || room::shortage(&self.limits, &self.table.used, object.size) == (0, 0)
+        let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
+        self.table.get(object.id()).is_some() || (bytes, files) == (0, 0) || self.could_make_room(bytes, files)
     }
 
     /// Begin the file of an admitted object of several blocks.
@@ -241,6 +245,7 @@ impl Index {
     /// An object that its data set does not list any more gives way first.
     pub fn release(&mut self, id: ObjectId) {
         self.table.change(id, |slot| slot.used = 0);
+        self.idle_known = None;
     }
 
     /// Bytes and files in use, and the limits.
@@ -277,8 +282,10 @@ impl Index {
 
     /// Let objects give way that nobody reads any more, until enough has gone. Those in use stay.
     fn make_room(&mut self, bytes: u64, files: u64) -> bool {
-        let held = |id| self.open.get(&id).is_some_and(|whole| whole.strong_count() > 0);
-        let idle = self.table.idle(room::gives_way, held);
+        if !self.could_make_room(bytes, files) {
+            return false;
+        }
+        let idle = self.idle();
         let (mut freed, mut gone) = (0, 0);
         let enough = idle.iter().position(|(_, slot)| {
             (freed, gone) = (freed + slot.size, gone + 1);
@@ -290,9 +297,28 @@ impl Index {
                 self.drop_object(*id, &object);
             }
         }
+        self.idle_known = None;
         self.looked.0 = u32::MAX;
         self.look();
         true
+    }
+
+    /// Whether enough may give way. Asked at every cold open of a set that is larger than the cache, so what may is
+    /// summed once an epoch: until the next one, or a release, hardly anything is added.
+    fn could_make_room(&mut self, bytes: u64, files: u64) -> bool {
+        let epoch = self.table.epoch();
+        let known = self.idle_known.filter(|(then, ..)| *then == epoch);
+        let (_, free, count) = known.unwrap_or_else(|| {
+            let idle = self.idle();
+            (epoch, idle.iter().map(|(_, slot)| slot.size).sum(), idle.len() as u64)
+        });
+        self.idle_known = Some((epoch, free, count));
+        free >= bytes && count >= files
+    }
+
+    fn idle(&self) -> Vec<(ObjectId, Slot)> {
+        let held = |id| self.open.get(&id).is_some_and(|whole| whole.strong_count() > 0);
+        self.table.idle(room::gives_way, held)
     }
 
     /// Rewrite the log once most of it is about blocks of objects that have become complete or have gone.

@@ -61,6 +61,11 @@ impl Table {
         }
     }
 
+    /// Epochs passed, from 1.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// The slot of an object that is being opened. An epoch has passed when as many objects were opened as there are.
     pub fn touch(&mut self, id: ObjectId) -> Option<Slot> {
         let slot = self.slots.get_mut(&id)?;

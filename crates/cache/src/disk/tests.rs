@@ -249,7 +249,9 @@ async fn released_objects_give_way_first() {
     for object in &objects[..10] {
         read(&disk, object).await.expect("bytes");
     }
+    assert!(!disk.has_room(&objects[10]), "nothing may give way");
     disk.release([&*objects[4]].into_iter());
+    assert!(disk.has_room(&objects[10]));
     read(&disk, &objects[10]).await.expect("bytes");
     assert!(matches!(disk.find(&objects[10]), Standing::Complete(_)));
     assert!(matches!(disk.find(&objects[4]), Standing::Absent));
