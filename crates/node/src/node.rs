@@ -26,8 +26,12 @@ pub struct Settings {
     pub patience: std::time::Duration,
 }
 
-/// Share of the memory limit that blocks may take; the rest is for the index, connections and the allocator.
-const BLOCKS_SHARE: f64 = 0.4;
+/// Blocks may take one part in so many of the memory limit, after what is fixed: a block on its way holds up to half
+/// its size again in the buffer of its connection, and the allocator keeps some.
+const BLOCKS_SHARE: u64 = 2;
+
+/// What a node uses before the first block: the program's own data, threads, connections at rest.
+const FIXED_BYTES: u64 = 32 << 20;
 
 /// A running node.
 pub struct Node {
@@ -70,7 +74,7 @@ impl Node {
             keeps: store::is_settled,
         };
         let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
-        let budget = (settings.memory_bytes as f64 * BLOCKS_SHARE) as u64;
+        let budget = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;
         let memory = Memory::over(Arc::new(disk.clone()), budget, runtime.clone());
         Ok(Arc::new(Node { origins, disk, memory, runtime, settings, _lock: lock }))
     }
