@@ -47,6 +47,10 @@ impl Content for Kept {
 
     /// Only without passthrough.
     fn read(&self, offset: u64, length: u32) -> Reading {
+        let length = u64::from(length).min(self.otherwise.object.size.saturating_sub(offset)) as u32;
+        if length == 0 {
+            return Reading::Ready(Ok(Vec::new()));
+        }
         let whole = self.whole.clone();
         if length <= AT_ONCE_BYTES
             && let Ok(bytes) = whole.read(offset, length)

@@ -255,7 +255,7 @@ async fn read_node(view: Arc<View>, path: String) -> anyhow::Result<Vec<u8>> {
             Reading::Ready(pieces) => pieces?,
             Reading::Waiting(pieces) => pieces.await?,
         };
-        if pieces.iter().all(|piece| piece.is_empty()) {
+        if pieces.is_empty() {
             return Ok(bytes);
         }
         pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));

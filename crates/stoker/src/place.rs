@@ -1,5 +1,7 @@
 //! Folders and limits of this user on this machine. The only reader of the environment beside the arguments.
 
+mod cgroup;
+
 use block::{Error, Result};
 use cache::disk::Limits;
 use std::path::{Path, PathBuf};
@@ -87,33 +89,19 @@ pub fn boot() -> [u8; 16] {
 
 /// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
 pub fn memory(asked: Option<u64>) -> Result<u64> {
-    match asked {
-        Some(asked) if asked < MEMORY_MIN => {
+    let allowed = cgroup::memory_limit(Path::new("/"));
+    match (asked, allowed) {
+        (Some(asked), _) if asked < MEMORY_MIN => {
             Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}"))
                 .hint("give --memory 64MiB or more"))
         }
-        Some(asked) => Ok(asked),
-        None => Ok(cgroup_memory().map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
-    }
-}
-
-/// The memory limit of the cgroup (version 2) that this process is in, or of the nearest one above it.
-fn cgroup_memory() -> Option<u64> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut folder = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let mut least = None;
-    while folder.starts_with("/sys/fs/cgroup") {
-        let limit = std::fs::read_to_string(folder.join("memory.max")).ok().and_then(|text| text.trim().parse().ok());
-        least = match (least, limit) {
-            (Some(least), Some(limit)) => Some(u64::min(least, limit)),
-            (least, limit) => least.or(limit),
-        };
-        if !folder.pop() {
-            break;
+        (Some(asked), Some(allowed)) if asked > allowed => {
+            let what = format!("the control group allows {allowed} bytes of memory in all");
+            Err(Error::invalid(what, format!("--memory {asked}")).hint("ask for less, or raise the limit of the group"))
         }
+        (Some(asked), _) => Ok(asked),
+        (None, allowed) => Ok(allowed.map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
     }
-    least
 }
 
 /// Limits of the disk tier on the file system of the cache: by default a tenth of it stays free.
