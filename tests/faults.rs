@@ -264,8 +264,10 @@ fn a_reader_blocked_on_a_hanging_store_can_be_interrupted() {
     for word in ["INT", "KILL", "TERM"] {
         for name in ["small", "large"] {
             let before = bed.gets();
-            let mut reader =
-                Command::new("cat").arg(bed.mounted(name)).stdout(Stdio::null()).spawn().expect("cat runs");
+            // A shell that starts the tests in the background has them, and so their children, ignore SIGINT.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=INT", "cat"]).arg(bed.mounted(name)).stdout(Stdio::null());
+            let mut reader = command.spawn().expect("cat runs");
             // The second reader of a block waits for the request of the first.
             support::eventually("the reader is asleep in the kernel", || bed.gets() > before || word != "INT");
             std::thread::sleep(Duration::from_millis(300));
