@@ -1,9 +1,25 @@
 //! Measure any file system or store in the same way, whoever made it.
 //!
 //! Layout:
-//! - [`data`]: true data sets to measure with: JPEG images and npz volumes, from a seed.
+//! - [`workload`], [`accelerator`], [`target`]: the three factors of a measurement, one file each.
+//! - [`data`]: true data sets to measure with, from a seed.
+//! - [`train`]: the loop of a training job, and how busy it keeps accelerators.
+//! - [`simulate`]: the same loop in simulated time, for more accelerators than there are.
+//! - [`sweep`]: files of each size by each number of threads.
+//! - [`trace`]: what a program asks of a folder, as a workload.
+//! - [`ranks`]: the processes that measure together.
+//! - [`report`]: what was found, as JSON.
 //!
 //! It doesn't know Stoker's node, cache or mount, never prints, and takes its seeds from the caller.
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
+pub mod accelerator;
 pub mod data;
+pub mod ranks;
+pub mod report;
+pub mod simulate;
+pub mod sweep;
+pub mod target;
+pub mod trace;
+pub mod train;
+pub mod workload;

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::emulate;
+use crate::{bench, emulate, observe};
 use ::emulate::parse::{bytes, duration};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -37,6 +37,11 @@ pub enum Command {
     Emulate(emulate::Args),
     /// Run the main job on a small data set of its own: two epochs, from the store and through Stoker
     Demo(Demo),
+    /// Measure whether storage keeps accelerators busy
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// Record what a program asks of a folder, as a workload
+    Observe(observe::Args),
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page

@@ -5,7 +5,7 @@ use crate::args::Demo;
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::host::{self, Host};
 use crate::{place, runtime, show};
-use bench::data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
+use ::bench::data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
 use block::{Error, Source as _};
 use client::messages::MountRequest;
 use emulate::{Latency, Limits, Server};

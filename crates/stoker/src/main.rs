@@ -4,6 +4,7 @@
 //! its mounts), `control` (its socket), `show` (figures for people), `chart` (pictures for people).
 
 mod args;
+mod bench;
 mod chart;
 mod control;
 mod demo;
@@ -11,6 +12,7 @@ mod emulate;
 mod host;
 mod load;
 mod mount;
+mod observe;
 mod place;
 mod refresh;
 mod show;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
             runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)
         }
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(command) => bench::run(command),
+        Command::Observe(args) => observe::run(args),
         Command::Completions { shell } => Ok(args::completions(shell)),
         Command::Man => args::man().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };

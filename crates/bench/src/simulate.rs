@@ -1,0 +1,1 @@
+//! The loop of a training job as a discrete-event simulation, for more accelerators than there are.

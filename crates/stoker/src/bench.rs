@@ -1,0 +1,33 @@
+//! `stoker bench`: measure whether storage keeps accelerators busy. One file a subcommand.
+
+mod compare;
+mod data;
+mod simulate;
+mod sweep;
+mod train;
+
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Run the loop of a training job against a folder or a store, and report how busy accelerators are
+    Train(train::Args),
+    /// Make a data set in a true format
+    Data(data::Args),
+    /// Write, stat, read and remove files of each size by each number of threads
+    Sweep(sweep::Args),
+    /// The loop of a training job in simulated time, for more accelerators than there are
+    Simulate(simulate::Args),
+    /// Lay reports over each other
+    Compare(compare::Args),
+}
+
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Train(args) => train::run(args),
+        Command::Data(args) => data::run(args),
+        Command::Sweep(args) => sweep::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Compare(args) => compare::run(args),
+    }
+}
