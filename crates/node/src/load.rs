@@ -32,7 +32,7 @@ pub struct Progress {
     /// Of those done: there before.
     pub files_present: u64,
     pub bytes_present: u64,
-    /// Files that did not fit into the limits of the cache.
+    /// Files that were not kept: they did not fit, or had just been written when they were listed.
     pub files_unkept: u64,
     pub files_failed: u64,
     /// What failed first, by name.

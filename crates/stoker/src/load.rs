@@ -114,7 +114,9 @@ fn report(args: &Load, loaded: &Loaded, took: Duration) {
     );
     if loaded.files_unkept > 0 {
         eprintln!(
-            "{} files did not fit into the cache and will be read from the store\n  try: a larger --cache-size or disk",
+            "{} files were not kept and will be read from the store: they did not fit into the cache, or had been \
+             written less than 2 s before they were listed\n  try: a larger --cache-size or disk; `stoker refresh` for \
+             files that had just been written",
             show::count(loaded.files_unkept)
         );
     }

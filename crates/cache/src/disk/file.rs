@@ -331,17 +331,33 @@ fn whole_sum(sums: &[u64], size: u64) -> u64 {
 }
 
 fn read_verified(file: &File, path: &Path, offset: u64, length: usize, wanted: &[u64]) -> Result<Bytes> {
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, offset).map_err(|error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corrupt("a cache file ends too early", path.display()),
-        _ => Error::corrupt(format!("cannot read a cache file: {error}"), path.display()),
-    })?;
+    let failed = |error| Error::corrupt(format!("cannot read a cache file: {error}"), path.display());
+    let bytes = read(file, offset, length).map_err(failed)?;
+    if bytes.len() < length {
+        return Err(Error::corrupt("a cache file ends too early", path.display()));
+    }
     let right = bytes.chunks(SUM as usize).map(crc64::of).eq(wanted.iter().copied());
     if !right {
         let what = format!("a cache file is damaged between byte {offset} and {}", offset + length as u64);
         return Err(Error::corrupt(what, path.display()));
     }
     Ok(bytes.into())
+}
+
+/// Bytes of a file, fewer only at its end. Into memory that was not cleared before: clearing it costs as much as
+/// checking it (measured, 7 % of the processor time of a cold stream).
+fn read(file: &File, offset: u64, length: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 #[cfg(test)]
