@@ -30,7 +30,7 @@ impl Sink for S3 {
     fn put(&self, key: &str, content: Bytes) -> Waiting<()> {
         let (bucket, key) = (self.0.clone(), key.to_owned());
         Box::pin(async move {
-            let answer = bucket.write(Method::PUT, &key, &[], checked(&content), content).await?;
+            let answer = bucket.change(Method::PUT, &key, &[], checked(&content), content).await?;
             bucket.text(answer, &key).await.map(drop)
         })
     }
@@ -41,7 +41,7 @@ impl Sink for S3 {
             let mut headers = HeaderMap::new();
             headers.insert(CHECKSUM_ALGORITHM, HeaderValue::from_static("CRC64NVME"));
             headers.insert(CHECKSUM_TYPE, HeaderValue::from_static("FULL_OBJECT"));
-            let answer = bucket.write(Method::POST, &key, &[("uploads", "")], headers, Bytes::new()).await?;
+            let answer = bucket.change(Method::POST, &key, &[("uploads", "")], headers, Bytes::new()).await?;
             let said = bucket.text(answer, &key).await?;
             let id = page::upload(&said)
                 .ok_or_else(|| Error::corrupt("the store began an upload without naming it", bucket.name_of(&key)))?;
@@ -53,7 +53,7 @@ impl Sink for S3 {
     fn delete(&self, key: &str) -> Waiting<()> {
         let (bucket, key) = (self.0.clone(), key.to_owned());
         Box::pin(async move {
-            let answer = bucket.write(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await;
+            let answer = bucket.change(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await;
             match answer {
                 Ok(answer) => bucket.text(answer, &key).await.map(drop),
                 Err(error) if error.kind == block::Kind::Missing && !error.what.contains("bucket") => Ok(()),
@@ -93,7 +93,7 @@ impl Upload for Parts {
         Box::pin(async move {
             let number = place.number.to_string();
             let query = [("partNumber", number.as_str()), ("uploadId", begun.id.as_str())];
-            let answer = begun.bucket.write(Method::PUT, &begun.key, &query, checked(&content), content).await?;
+            let answer = begun.bucket.change(Method::PUT, &begun.key, &query, checked(&content), content).await?;
             let etag = answer.headers().get(http::header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
             begun.bucket.text(answer, &begun.key).await?;
             let etag = etag.ok_or_else(|| {
@@ -109,7 +109,7 @@ impl Upload for Parts {
         Box::pin(async move {
             let list = begun.list();
             let query = [("uploadId", begun.id.as_str())];
-            let answer = begun.bucket.write(Method::POST, &begun.key, &query, HeaderMap::new(), list.into()).await?;
+            let answer = begun.bucket.change(Method::POST, &begun.key, &query, HeaderMap::new(), list.into()).await?;
             let said = begun.bucket.text(answer, &begun.key).await?;
             if page::is_completed(&said) {
                 return Ok(());
@@ -124,7 +124,7 @@ impl Upload for Parts {
         let begun = self.0.clone();
         Box::pin(async move {
             let query = [("uploadId", begun.id.as_str())];
-            let answer = begun.bucket.write(Method::DELETE, &begun.key, &query, HeaderMap::new(), Bytes::new()).await?;
+            let answer = begun.bucket.change(Method::DELETE, &begun.key, &query, HeaderMap::new(), Bytes::new()).await?;
             begun.bucket.text(answer, &begun.key).await.map(drop)
         })
     }
@@ -150,7 +150,7 @@ impl Bucket {
     }
 
     /// One request that changes something.
-    async fn write(
+    async fn change(
         &self,
         method: Method,
         key: &str,
