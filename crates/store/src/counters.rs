@@ -17,6 +17,8 @@ pub struct Counters {
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
     pub(crate) heads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) throttled: AtomicU64,
     pub(crate) retries: AtomicU64,
@@ -36,6 +38,10 @@ pub struct Counts {
     pub gets: u64,
     pub lists: u64,
     pub heads: u64,
+    /// Requests that change something: puts, parts, removals.
+    pub writes: u64,
+    /// Bytes of bodies that a store took.
+    pub bytes_written: u64,
     /// Bytes of bodies that were received, whether or not they were of use.
     pub bytes: u64,
     /// Answers that told us to slow down.
@@ -63,6 +69,8 @@ impl Counters {
             gets: self.gets.load(Relaxed),
             lists: self.lists.load(Relaxed),
             heads: self.heads.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            bytes_written: self.bytes_written.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             throttled: self.throttled.load(Relaxed),
             retries: self.retries.load(Relaxed),
@@ -80,6 +88,17 @@ impl Counters {
     pub fn answered_after(&self, took: Duration) {
         self.first_byte_ns.fetch_add(nanoseconds(took), Relaxed);
         self.first_byte[bucket(took)].fetch_add(1, Relaxed);
+    }
+
+    /// Book a request that will be repeated, and how long that waits.
+    pub fn repeated_after(&self, wait: Duration) {
+        Counters::add(&self.retries, 1);
+        Counters::add_time(&self.backed_off_ns, wait);
+    }
+
+    /// Book a failure that was handed on.
+    pub fn gave_up(&self) {
+        Counters::add(&self.errors, 1);
     }
 
     pub(crate) fn add(count: &AtomicU64, more: u64) {

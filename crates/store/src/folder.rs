@@ -9,12 +9,13 @@
 //! - Names that are not UTF-8, sockets, pipes and devices are left out as well. What is left out is counted
 //!   (`skipped`) and logged.
 //!
-//! Layout: `walk` (listing), `system` (which file systems are local).
+//! Layout: `walk` (listing), `write` (files that are made here), `system` (which file systems are local).
 //!
 //! Invariant: nothing outside the folder is ever opened, whatever links or names say.
 
 mod system;
 mod walk;
+mod write;
 
 pub use system::FileSystem;
 

@@ -7,6 +7,7 @@
 //! - [`Folder`]: files of a local or a network file system.
 //! - [`S3`]: any server that speaks S3.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
+//! - [`Sink`], [`open_to_write`]: the same stores, written into.
 //! - [`Counters`]: what was asked of a store and what it took.
 //! - [`Location`], [`open`]: from `s3://bucket/prefix` to a store.
 //! - [`contract!`]: the suite that every store passes.
@@ -20,6 +21,7 @@ mod memory;
 mod origin;
 mod retry;
 mod s3;
+mod sink;
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -29,7 +31,9 @@ pub use folder::{FileSystem, Folder, Settings as FolderSettings};
 pub use location::{Location, Settings, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
+pub use retry::{Advice, Chance, advise};
 pub use s3::{Credentials, S3, Settings as S3Settings, Timeouts};
+pub use sink::{PART_BYTES_MIN, PARTS_MAX, Place, Sink, Upload, open_to_write};
 
 use block::{Checksum, Object, Result, Waiting};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a version names one content for ever; writing again makes a new version.
 
-use crate::{Body, Counters, Listed, Pages, Store};
+use crate::{Body, Counters, Listed, Pages, Place, Sink, Store, Upload};
 use block::{Checksum, Error, Object, Result, Waiting, crc64};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -109,6 +109,68 @@ impl Store for Memory {
 
     fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+}
+
+impl Memory {
+    fn take(&self, key: &str, content: Bytes) {
+        Counters::add(&self.counters.writes, 1);
+        Counters::add(&self.counters.bytes_written, content.len() as u64);
+        self.put(key, content);
+    }
+}
+
+/// A clone would be another store; who writes holds the same one.
+impl Sink for Arc<Memory> {
+    fn put(&self, key: &str, content: Bytes) -> Waiting<()> {
+        self.take(key, content);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn begin(&self, key: &str) -> Waiting<Arc<dyn Upload>> {
+        Counters::add(&self.counters.writes, 1);
+        let upload: Arc<dyn Upload> =
+            Arc::new(Parts { memory: self.clone(), key: key.to_owned(), parts: Mutex::default() });
+        Box::pin(std::future::ready(Ok(upload)))
+    }
+
+    fn delete(&self, key: &str) -> Waiting<()> {
+        Counters::add(&self.counters.writes, 1);
+        self.remove(key);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn find(&self, key: &str) -> Waiting<Listed> {
+        Counters::add(&self.counters.heads, 1);
+        let bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = bucket.objects.get(key).map(|stored| stored.listed(key));
+        Box::pin(std::future::ready(found.ok_or_else(|| Error::missing("there is no such object", key))))
+    }
+}
+
+/// An object that waits for its parts.
+struct Parts {
+    memory: Arc<Memory>,
+    key: String,
+    parts: Mutex<BTreeMap<u32, Bytes>>,
+}
+
+impl Upload for Parts {
+    fn part(&self, place: Place, content: Bytes) -> Waiting<()> {
+        Counters::add(&self.memory.counters.writes, 1);
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(place.number, content);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn complete(&self) -> Waiting<()> {
+        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        self.memory.take(&self.key, parts.into_values().collect::<Vec<_>>().concat().into());
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn abort(&self) -> Waiting<()> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

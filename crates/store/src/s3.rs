@@ -4,7 +4,7 @@
 //! `Content-Range` and checksums. Nothing here retries (except pages of a listing) or limits.
 //!
 //! Layout: `endpoint` (where the bucket is), `wire` (HTTP), `sign` and `credentials` (who we are), `answer`
-//! (what was said), `listing` and `page` (names).
+//! (what was said), `listing` and `page` (names), `write` (objects that are made here).
 //!
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
 //! leaves here except as a signature.
@@ -16,6 +16,7 @@ mod listing;
 mod page;
 mod sign;
 mod wire;
+mod write;
 
 pub use credentials::Credentials;
 pub use wire::Timeouts;
@@ -26,6 +27,7 @@ use block::{Checksum, Error, Kind, Object, Result, Waiting};
 use bytes::Bytes;
 use endpoint::Route;
 use futures_util::StreamExt;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -136,7 +138,8 @@ impl Bucket {
         }
         let in_flight = wire::InFlight::begin(&self.counters);
         Counters::add(&self.counters.gets, 1);
-        let answer = self.exchange(Method::GET, &|route| route.object(&object.key), headers, object).await?;
+        let answer =
+            self.exchange(Method::GET, &|route| route.object(&object.key), headers, Bytes::new(), object).await?;
         answer::check(&answer, object, &range)?;
         let checksum = if is_whole { answer::checksum(answer.headers()) } else { None };
         let arriving = wire::Arriving::new(answer.into_body(), self.settings.timeouts.idle, in_flight, object);
@@ -147,7 +150,8 @@ impl Bucket {
         let _in_flight = wire::InFlight::begin(&self.counters);
         Counters::add(&self.counters.heads, 1);
         let headers = of_version(object)?;
-        let answer = self.exchange(Method::HEAD, &|route| route.object(&object.key), headers, object).await?;
+        let answer =
+            self.exchange(Method::HEAD, &|route| route.object(&object.key), headers, Bytes::new(), object).await?;
         answer::check_version(answer.headers(), object)?;
         Ok(answer::checksum(answer.headers()))
     }
@@ -159,12 +163,14 @@ impl Bucket {
         method: Method,
         url: &(dyn Fn(&Route) -> String + Sync),
         headers: HeaderMap,
+        content: Bytes,
         on: &(dyn std::fmt::Display + Sync),
     ) -> Result<Response<Incoming>> {
         let mut is_last = false;
         loop {
             let route = self.route();
-            let request = self.signed(method.clone(), &url(&route), headers.clone(), &route, on).await?;
+            let head = self.signed(method.clone(), &url(&route), headers.clone(), &route, on).await?;
+            let request = Request::from_parts(head, Full::new(content.clone()));
             let answer = self.wire.send(request, &self.counters, &route.authority, on).await?;
             if answer.status().is_success() {
                 return Ok(answer);
@@ -189,13 +195,13 @@ impl Bucket {
         headers: HeaderMap,
         route: &Route,
         on: &(dyn std::fmt::Display + Sync),
-    ) -> Result<Request<Full<Bytes>>> {
+    ) -> Result<Parts> {
         let request = Request::builder().method(method).uri(url).body(());
         let request = request.map_err(|error| Error::invalid(format!("the name makes no URL: {error}"), on))?;
         let (mut parts, ()) = request.into_parts();
         parts.headers = headers;
         self.signer.sign(&mut parts, &route.region, on).await?;
-        Ok(Request::from_parts(parts, Full::default()))
+        Ok(parts)
     }
 
     fn route(&self) -> Arc<Route> {

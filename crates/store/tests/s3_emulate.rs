@@ -5,15 +5,14 @@ use bytes::Bytes;
 use emulate::{Fault, Faults, Server, When};
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 use std::time::Duration;
 use stoker_store as store;
 use store::contract::{Place, find, pattern};
-use store::{Credentials, Origin, OriginSettings, S3, S3Settings, Store, Timeouts};
+use store::{
+    Credentials, Folder, Memory, Origin, OriginSettings, PART_BYTES_MIN, S3, S3Settings, Sink, Store, Timeouts,
+};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// An emulator with one empty bucket.
 struct Served {
@@ -38,20 +37,8 @@ impl Served {
         Served { server, _folder: folder, s3 }
     }
 
-    /// Write an object by hand, for writing is no part of a store yet.
     async fn write(&self, key: &str, content: &[u8]) -> bool {
-        let mut line = TcpStream::connect(self.server.address()).await.expect("a connection");
-        let path = utf8_percent_encode(key, NON_ALPHANUMERIC).to_string().replace("%2F", "/");
-        let head = format!(
-            "PUT /bucket/{path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.server.address(),
-            content.len()
-        );
-        line.write_all(head.as_bytes()).await.expect("a request");
-        line.write_all(content).await.expect("a body");
-        let mut answer = String::new();
-        line.read_to_string(&mut answer).await.expect("an answer");
-        answer.starts_with("HTTP/1.1 200")
+        self.s3.put(key, Bytes::copy_from_slice(content)).await.is_ok()
     }
 }
 
@@ -144,4 +131,89 @@ async fn a_version_that_changes_under_the_reader_is_an_error() {
     origin.fetch(half(0..1)).try_collect::<Vec<_>>().await.expect("the version asked for");
     let error = origin.fetch(half(1..3)).try_collect::<Vec<_>>().await.err().expect("another version");
     assert_eq!(error.kind, Kind::Changed);
+}
+
+async fn content(store: &dyn Store, key: &str) -> Vec<u8> {
+    let object = find(store, key).await;
+    let pieces: Vec<Bytes> =
+        store.get(&object, 0..object.size).await.expect("an answer").bytes.try_collect().await.expect("a body");
+    pieces.concat()
+}
+
+/// The promises of [`Sink`], of each store that has it.
+async fn what_is_written_is_what_is_read(store: &dyn Store, sink: &dyn Sink) {
+    sink.put("a/small", Bytes::from_static(b"one")).await.expect("a put");
+    sink.put("a/small", Bytes::from_static(b"other")).await.expect("a put over it");
+    assert_eq!(content(store, "a/small").await, b"other");
+    let found = sink.find("a/small").await.expect("a head");
+    let listed = find(store, "a/small").await;
+    assert_eq!((found.size, &found.key), (5, &listed.key));
+    assert_eq!(found.version.trim_start_matches('~'), listed.version.trim_start_matches('~'));
+
+    let whole = pattern(2 * PART_BYTES_MIN + 17, 3);
+    let upload = sink.begin("a/b/large").await.expect("an upload");
+    let part = |number: u32| {
+        let offset = u64::from(number - 1) * PART_BYTES_MIN;
+        let end = (offset + PART_BYTES_MIN).min(whole.len() as u64);
+        (store::Place { number, offset }, whole.slice(offset as usize..end as usize))
+    };
+    for number in [3, 1, 2, 1] {
+        let (place, bytes) = part(number);
+        upload.part(place, bytes).await.expect("a part");
+    }
+    assert_eq!(sink.find("a/b/large").await.expect_err("not yet").kind, Kind::Missing);
+    upload.complete().await.expect("all parts");
+    assert!(content(store, "a/b/large").await == whole);
+
+    let given_up = sink.begin("a/never").await.expect("an upload");
+    given_up.part(part(1).0, part(1).1).await.expect("a part");
+    given_up.abort().await.expect("an end");
+    drop(given_up);
+    assert_eq!(sink.find("a/never").await.expect_err("given up").kind, Kind::Missing);
+
+    sink.delete("a/small").await.expect("a removal");
+    sink.delete("a/small").await.expect("nothing to remove is no failure");
+    assert_eq!(sink.find("a/small").await.expect_err("gone").kind, Kind::Missing);
+    let counts = store.counters().snapshot();
+    assert!(counts.writes >= 8 && counts.bytes_written >= whole.len() as u64, "{counts:?}");
+}
+
+#[tokio::test]
+async fn s3_gives_back_what_was_written() {
+    let served = Served::start().await;
+    what_is_written_is_what_is_read(&served.s3, &served.s3).await;
+}
+
+#[tokio::test]
+async fn a_folder_gives_back_what_was_written() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = Folder::at(scratch.path(), Default::default()).expect("a store");
+    what_is_written_is_what_is_read(&folder, &folder).await;
+    let names = std::fs::read_dir(scratch.path().join("a")).expect("a folder").count();
+    assert_eq!(names, 1, "no draft is left");
+    for key in ["../out", "a/../../out", "/out", ""] {
+        assert_eq!(folder.put(key, Bytes::new()).await.expect_err(key).kind, Kind::Invalid);
+    }
+    std::os::unix::fs::symlink("/", scratch.path().join("root")).expect("a link");
+    assert!(folder.put("root/tmp/stoker-out", Bytes::new()).await.is_err(), "no link leads out");
+}
+
+#[tokio::test]
+async fn memory_gives_back_what_was_written() {
+    let memory = Arc::new(Memory::new("m"));
+    what_is_written_is_what_is_read(&*memory, &memory).await;
+}
+
+#[tokio::test]
+async fn a_write_that_fails_says_so_and_leaves_what_was_there() {
+    let served = Served::start().await;
+    assert!(served.write("k", b"old").await);
+    for fault in [Fault::SlowDown, Fault::InternalError, Fault::Reset] {
+        served.server.set_faults(Faults::default().with(fault, When::Always));
+        let error = served.s3.put("k", Bytes::from_static(b"new")).await.expect_err("a fault");
+        assert!(error.passes(), "{error}");
+    }
+    served.server.set_faults(Faults::default());
+    assert_eq!(content(&served.s3, "k").await, b"old");
+    assert!(served.s3.counters().snapshot().throttled > 0);
 }

@@ -5,6 +5,7 @@
 
 use super::endpoint::Route;
 use super::page;
+use crate::Listed;
 use block::{Checksum, Error, Kind, Object, Result};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -79,6 +80,22 @@ pub fn checksum(headers: &HeaderMap) -> Option<Checksum> {
         .map(Checksum::Crc64Nvme)
         .or_else(|| short("x-amz-checksum-crc32c").map(Checksum::Crc32C))
         .or_else(|| short("x-amz-checksum-crc32").map(Checksum::Crc32))
+}
+
+/// What the head of an object says about it.
+pub fn listed(headers: &HeaderMap, key: &str) -> Option<Listed> {
+    let version = version(text(headers, "etag")?).to_owned();
+    let size = text(headers, "content-length")?.parse().ok()?;
+    Some(Listed { key: key.to_owned(), version, size, modified_ns: 0 })
+}
+
+/// Eight bytes as base64.
+pub fn encode(bytes: [u8; 8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    // Eleven digits of six bits hold 66: two zeros fill the last.
+    let bits = u128::from(u64::from_be_bytes(bytes)) << 2;
+    let digit = |place: u32| char::from(DIGITS[(bits >> (60 - 6 * place)) as usize & 63]);
+    (0..11).map(digit).chain(['=']).collect()
 }
 
 /// Exactly `N` bytes out of base64. A checksum of parts, `…==-3`, has a number behind it and is none.
@@ -189,7 +206,8 @@ impl Refusal {
             "InvalidObjectState" => ("keeps the object in an archive", "restore it first, or leave it out"),
             _ => (
                 "refuses access",
-                "check that these credentials may list the bucket and get its objects (s3:ListBucket, s3:GetObject)",
+                "check that these credentials may list the bucket and get its objects (s3:ListBucket, s3:GetObject), \
+                 and put them where something is written (s3:PutObject)",
             ),
         };
         Error::denied(format!("{host} {what} ({})", self.said()), on).hint(hint)

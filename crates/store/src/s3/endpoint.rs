@@ -78,13 +78,22 @@ impl Route {
         format!("{}://{}{}/{key}", self.scheme, self.authority, self.path)
     }
 
+    /// URL of an object with a query.
+    pub fn object_with(&self, key: &str, query: &[(&str, &str)]) -> String {
+        let url = self.object(key);
+        if query.is_empty() { url } else { format!("{url}?{}", encode(query)) }
+    }
+
     /// URL of the bucket with a query.
     pub fn bucket(&self, query: &[(&str, &str)]) -> String {
-        let query: Vec<String> =
-            query.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT))).collect();
         let path = if self.path.is_empty() { "/" } else { &self.path };
-        format!("{}://{}{path}?{}", self.scheme, self.authority, query.join("&"))
+        format!("{}://{}{path}?{}", self.scheme, self.authority, encode(query))
     }
+}
+
+fn encode(query: &[(&str, &str)]) -> String {
+    let query = query.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT)));
+    query.collect::<Vec<_>>().join("&")
 }
 
 /// `s3://bucket` on AWS; elsewhere with the host, for another server may have a bucket of the same name.

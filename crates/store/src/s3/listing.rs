@@ -12,6 +12,7 @@ use super::{Bucket, endpoint::Route};
 use crate::retry::{Advice, advise, gave_up};
 use crate::{Counters, Listed, Pages};
 use block::{Error, Kind, Result};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::{HeaderMap, Method};
@@ -245,7 +246,7 @@ async fn ask(bucket: &Bucket, task: &Task) -> Result<Page> {
     let on = format!("{}/{}", bucket.identity, task.prefix);
     Counters::add(&bucket.counters.lists, 1);
     let _in_flight = super::wire::InFlight::begin(&bucket.counters);
-    let answer = bucket.exchange(Method::GET, &|route| url(route, task), HeaderMap::new(), &on).await?;
+    let answer = bucket.exchange(Method::GET, &|route| url(route, task), HeaderMap::new(), Bytes::new(), &on).await?;
     let body = Limited::new(answer.into_body(), PAGE_MAX).collect();
     let limit = bucket.settings.timeouts.first_byte + bucket.settings.timeouts.idle;
     let body = tokio::time::timeout(limit, body).await;

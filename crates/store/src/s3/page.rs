@@ -54,6 +54,26 @@ pub fn refusal(body: &[u8]) -> Told {
     told
 }
 
+/// The name of an upload that was begun.
+pub fn upload(body: &[u8]) -> Option<String> {
+    let mut id = None;
+    walk(body, &mut |path, text| {
+        if let ("InitiateMultipartUploadResult/UploadId", Some(text)) = (path, text) {
+            id = Some(text.to_owned());
+        }
+    })
+    .ok()?;
+    id.filter(|id| !id.is_empty())
+}
+
+/// Whether an answer says that an upload was joined. A failure may come with status 200, for the server had to say
+/// something while it worked.
+pub fn is_completed(body: &[u8]) -> bool {
+    let mut is_completed = false;
+    let is_whole = walk(body, &mut |path, _| is_completed |= path == "CompleteMultipartUploadResult").is_ok();
+    is_whole && is_completed
+}
+
 /// A page in the making. Names are decoded at the end, for how they are encoded may be told last.
 #[derive(Default)]
 struct Draft {

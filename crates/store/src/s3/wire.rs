@@ -41,6 +41,9 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// small beside the memory of a block.
 const READ_BUFFER: usize = 512 << 10;
 
+/// Bytes a second at which the body of a request is sent at least; slower is called a failure.
+const SLOWEST: u64 = 128 << 10;
+
 /// When to call a silence a failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
@@ -94,7 +97,8 @@ impl Wire {
         on: &(dyn Display + Sync),
     ) -> Result<Response<Incoming>> {
         let began = Instant::now();
-        let limit = self.timeouts.connect + self.timeouts.first_byte;
+        let bytes = request.body().size_hint().exact().unwrap_or_default();
+        let limit = self.timeouts.connect + self.timeouts.first_byte + Duration::from_secs(bytes / SLOWEST);
         let Ok(answer) = tokio::time::timeout(limit, self.client.request(request)).await else {
             let what = format!("{host} did not answer within {} s", limit.as_secs_f64());
             return Err(Error::unavailable(what, on));
