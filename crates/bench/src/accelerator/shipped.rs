@@ -12,7 +12,7 @@ macro_rules! files {
     };
 }
 
-const FILES: &[(&str, &str)] = files!["v100"];
+const FILES: &[(&str, &str)] = files!["a100", "b200", "fixed", "h100", "mi355", "v100",];
 
 /// Names of the shipped accelerators.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -12,7 +12,27 @@ macro_rules! files {
     };
 }
 
-const FILES: &[(&str, &str)] = files!["unet3d"];
+const FILES: &[(&str, &str)] = files![
+    "bert",
+    "checkpoint-llama3-1t",
+    "checkpoint-llama3-405b",
+    "checkpoint-llama3-70b",
+    "checkpoint-llama3-8b",
+    "cosmoflow",
+    "cosmoflow-hpc",
+    "dlrm",
+    "flux",
+    "imagenet-folder",
+    "resnet-152-1024",
+    "resnet-152-5120",
+    "resnet-50-1024",
+    "resnet-50-5120",
+    "resnet50",
+    "retinanet",
+    "trivial-1024",
+    "trivial-5120",
+    "unet3d",
+];
 
 /// Names of the shipped workloads.
 pub fn names() -> impl Iterator<Item = &'static str> {
