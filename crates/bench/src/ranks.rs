@@ -1,9 +1,16 @@
 //! The processes that run one benchmark together, each with its part of the accelerators.
 //!
-//! It doesn't start them and has no protocol of its own: launchers and MPI exist. Invariant: every rank makes the same
-//! calls in the same order.
+//! It doesn't start them and has no protocol of its own between them: launchers and MPI exist. Invariant: every rank
+//! makes the same calls in the same order.
+
+mod companion;
+mod compile;
+mod launcher;
 
 use block::Result;
+
+pub use companion::Companion;
+pub use launcher::{Launched, Launcher, Means, join};
 
 /// This process among the others.
 pub trait Ranks: Send + Sync {

@@ -2,6 +2,8 @@
 
 mod compare;
 mod data;
+mod launch;
+mod ranks;
 mod simulate;
 mod sweep;
 mod train;
@@ -20,6 +22,8 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Lay reports over each other
     Compare(compare::Args),
+    /// Whether the ranks of mpirun, srun or torchrun find each other, and what a barrier costs
+    Ranks(ranks::Args),
 }
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -29,5 +33,6 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sweep(args) => sweep::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Ranks(args) => ranks::run(&args),
     }
 }
