@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use block::{Error, Result};
+use serde::Serialize;
 
 use super::{Group, Inside, Trace};
 use crate::accelerator::{Accelerator, Step};
@@ -81,6 +82,11 @@ pub fn accelerator(trace: &Trace, workload: &Workload) -> Result<Accelerator> {
         source: format!("`stoker observe`: {source}"),
     };
     Ok(Accelerator { name: "observed".into(), steps: BTreeMap::from([(workload.name.clone(), step)]) })
+}
+
+/// A workload or an accelerator as its file.
+pub fn text(value: &impl Serialize) -> String {
+    toml::to_string(value).expect("names, numbers and tables of them can be written")
 }
 
 fn nothing() -> Error {

@@ -19,6 +19,9 @@ use crate::workload::{Format, Order};
 /// Processes that are listed one by one: those that read most.
 const PROCESSES_LISTED: usize = 64;
 
+/// Files that are named.
+const EXAMPLES: usize = 8;
+
 /// A thread that read a smaller share than this of what the busiest read is no reader of the set.
 const READER_SHARE: f64 = 0.05;
 
@@ -44,6 +47,9 @@ pub struct Trace {
     pub streams: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
+    /// The same if each read is a record, for files that turn out to hold many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace_of_reads: Option<Pace>,
     pub slice_seconds: f64,
     pub timeline: Vec<Slice>,
     /// Events that were dropped because they came faster than they could be taken.
@@ -77,6 +83,8 @@ pub struct Group {
     pub inside: Inside,
     pub order: Order,
     pub judged_by: Judgement,
+    /// A few of the files, relative to the folder.
+    pub examples: Vec<String>,
     /// Of a sample of files, where they hold records that can be counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<Records>,
@@ -102,7 +110,9 @@ pub struct Process {
 
 pub fn of(tracer: Tracer, lost: u64) -> Trace {
     let groups = groups(&tracer);
-    let pace = groups.first().and_then(|group| pace_of(&tracer, group));
+    let pace_of_reads = groups.first().and_then(|group| pace_of(&tracer, group, Unit::Reads));
+    let unit = |group: &Group| if group.is_packed() { Unit::Reads } else { Unit::Visits };
+    let pace = groups.first().and_then(|group| pace_of(&tracer, group, unit(group)));
     let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
     let Timeline { width_ns, slices } = &tracer.timeline;
     let read = |(name, at): (&str, f64)| (name.to_owned(), seconds(tracer.read_ns.value_at_quantile(at)));
@@ -122,6 +132,7 @@ pub fn of(tracer: Tracer, lost: u64) -> Trace {
         process_count: tracer.processes.len() as u64,
         streams: streams(&tracer),
         pace,
+        pace_of_reads,
         slice_seconds: seconds(*width_ns),
         timeline: slices.clone(),
         lost,
@@ -192,6 +203,7 @@ fn group(tracer: &Tracer, index: usize, files: &[&FileTally]) -> Group {
         inside,
         order,
         judged_by,
+        examples: examples(tracer, &members),
         records: None,
     }
 }
@@ -204,6 +216,12 @@ fn epochs(file: &FileTally, inside: Inside) -> f64 {
     }
 }
 
+/// The files that were opened first.
+fn examples(tracer: &Tracer, members: &[bool]) -> Vec<String> {
+    let names = tracer.names.iter().zip(members).filter(|(_, member)| **member);
+    names.take(EXAMPLES).map(|((name, _), _)| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
 /// For each file by its index whether it is of the group.
 fn members(tracer: &Tracer, group: usize) -> Vec<bool> {
     let mut members = vec![false; tracer.files.len()];
@@ -211,11 +229,30 @@ fn members(tracer: &Tracer, group: usize) -> Vec<bool> {
     members
 }
 
-fn pace_of(tracer: &Tracer, group: &Group) -> Option<Pace> {
+fn pace_of(tracer: &Tracer, group: &Group, unit: Unit) -> Option<Pace> {
     let index = tracer.groups.iter().position(|tally| tally.ending == group.ending)?;
     let members = members(tracer, index);
-    let unit = if group.is_packed() { Unit::Reads } else { Unit::Visits };
     pace::judge(&tracer.moments, unit, |file| members[file as usize])
+}
+
+impl Trace {
+    /// The files that it is judged by hold these records: a look into them told.
+    pub fn know(&mut self, records: Records) {
+        let Some(group) = self.groups.first_mut() else { return };
+        group.records = Some(records);
+        if group.order == Order::Shuffled {
+            group.order = Order::Shards;
+        }
+        self.pace = self.pace_of_reads;
+    }
+
+    /// At most so many slices of time: from when, how long, and what was asked in each.
+    pub fn coarse(&self, most: usize) -> Vec<(f64, f64, Slice)> {
+        let timeline = Timeline { width_ns: (self.slice_seconds * 1e9) as u64, slices: self.timeline.clone() };
+        let coarse = timeline.coarse(most);
+        let seconds = coarse.width_ns as f64 / 1e9;
+        coarse.slices.iter().enumerate().map(|(place, &slice)| (place as f64 * seconds, seconds, slice)).collect()
+    }
 }
 
 impl Group {
