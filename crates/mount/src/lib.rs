@@ -50,6 +50,8 @@ pub struct Options {
     /// How many stacked file systems the cache may lie on: 1, or 2 if it lies on overlayfs. With 2 the
     /// mount can't be a layer of an overlayfs itself.
     pub stack_depth: u32,
+    /// Told to programs as the size in which to read.
+    pub block_bytes: u32,
     /// What `df` shows.
     pub space: Space,
 }
@@ -65,6 +67,7 @@ impl Options {
             allow_other: attach::is_root(),
             passthrough: true,
             stack_depth: 1,
+            block_bytes: service::BLOCK_BYTES,
             space: Space::default(),
         }
     }

@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 /// What a mount tells as the size of blocks: a buffered reader (Python, C, cp) reads in such steps. Well
 /// above the 32 KiB from which reading past the page cache pays, yet small enough that a program which
 /// jumps about in a large file does not fetch 1 MiB for each record.
-const BLOCK_BYTES: u32 = 128 << 10;
+pub const BLOCK_BYTES: u32 = 128 << 10;
 
 /// What `df` shows of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub struct Service {
     owner: u32,
     group: u32,
     immutable: bool,
+    block_bytes: u32,
     space_bytes: AtomicU64,
     space_files: AtomicU64,
     /// Why passthrough is off; empty while it is on.
@@ -85,6 +86,7 @@ impl Service {
             owner: rustix::process::getuid().as_raw(),
             group: rustix::process::getgid().as_raw(),
             immutable: options.immutable,
+            block_bytes: options.block_bytes,
             space_bytes: AtomicU64::new(0),
             space_files: AtomicU64::new(0),
             no_passthrough: OnceLock::new(),
@@ -107,8 +109,8 @@ impl Service {
         scratch: &mut Scratch,
         turn: &mut Turn<'_>,
     ) {
-        let Request { unique, node, operation } = request;
-        let asked = Asked { device, unique, node };
+        let Request { unique, node, thread, operation } = request;
+        let asked = Asked { device, unique, node, thread };
         // A failed answer means that nobody waits for it any more; what it had counted is taken back below.
         let _: Result<(), Gone> = match operation {
             Operation::Open { .. } => self.open(asked, turn),
@@ -131,7 +133,7 @@ impl Service {
             Operation::Space => {
                 let (bytes, files) =
                     (self.space_bytes.load(Ordering::Relaxed), self.space_files.load(Ordering::Relaxed));
-                device.send(&mut Reply::space(unique, bytes, files, BLOCK_BYTES))
+                device.send(&mut Reply::space(unique, bytes, files, self.block_bytes))
             }
             Operation::Modify => device.fail(unique, Errno::ROFS),
             Operation::Destroy => device.send(&mut Reply::new(unique, 0)),
@@ -200,7 +202,7 @@ impl Service {
         let Attributes { node, folder, size, modified_ns, folders } = *attributes;
         let (mode, links) =
             if folder { (crate::abi::MODE_FOLDER, folders.saturating_add(2)) } else { (crate::abi::MODE_FILE, 1) };
-        Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: BLOCK_BYTES }
+        Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: self.block_bytes }
     }
 }
 
@@ -210,4 +212,5 @@ struct Asked<'a> {
     device: &'a Arc<Device>,
     unique: u64,
     node: u64,
+    thread: u32,
 }

@@ -49,6 +49,11 @@ pub trait Namespace: Send + Sync + 'static {
 
     /// Content of a file, ready where it lies complete on a local disk.
     fn open(&self, node: u64) -> Opening;
+
+    /// The same for whom it matters which thread asks; 0 where that is not known.
+    fn open_by(&self, node: u64, _thread: u32) -> Opening {
+        self.open(node)
+    }
 }
 
 /// How an open is answered.
@@ -76,6 +81,16 @@ pub trait Content: Send + Sync {
 
     /// Up to `length` bytes from `offset`, verified on the way wherever they come from.
     fn read(&self, offset: u64, length: u32) -> Reading;
+
+    /// The same for whom it matters which thread asks.
+    fn read_by(&self, offset: u64, length: u32, _thread: u32) -> Reading {
+        self.read(offset, length)
+    }
+
+    /// Whether pages may be kept by the kernel. If not, each read comes here, but for those of mapped memory.
+    fn cacheable(&self) -> bool {
+        true
+    }
 }
 
 /// Names that went stale at a refresh, as (parent node, name): the way in forgets what it knows of them.

@@ -10,6 +10,8 @@ pub struct Request<'a> {
     /// The number that the answer must carry; 0 where none is expected.
     pub unique: u64,
     pub node: u64,
+    /// The thread that asks, as this process numbers it; 0 where the kernel can't say.
+    pub thread: u32,
     pub operation: Operation<'a>,
 }
 
@@ -87,7 +89,7 @@ impl<'a> Request<'a> {
         Header::decode(bytes).ok_or(Malformed { unique: None }).and_then(|header| {
             let operation = operation(header.opcode, Fields(header.body));
             let operation = operation.ok_or(Malformed { unique: Some(header.unique) })?;
-            Ok(Request { unique: header.unique, node: header.node, operation })
+            Ok(Request { unique: header.unique, node: header.node, thread: header.thread, operation })
         })
     }
 }
@@ -96,6 +98,7 @@ struct Header<'a> {
     opcode: u32,
     unique: u64,
     node: u64,
+    thread: u32,
     body: &'a [u8],
 }
 
@@ -104,10 +107,13 @@ impl<'a> Header<'a> {
         let mut fields = Fields(bytes);
         let length = fields.u32()? as usize;
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
-        // Caller's uid, gid, pid, and the length of extensions: access is checked by the kernel.
-        fields.skip(16)?;
+        // Caller's uid and gid: access is checked by the kernel.
+        fields.skip(8)?;
+        let thread = fields.u32()?;
+        // The length of extensions.
+        fields.skip(4)?;
         let body = bytes.get(HEADER_BYTES..length)?;
-        Some(Header { opcode, unique, node, body })
+        Some(Header { opcode, unique, node, thread, body })
     }
 }
 

@@ -12,7 +12,9 @@ fn request(code: u32, body: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&code.to_ne_bytes());
     bytes.extend_from_slice(&77_u64.to_ne_bytes());
     bytes.extend_from_slice(&5_u64.to_ne_bytes());
-    bytes.extend_from_slice(&[0; 16]);
+    for caller in [1000, 1000, 4321, 0_u32] {
+        bytes.extend_from_slice(&caller.to_ne_bytes());
+    }
     bytes.extend_from_slice(body);
     bytes
 }
@@ -23,7 +25,7 @@ fn words(words: &[u64]) -> Vec<u8> {
 
 fn decoded(bytes: &[u8]) -> Operation<'_> {
     let request = Request::decode(bytes).expect("a well-formed request");
-    assert_eq!((request.unique, request.node), (77, 5));
+    assert_eq!((request.unique, request.node, request.thread), (77, 5, 4321));
     request.operation
 }
 

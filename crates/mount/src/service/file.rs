@@ -29,14 +29,14 @@ impl Service {
             Start::Ask(known) => known,
         };
         turn.pass();
-        match self.namespace.open(asked.node) {
+        match self.namespace.open_by(asked.node, asked.thread) {
             Opening::Ready(content) => self.opened(asked, known, content),
             Opening::Waiting(content) => {
-                let (service, node) = (self.clone(), asked.node);
+                let (service, Asked { node, thread, .. }) = (self.clone(), asked);
                 self.later(asked, |ticket| async move {
                     let content = content.await;
                     if let Some(owed) = ticket.claim() {
-                        let asked = Asked { device: &owed.device, unique: owed.unique, node };
+                        let asked = Asked { device: &owed.device, unique: owed.unique, node, thread };
                         let _: Result<(), Gone> = service.opened(asked, known, content);
                     }
                 })
@@ -100,7 +100,7 @@ impl Service {
         };
         self.counters.opens_served.add(1);
         let size = found.size;
-        let cached = small_reads || size <= SMALL_FILE_BYTES || content.backing().is_some();
+        let cached = content.cacheable() && (small_reads || size <= SMALL_FILE_BYTES || content.backing().is_some());
         // A node never changes, so pages once read stay right over all opens.
         let mode = if cached { open::KEEP_CACHE } else { open::DIRECT_IO };
         let handle = self.handles.insert(content, size);
@@ -168,7 +168,7 @@ impl Service {
         if span.length == 0 {
             return asked.device.send_pieces(asked.unique, &[]);
         }
-        match content.read(span.offset, span.length) {
+        match content.read_by(span.offset, span.length, asked.thread) {
             Reading::Ready(pieces) => self.deliver(asked, span, pieces),
             Reading::Waiting(pieces) => self.finish(asked, span, pieces),
         }
@@ -179,11 +179,11 @@ impl Service {
     where
         F: Future<Output = Found<Pieces>> + Send + 'static,
     {
-        let (service, node) = (self.clone(), asked.node);
+        let (service, Asked { node, thread, .. }) = (self.clone(), asked);
         self.later(asked, |ticket| async move {
             let pieces = pieces.await;
             if let Some(owed) = ticket.claim() {
-                let asked = Asked { device: &owed.device, unique: owed.unique, node };
+                let asked = Asked { device: &owed.device, unique: owed.unique, node, thread };
                 let _: Result<(), Gone> = service.deliver(asked, span, pieces);
             }
         })

@@ -1,0 +1,155 @@
+//! What was seen, for people and as a document.
+//!
+//! It measures nothing and prints nothing. Invariant: what couldn't be judged is not shown as if it had been.
+
+use crate::chart::{Bar, Chart, Column, Style, Table, Tone};
+use crate::show::{bytes, count};
+use bench::trace::{Bin, Group, Inside, Pace, Trace};
+use bench::workload::Order;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Bars of the picture.
+const BARS: usize = 12;
+
+/// Raised when a field changes its meaning.
+const SCHEMA: u32 = 1;
+
+/// The document of `--json`.
+pub fn document(trace: &Trace, folder: &Path, command: &[OsString]) -> serde_json::Value {
+    let command: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    serde_json::json!({
+        "schema": SCHEMA,
+        "kind": "measured",
+        "command": "observe",
+        "version": env!("CARGO_PKG_VERSION"),
+        "target": folder.to_string_lossy(),
+        "observed": command,
+        "trace": trace,
+    })
+}
+
+pub fn text(trace: &Trace, folder: &Path, style: &Style) -> String {
+    let title = format!("What was asked of {}", folder.display());
+    let Some(group) = trace.groups.first() else {
+        let subtitle = format!("{} files were opened, and nothing was read.", count(trace.opens));
+        return Chart { title, subtitle, ..Chart::default() }.text(style);
+    };
+    let coarse = trace.coarse(BARS);
+    let bars = coarse.iter().map(|(from, seconds, slice)| {
+        let rate = slice.bytes as f64 / seconds;
+        let text = format!("{}/s", bytes(rate as u64));
+        Bar { label: format!("from {from:.1} s"), value: rate, text, tone: Tone::Accent }
+    });
+    let chart = Chart {
+        title,
+        subtitle: sentence(trace, group),
+        table: Table { columns: vec![Column::left("seen"), Column::left("")], rows: rows(trace, group) },
+        unit: "bytes/s".into(),
+        bars: if coarse.len() > 1 { bars.collect() } else { Vec::new() },
+        mark: None,
+        note: notes(trace),
+    };
+    chart.text(style)
+}
+
+fn sentence(trace: &Trace, group: &Group) -> String {
+    let order = match group.order {
+        Order::Sequential => "in the order in which they lie",
+        Order::Shuffled => "in an order of each epoch",
+        Order::Shards => "as shards in an order of each epoch",
+        Order::Random => "here and there, record by record",
+    };
+    let plural = |number: u64, one: &str, many: &str| {
+        let noun = if number == 1 { one } else { many };
+        format!("{} {noun}", count(number))
+    };
+    format!(
+        "{} of {} read {order} by {}; {:.1} epochs in {:.1} s.",
+        plural(group.files, "file", "files"),
+        bytes(group.file_bytes_mean as u64),
+        plural(trace.streams, "reader", "readers"),
+        group.epochs_mean,
+        trace.seconds
+    )
+}
+
+fn rows(trace: &Trace, group: &Group) -> Vec<Vec<String>> {
+    let seconds = trace.seconds.max(1e-9);
+    let rate = |number: u64| count((number as f64 / seconds).round() as u64);
+    let percentile = |name: &str| 1e3 * trace.read_seconds.get(name).copied().unwrap_or(0.0);
+    let ending = if group.ending.is_empty() { "no ending".into() } else { format!(".{}", group.ending) };
+    let mut rows = vec![
+        ("read", format!("{}, {}/s", bytes(trace.bytes), bytes((trace.bytes as f64 / seconds) as u64))),
+        (
+            "requests",
+            format!("{} reads, {}/s; {}", count(trace.reads), rate(trace.reads), spread(&trace.request_sizes)),
+        ),
+        ("opens", format!("{}, {}/s", count(trace.opens), rate(trace.opens))),
+        ("files", format!("{} ({ending}); {}", count(group.files), spread(&group.file_sizes))),
+        ("within", format!("{} ({:.0} % of reads go on where one ended)", inside(group), group.sequential_percent)),
+        ("whole", format!("{:.0} % of files were read to their end", group.whole_percent)),
+        ("a read took", format!("{:.2} ms; 99 %: {:.2} ms", percentile("p50"), percentile("p99"))),
+        ("processes", format!("{} asked, {} read at the same time", trace.process_count, trace.streams)),
+    ];
+    rows.extend(trace.pace.as_ref().map(|pace| ("pauses", pauses(pace))));
+    if trace.groups.len() > 1 {
+        let others = &trace.groups[1..];
+        let files = others.iter().map(|group| group.files).sum();
+        let read = others.iter().map(|group| group.bytes).sum();
+        rows.push(("besides", format!("{} other files, {}", count(files), bytes(read))));
+    }
+    rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
+}
+
+fn inside(group: &Group) -> &'static str {
+    match group.inside {
+        Inside::Sequential => "sequential",
+        Inside::Random => "random",
+    }
+}
+
+fn pauses(pace: &Pace) -> String {
+    let seconds = |seconds: f64| {
+        if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+    };
+    format!(
+        "{} of {} after batches of {}; {} from batch to batch",
+        count(pace.pauses),
+        seconds(pace.pause_seconds),
+        count(pace.batch.round() as u64),
+        seconds(pace.cycle_seconds)
+    )
+}
+
+/// The bins that hold most, in the order of sizes.
+fn spread(bins: &[Bin]) -> String {
+    const SHOWN: usize = 3;
+    let all: u64 = bins.iter().map(|bin| bin.count).sum();
+    let mut most: Vec<&Bin> = bins.iter().collect();
+    most.sort_by_key(|bin| std::cmp::Reverse(bin.count));
+    most.truncate(SHOWN);
+    most.sort_by_key(|bin| bin.from);
+    let shown = most.iter().map(|bin| {
+        format!("{:.0} % {}-{}", 100.0 * bin.count as f64 / all.max(1) as f64, binary(bin.from), binary(bin.from * 2))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Powers of two as people write them.
+fn binary(size: u64) -> String {
+    const UNITS: [&str; 5] = ["", " KiB", " MiB", " GiB", " TiB"];
+    let unit = (size.max(1).ilog2() / 10).min(4);
+    format!("{}{}", size >> (10 * unit), UNITS[unit as usize])
+}
+
+fn notes(trace: &Trace) -> String {
+    let mut notes = Vec::new();
+    if trace.lost > 0 {
+        notes.push(format!("{} events came faster than they could be taken down and are missing.", count(trace.lost)));
+    }
+    if trace.beyond > 0 {
+        notes.push(format!("{} events are counted in the sums alone: too many files at once.", count(trace.beyond)));
+    }
+    notes.join(" ")
+}
