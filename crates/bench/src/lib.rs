@@ -6,6 +6,7 @@
 //! - [`train`]: the loop of a training job, and how busy it keeps accelerators.
 //! - [`simulate`]: the same loop in simulated time, for more accelerators than there are.
 //! - [`sweep`]: files of each size by each number of threads.
+//! - [`cold`]: making caches forget, and proof that they did.
 //! - [`trace`]: what a program asks of a folder, as a workload.
 //! - [`ranks`]: the processes that measure together.
 //! - [`report`]: what was found, as JSON.
@@ -14,6 +15,7 @@
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
 pub mod accelerator;
+pub mod cold;
 pub mod data;
 pub mod ranks;
 pub mod report;

@@ -189,8 +189,7 @@ impl Report {
     }
 
     pub fn open(path: &Path) -> Result<Report> {
-        let text =
-            fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
+        let text = fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
         let report: Report = serde_json::from_slice(&text).map_err(|error| {
             Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display())
                 .hint("name a file that --json wrote")

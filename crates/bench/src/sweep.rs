@@ -1,1 +1,147 @@
-//! Files of each size by each number of threads: written, looked up, read, read at random, removed.
+//! Files of each size by each number of threads: written, looked up, read, read at random places, removed.
+//!
+//! Layout:
+//! - [`Settings`], [`Phase`]: what to do; [`run`] does it, cell by cell.
+//! - `job`: one phase on this rank; `latency`: how long each operation took.
+//! - [`Cell`]: what all ranks found in one phase, as reports have it; [`regime`]: what the cells say together.
+//! - `ground`, `plain`, `buffer`, `content`, `clock`: where the files lie, how they are opened, what stands in them.
+//!
+//! It draws nothing. Invariants: work is dealt to threads and ranks in equal shares beforehand, so that nobody waits for
+//! a queue; whatever way a sweep ends, it removes its files and no other.
+
+mod buffer;
+mod cell;
+mod clock;
+mod content;
+mod ground;
+mod job;
+mod latency;
+mod plain;
+pub mod regime;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cold::Cooler;
+
+pub use cell::{Cell, Rate};
+pub use ground::{Ground, Site};
+pub use job::Live;
+pub use latency::Buckets;
+pub use run::{Ended, Observer, Step, run};
+
+/// Threads of one rank: more is no longer a question about storage. Numbers of files depend on it.
+pub const THREADS_MAX: u64 = 4096;
+const CELLS_MAX: usize = 4096;
+/// Of one block: each thread has a buffer of it.
+const BLOCK_MAX: u64 = 1 << 30;
+
+/// What is done with the files, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    Write,
+    Stat,
+    Read,
+    Random,
+    Delete,
+}
+
+impl Phase {
+    pub const ALL: [Phase; 5] = [Phase::Write, Phase::Stat, Phase::Read, Phase::Random, Phase::Delete];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Write => "write",
+            Phase::Stat => "stat",
+            Phase::Read => "read",
+            Phase::Random => "random",
+            Phase::Delete => "delete",
+        }
+    }
+
+    pub fn moves_bytes(self) -> bool {
+        matches!(self, Phase::Write | Phase::Read | Phase::Random)
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Of a file, each once.
+    pub sizes: Vec<u64>,
+    /// Of each rank.
+    pub threads: Vec<u64>,
+    /// Besides writing and deleting, without which there is nothing to look at.
+    pub phases: Vec<Phase>,
+    /// What one call writes or reads; a file that is smaller moves at once.
+    pub block: u64,
+    /// The same at random places.
+    pub random_block: u64,
+    /// Written by one rank in one cell.
+    pub bytes_max: u64,
+    /// Of one phase in one cell. A file that is being written is finished.
+    pub time_max: Option<Duration>,
+    pub direct: bool,
+    pub verify: bool,
+    /// Before each phase, and after the last.
+    pub cooler: Option<Cooler>,
+    /// Read what the next rank wrote.
+    pub rotate: bool,
+    pub seed: u64,
+}
+
+impl Settings {
+    /// Refuse what can't be measured, before anything is written.
+    pub fn check(&self, ranks: u32) -> Result<()> {
+        let wrong = |what: &str, on: String, hint: &str| Err(Error::invalid(what, on).hint(hint));
+        if let Some(size) = self.sizes.iter().find(|size| **size == 0) {
+            return wrong("a file of a sweep has at least one byte", format!("--sizes {size}"), "give 256KiB or so");
+        }
+        if let Some(threads) = self.threads.iter().find(|threads| !(1..=THREADS_MAX).contains(threads)) {
+            return wrong("a rank has 1 to 4096 threads", format!("--threads {threads}"), "give 1,8,64 or so");
+        }
+        if self.sizes.len() * self.threads.len() > CELLS_MAX {
+            return wrong("too many cells", format!("{}", self.sizes.len() * self.threads.len()), "give fewer sizes");
+        }
+        if let Some(block) = [self.block, self.random_block].iter().find(|block| !(1..=BLOCK_MAX).contains(*block)) {
+            return wrong("a block has 1 byte to 1 GiB", format!("--block {block}"), "give 1MiB,128KiB or so");
+        }
+        let lengths = self.sizes.iter().chain([&self.block, &self.random_block]);
+        if let Some(length) = lengths.copied().find(|length| self.direct && length % buffer::ALIGNMENT as u64 != 0) {
+            let hint =
+                "give sizes and blocks in multiples of 4 KiB, such as 256KiB (256kB is none), or leave out --direct";
+            return wrong("direct I/O moves multiples of 4096 bytes", length.to_string(), hint);
+        }
+        if self.rotate && ranks < 2 {
+            let hint = "start the command on two nodes or more, as with mpirun, or leave out --rotate";
+            return wrong("one rank has no other whose files it could read", "--rotate".into(), hint);
+        }
+        if !self.sizes.iter().any(|size| self.threads.iter().any(|threads| self.fits(*size, *threads))) {
+            let limit = format!("{} bytes", self.bytes_max);
+            let hint = "raise the bytes of --limit, or give smaller sizes or fewer threads";
+            return wrong("no cell has room for a file of each thread", limit, hint);
+        }
+        Ok(())
+    }
+
+    /// Whether each thread can have at least one file.
+    fn fits(&self, size: u64, threads: u64) -> bool {
+        size.checked_mul(threads).is_some_and(|bytes| bytes <= self.bytes_max)
+    }
+
+    /// Files of one thread.
+    fn files(&self, size: u64, threads: u64) -> u64 {
+        (self.bytes_max / (size * threads)).clamp(1, job::FILES_MAX)
+    }
+
+    fn block_of(&self, phase: Phase) -> u64 {
+        if phase == Phase::Random { self.random_block } else { self.block }
+    }
+}

@@ -1,10 +1,277 @@
-//! `stoker bench sweep`.
+//! `stoker bench sweep`: files of each size by each number of threads, as a table, as JSON, and as the two regimes.
 
+mod machine;
+mod progress;
+mod table;
+
+use crate::{place, show};
+use ::bench::cold::Cooler;
+use ::bench::ranks::{Alone, Ranks};
+use ::bench::report::{Kind, Report, SCHEMA};
+use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, regime};
+use ::emulate::parse;
+use block::Error;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
+/// Written by one cell, unless --limit says otherwise: a file of 64 MiB for each of 128 threads.
+const CELL_BYTES_MAX: u64 = 8 << 30;
+/// How much of the free space a cell takes at most, unless --limit says otherwise.
+const FREE_SHARE: u64 = 2;
+/// Of a program that was ended by Ctrl-C, as shells count.
+const INTERRUPTED: u8 = 130;
+
+/// Write, look up, read, read at random places and remove files. All of them lie in a folder of their own below the
+/// target, which is removed at the end, also after Ctrl-C. `docs/sweep.md` says how figures are made.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// A folder of any file system, or the URL of a store (its endpoint and keys are taken from the environment)
+    target: String,
+    /// Sizes of files
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes,
+          default_value = "256KiB,1MiB,4MiB,16MiB,64MiB")]
+    sizes: Vec<u64>,
+    /// Threads of each rank
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128")]
+    threads: Vec<u64>,
+    /// What to do between writing and removing
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "stat,read,random",
+          value_parser = ["write", "stat", "read", "random", "delete"])]
+    phases: Vec<String>,
+    /// Size of one call, and after a comma that of one call of a random read
+    #[arg(long, value_name = "SIZE[,SIZE]", value_delimiter = ',', value_parser = bytes, default_value = "1MiB,128KiB")]
+    block: Vec<u64>,
+    /// End each phase after this time, and each cell after this many bytes; by default 3s and 8GiB or half of the
+    /// free space
+    #[arg(long, value_name = "TIME,SIZE", value_delimiter = ',')]
+    limit: Vec<String>,
+    /// Pass the page cache by; sizes and blocks are multiples of 4 KiB
+    #[arg(long)]
+    direct: bool,
+    /// Compare every byte that is read with what was written
+    #[arg(long)]
+    verify: bool,
+    /// Drop the caches of this machine before each phase and after the last, and prove it
+    #[arg(long)]
+    drop_caches: bool,
+    /// The same, and run this command to drop the target's own caches
+    #[arg(long, value_name = "COMMAND")]
+    drop_command: Option<String>,
+    /// Each rank reads what the next one wrote
+    #[arg(long)]
+    rotate: bool,
+    /// Save the result here after each phase
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+fn bytes(text: &str) -> Result<u64, String> {
+    parse::bytes(text).map_err(|error| format!("{}; {}", error.what, error.hint))
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let ranks = ranks();
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let seed = started.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(48);
+    let mut settings = settings(&args, seed)?;
+    settings.check(ranks.size())?;
+    let mut report = report(&args, &settings, ranks.size(), started);
+    save(args.json.as_deref(), &report)?;
+    let (ground, seed) = Ground::meet(site(&args)?, seed, &*ranks)?;
+    (settings.seed, report.seed) = (seed, seed);
+    let live = Arc::new(Live::default());
+    progress::hear_signals(live.clone())?;
+    let book = Book { report: Mutex::new(report), json: args.json.as_deref(), progress: progress::Progress::start() };
+    let ended = std::thread::scope(|scope| {
+        let _shown = book.progress.show(scope, &live);
+        sweep::run(&settings, &ground, &*ranks, &live, &book)
+    });
+    let mut report = book.report.into_inner().expect("no thread panics while it holds the report");
+    report.finished = matches!(ended, Ok(Ended::Finished));
+    if ranks.rank() != 0 {
+        return Ok(code(ended?));
+    }
+    save(args.json.as_deref(), &report)?;
+    let cells = cells(&report);
+    if !cells.is_empty() {
+        print!("{}", table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal())));
+    }
+    if let Some(json) = &args.json {
+        println!("  {}", json.display());
+    }
+    Ok(code(ended?))
+}
+
+fn code(ended: Ended) -> ExitCode {
+    match ended {
+        Ended::Finished => ExitCode::SUCCESS,
+        Ended::Interrupted => {
+            eprintln!("stoker: interrupted; the files are removed, and what was measured is kept");
+            ExitCode::from(INTERRUPTED)
+        }
+    }
+}
+
+/// The processes of this run.
+fn ranks() -> Box<dyn Ranks> {
+    Box::new(Alone)
+}
+
+/// What to work on.
+fn site(args: &Args) -> anyhow::Result<Site> {
+    match args.target.split_once("://") {
+        Some((scheme, _)) if scheme != "file" => {
+            let error = Error::invalid("a sweep of a store is not built yet", &args.target);
+            Err(error.hint("mount it, and give the folder").into())
+        }
+        _ => Ok(Site::Folder { root: folder(args), direct: args.direct }),
+    }
+}
+
+fn folder(args: &Args) -> PathBuf {
+    PathBuf::from(args.target.strip_prefix("file://").unwrap_or(&args.target))
+}
+
+fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
+    let once = |list: &[u64]| {
+        let mut list = list.to_vec();
+        list.sort_unstable();
+        list.dedup();
+        list
+    };
+    let (block, random_block) = match args.block[..] {
+        [block] => (block, block),
+        [block, random] => (block, random),
+        _ => {
+            let error = Error::invalid("there are two kinds of reading, and so at most two blocks", "--block");
+            return Err(error.hint("give one size, or two such as 1MiB,128KiB").into());
+        }
+    };
+    let (time_max, bytes_max) = limits(args)?;
+    let is_cooled = args.drop_caches || args.drop_command.is_some();
+    Ok(Settings {
+        sizes: once(&args.sizes),
+        threads: once(&args.threads),
+        phases: Phase::ALL.into_iter().filter(|phase| args.phases.iter().any(|name| name == phase.name())).collect(),
+        block,
+        random_block,
+        bytes_max,
+        time_max,
+        direct: args.direct,
+        verify: args.verify,
+        cooler: is_cooled.then(|| Cooler { command: args.drop_command.clone() }),
+        rotate: args.rotate,
+        seed,
+    })
+}
+
+/// Each part of --limit is a time or a size; without a time but with a size there is none.
+fn limits(args: &Args) -> anyhow::Result<(Option<Duration>, u64)> {
+    let (mut time, mut most) = (None, None);
+    for part in &args.limit {
+        match (parse::duration(part), parse::bytes(part)) {
+            (Ok(limit), _) => time = Some(limit),
+            (_, Ok(limit)) => most = Some(limit),
+            _ => {
+                let error = Error::invalid("a limit was not understood", format!("--limit {part}"));
+                return Err(error.hint("give a time and a size, such as 10s,4GiB").into());
+            }
+        }
+    }
+    let default_time = args.limit.is_empty().then_some(Duration::from_secs(3));
+    let free =
+        rustix::fs::statvfs(&folder(args)).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    Ok((time.or(default_time), most.unwrap_or(CELL_BYTES_MAX.min(free / FREE_SHARE))))
+}
+
+fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Report {
+    let limit = serde_json::json!({
+        "bytes": settings.bytes_max,
+        "seconds": settings.time_max.map(|limit| limit.as_secs_f64()),
+    });
+    let settings = serde_json::json!({
+        "sizes": settings.sizes,
+        "threads": settings.threads,
+        "phases": settings.phases,
+        "block": settings.block,
+        "random_block": settings.random_block,
+        "limit": limit,
+        "direct": settings.direct,
+        "verify": settings.verify,
+        "drop_caches": settings.cooler.is_some(),
+        "drop_command": args.drop_command,
+        "rotate": settings.rotate,
+    });
+    Report {
+        schema: SCHEMA,
+        kind: Kind::Measured,
+        command: "sweep".into(),
+        finished: false,
+        started: started.as_secs_f64(),
+        environment: machine::environment(&folder(args), u64::from(ranks)),
+        settings,
+        target: args.target.clone(),
+        seed: 0,
+        workload: None,
+        accelerator: None,
+        accelerators: None,
+        epochs: Vec::new(),
+        summary: None,
+        points: Vec::new(),
+        cells: Vec::new(),
+        timeline: Vec::new(),
+        sections: std::collections::BTreeMap::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn save(json: Option<&Path>, report: &Report) -> block::Result<()> {
+    json.map_or(Ok(()), |path| report.save(path))
+}
+
+fn cells(report: &Report) -> Vec<Cell> {
+    let read = |cell: &serde_json::Value| serde_json::from_value(cell.clone()).expect("a cell was written as one");
+    report.cells.iter().map(read).collect()
+}
+
+/// What was measured so far, on the disk and on the terminal.
+struct Book<'a> {
+    report: Mutex<Report>,
+    json: Option<&'a Path>,
+    progress: progress::Progress,
+}
+
+impl Observer for Book<'_> {
+    fn began(&self, step: &Step) {
+        self.progress.began(step);
+    }
+
+    fn ended(&self, cell: Cell) -> block::Result<()> {
+        let mut report = self.report.lock().expect("no thread panics while it holds the report");
+        if let Some(because) = cell.cooled.as_ref().and_then(|cooled| cooled.because.as_ref()) {
+            let warning = format!("not cold: {because}");
+            if !report.warnings.contains(&warning) {
+                report.warnings.push(warning);
+            }
+        }
+        report.cells.push(serde_json::to_value(cell).expect("a cell has no keys but strings"));
+        let summary = regime::Summary::of(&cells(&report));
+        report.sections.insert("regimes".into(), serde_json::to_value(summary.regimes).expect("numbers and texts"));
+        report
+            .sections
+            .insert("saturation".into(), serde_json::to_value(summary.saturation).expect("numbers and texts"));
+        save(self.json, &report)
+    }
+
+    fn warn(&self, warning: String) {
+        self.report.lock().expect("no thread panics while it holds the report").warnings.push(warning);
+    }
+}
+
+/// A throughput as people read it.
+fn rate(bytes_per_second: f64) -> String {
+    format!("{}/s", show::bytes(bytes_per_second as u64))
 }

@@ -1,0 +1,204 @@
+//! Make caches forget files, and prove that nothing of them is left in memory.
+//!
+//! It can't look into a target: what a server or a FUSE program keeps is dropped by a command of the user's, or the
+//! files are not called cold. Invariant: [`Cooled::cold`] is true only after mincore(2) found no page of any file.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use block::{Error, Result};
+use rustix::fs::{Advice, StatFs};
+use serde::{Deserialize, Serialize};
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+/// Clean pages, names and attributes of the whole machine.
+const EVERYTHING: &str = "3";
+/// Names and attributes alone.
+const NAMES: &str = "2";
+/// Of a file that is looked at in one piece: one byte of answer a page of it.
+const WINDOW: u64 = 1 << 30;
+/// `f_type` of every FUSE file system, see statfs(2).
+const FUSE: u64 = 0x6573_5546;
+/// Of what a failed command wrote.
+const COMPLAINT_MAX: usize = 400;
+
+/// What was done, and whether it worked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cooled {
+    /// No byte of the files is in the memory of this machine.
+    pub cold: bool,
+    /// Nor are their names and attributes; only the kernel's own switch does that.
+    pub names_cold: bool,
+    /// `kernel` (drop_caches), `advice` (posix_fadvise of each file), `command`, `no cache` (a store has none here).
+    pub means: Vec<String>,
+    /// What mincore(2) still found.
+    pub resident_bytes: u64,
+    /// Why it is not cold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// Makes caches forget.
+#[derive(Clone, Debug, Default)]
+pub struct Cooler {
+    /// Drops the caches of the target itself; run by `sh -c`.
+    pub command: Option<String>,
+}
+
+impl Cooler {
+    /// Of a store that is read over the network; this machine keeps nothing of it.
+    pub fn cool_store(&self) -> Result<Cooled> {
+        let mut means = self.command()?;
+        means.push("no cache".into());
+        Ok(Cooled { cold: true, names_cold: true, means, ..Cooled::default() })
+    }
+
+    /// Of files below a folder.
+    pub fn cool_files(&self, folder: &Path, files: &[PathBuf]) -> Result<Cooled> {
+        let mut means = self.command()?;
+        flush(folder)?;
+        let by_kernel = fs::write(DROP_CACHES, EVERYTHING).is_ok();
+        means.push(if by_kernel { "kernel" } else { "advice" }.into());
+        let mut left = 0;
+        for file in files {
+            left += forget(file, by_kernel)?;
+        }
+        // Whoever looked has brought the names back.
+        let names_cold = by_kernel && fs::write(DROP_CACHES, NAMES).is_ok();
+        let because = match left {
+            0 => self.hidden(folder)?,
+            left => Some(format!("{left} bytes of the files are still in memory")),
+        };
+        let cold = because.is_none();
+        Ok(Cooled { cold, names_cold: cold && names_cold, means, resident_bytes: left, because })
+    }
+
+    /// Why the kernel's cache is not all: a FUSE program has its own, out of its sight.
+    fn hidden(&self, folder: &Path) -> Result<Option<String>> {
+        let found: StatFs = rustix::fs::statfs(folder)
+            .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
+        let is_fuse = found.f_type as u64 == FUSE;
+        let told =
+            "a program serves this file system and may keep files itself: say how to drop them by --drop-command";
+        Ok((is_fuse && self.command.is_none()).then(|| told.to_owned()))
+    }
+
+    fn command(&self) -> Result<Vec<String>> {
+        let Some(command) = &self.command else { return Ok(Vec::new()) };
+        let doing = |error: std::io::Error| Error::io("cannot run the command that drops caches", command, &error);
+        let mut shell = Command::new("sh");
+        let ended = shell.arg("-c").arg(command).stdin(Stdio::null()).output().map_err(doing)?;
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            let said: String = said.trim().chars().take(COMPLAINT_MAX).collect();
+            let what = format!("the command that drops caches failed ({}): {said}", ended.status);
+            return Err(Error::invalid(what, command).hint("run it by hand, and give one that works as --drop-command"));
+        }
+        Ok(vec!["command".into()])
+    }
+}
+
+/// Dirty pages can't be dropped, so they are written first.
+fn flush(folder: &Path) -> Result<()> {
+    let doing = |error: std::io::Error| Error::io("cannot write back the file system", folder.display(), &error);
+    let opened = File::open(folder).map_err(doing)?;
+    rustix::fs::syncfs(&opened).map_err(|error| doing(error.into()))
+}
+
+/// Ask the kernel to forget one file, unless it just forgot everything, and count what it kept.
+fn forget(path: &Path, is_dropped: bool) -> Result<u64> {
+    let doing = |error: std::io::Error| Error::io("cannot see what is in memory of a file", path.display(), &error);
+    let file = OpenOptions::new().read(true).open(path).map_err(doing)?;
+    let bytes = file.metadata().map_err(doing)?.len();
+    if is_dropped {
+        let left = resident(&file, bytes).map_err(doing)?;
+        if left == 0 {
+            return Ok(0);
+        }
+    }
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| doing(error.into()))?;
+    resident(&file, bytes).map_err(doing)
+}
+
+/// Bytes of a file that are in memory, in whole pages. Of a file that the caller may not write, the kernel says that
+/// all are, so that nothing is called cold that can't be seen.
+pub fn resident(file: &File, bytes: u64) -> std::io::Result<u64> {
+    let page = rustix::param::page_size() as u64;
+    let mut pages = 0;
+    for offset in (0..bytes).step_by(usize::try_from(WINDOW).expect("a gibibyte fits in an address")) {
+        let length = usize::try_from(WINDOW.min(bytes - offset)).expect("a gibibyte fits in an address");
+        let offset = libc::off_t::try_from(offset).map_err(std::io::Error::other)?;
+        // SAFETY: a new mapping at an address of the kernel's choice; it is never dereferenced and is unmapped below.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), offset)
+        };
+        if at == libc::MAP_FAILED {
+            let error = std::io::Error::last_os_error();
+            // A file system without maps of files has no pages of them to keep.
+            return if error.raw_os_error() == Some(libc::ENODEV) { Ok(0) } else { Err(error) };
+        }
+        let mut present = vec![0u8; length.div_ceil(page as usize)];
+        // SAFETY: the mapping is `length` bytes long, and there is a byte of room for each of its pages.
+        let asked = unsafe { libc::mincore(at, length, present.as_mut_ptr()) };
+        let error = std::io::Error::last_os_error();
+        // SAFETY: exactly what was mapped above, and nothing points into it.
+        unsafe { libc::munmap(at, length) };
+        if asked != 0 {
+            return Err(error);
+        }
+        pages += present.iter().filter(|page| **page & 1 == 1).count() as u64;
+    }
+    Ok(pages * page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 300_000;
+
+    /// A file on a disk; the folder for temporary files may lie in memory.
+    fn written() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("f");
+        fs::write(&path, vec![7; BYTES]).expect("a file");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_file_that_was_just_written_is_in_memory_and_after_cooling_is_not() {
+        let (folder, path) = written();
+        let seen = || resident(&File::open(&path).expect("the file"), BYTES as u64).expect("mincore");
+        assert!(seen() >= BYTES as u64);
+        flush(folder.path()).expect("a file system");
+        assert_eq!(forget(&path, false).expect("advice"), 0);
+        assert_eq!(seen(), 0);
+        fs::read(&path).expect("the file");
+        let cooled = Cooler::default().cool_files(folder.path(), &[path.clone()]).expect("cooling");
+        assert!(cooled.cold && cooled.because.is_none() && !cooled.means.is_empty(), "{cooled:?}");
+    }
+
+    #[test]
+    fn what_lies_in_memory_for_good_is_never_called_cold() {
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("SKIPPED: there is no file system in memory here");
+            return;
+        };
+        let path = folder.path().join("f");
+        fs::write(&path, vec![7; BYTES]).expect("a file");
+        let cooled = Cooler::default().cool_files(folder.path(), &[path]).expect("cooling");
+        assert!(!cooled.cold && !cooled.names_cold && cooled.resident_bytes >= BYTES as u64, "{cooled:?}");
+        assert!(cooled.because.expect("a reason").contains("still in memory"));
+    }
+
+    #[test]
+    fn a_command_that_fails_is_an_error_with_what_it_said() {
+        let cooler = Cooler { command: Some("echo no such cache >&2; exit 3".into()) };
+        let error = cooler.cool_store().expect_err("the command fails");
+        assert!(error.what.contains("no such cache") && error.what.contains('3'), "{error}");
+        let cooler = Cooler { command: Some("true".into()) };
+        assert_eq!(cooler.cool_store().expect("it works").means, ["command", "no cache"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! Where a sweep works: a folder of its own below the target, with a marker in it.
+//!
+//! It measures nothing. Invariants: nothing is removed where the marker of this run isn't, and even there only what has
+//! a name that a sweep gives; what others put there stays, and is named.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use block::{Error, Result};
+
+use super::plain::Plain;
+use crate::cold::{Cooled, Cooler};
+use crate::ranks::Ranks;
+use crate::target::{Listed, Writable};
+
+const MARKER: &str = "marker";
+const FOLDER: &str = "stoker-sweep";
+
+/// What to work on.
+pub enum Site {
+    Folder { root: PathBuf, direct: bool },
+    Store(Box<dyn Writable>),
+}
+
+pub struct Ground {
+    place: Place,
+    id: String,
+    /// `stoker-sweep-<id>`, below the root of the target.
+    name: String,
+}
+
+enum Place {
+    Folder(Plain),
+    Store(Box<dyn Writable>),
+}
+
+impl Ground {
+    /// The folder of a sweep on all ranks: rank 0 makes it, and every other has to see it. The seed is rank 0's.
+    pub fn meet(site: Site, seed: u64, ranks: &dyn Ranks) -> Result<(Ground, u64)> {
+        let told = ranks.broadcast(seed.to_le_bytes().to_vec())?;
+        let told = told.try_into().map_err(|_| Error::invalid("rank 0 told no seed", "the ranks of the sweep"))?;
+        let seed = u64::from_le_bytes(told);
+        let id = format!("{seed:016x}");
+        let ground = if ranks.rank() == 0 {
+            let made = Ground::make(site, &id);
+            ranks.barrier()?;
+            made
+        } else {
+            ranks.barrier()?;
+            Ground::join(site, &id)
+        };
+        let told = ranks.gather(&[u8::from(ground.is_ok())])?;
+        let all = ranks.broadcast(vec![u8::from(told.iter().all(|told| *told == [1]))])?;
+        match ground {
+            Ok(ground) if all == [1] => Ok((ground, seed)),
+            Ok(ground) => {
+                if ranks.rank() == 0 {
+                    ground.clear()?;
+                }
+                let what = "another rank can't work on this target";
+                Err(Error::unavailable(what, &ground.name).hint("see what that rank says"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Make the folder and its marker; `id` is of this run alone. Only one rank does.
+    fn make(site: Site, id: &str) -> Result<Ground> {
+        let ground = Ground::at(site, id)?;
+        let text = ground.marker();
+        match &ground.place {
+            Place::Folder(plain) => {
+                let folder = plain.path(&ground.name);
+                fs::create_dir(&folder).map_err(|error| in_the_way(&folder, &error))?;
+                let marker = folder.join(MARKER);
+                let made = fs::File::create_new(&marker).and_then(|mut file| file.write_all(text.as_bytes()));
+                made.map_err(|error| {
+                    let _ = fs::remove_file(&marker);
+                    let _ = fs::remove_dir(&folder);
+                    Error::io("cannot mark the folder of the sweep", marker.display(), &error)
+                })?;
+            }
+            Place::Store(store) => {
+                let mut marker = store.create(&ground.below(MARKER), text.len() as u64)?;
+                marker.write(text.as_bytes())?;
+                marker.finish(true)?;
+            }
+        }
+        Ok(ground)
+    }
+
+    /// The same folder at another rank, which has to see it.
+    fn join(site: Site, id: &str) -> Result<Ground> {
+        let ground = Ground::at(site, id)?;
+        if ground.is_marked()? {
+            return Ok(ground);
+        }
+        let what = "this rank doesn't see the folder that rank 0 made";
+        Err(Error::missing(what, &ground.name).hint("give a target that all ranks share"))
+    }
+
+    fn at(site: Site, id: &str) -> Result<Ground> {
+        let place = match site {
+            Site::Folder { root, direct } => Place::Folder(Plain::at(&root, direct)?),
+            Site::Store(store) => Place::Store(store),
+        };
+        Ok(Ground { place, id: id.into(), name: format!("{FOLDER}-{id}") })
+    }
+
+    fn marker(&self) -> String {
+        format!("This folder belongs to run {} of `stoker bench sweep`, which removes it.\n", self.id)
+    }
+
+    fn is_marked(&self) -> Result<bool> {
+        let text = self.marker();
+        match &self.place {
+            Place::Folder(plain) => {
+                let marker = plain.path(&self.below(MARKER));
+                match fs::read(&marker) {
+                    Ok(found) => Ok(found == text.as_bytes()),
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+                    Err(error) => Err(Error::io("cannot read the marker of the sweep", marker.display(), &error)),
+                }
+            }
+            Place::Store(store) => {
+                let file = Listed { name: self.below(MARKER).into(), bytes: text.len() as u64 };
+                let mut found = vec![0; text.len()];
+                let count = store.open(&file).and_then(|mut opened| opened.read_at(0, &mut found));
+                Ok(matches!(count, Ok(count) if found[..count] == *text.as_bytes()))
+            }
+        }
+    }
+
+    /// A name below the folder of the sweep, as the target knows it.
+    pub fn below(&self, name: &str) -> String {
+        format!("{}/{name}", self.name)
+    }
+
+    pub fn is_store(&self) -> bool {
+        matches!(self.place, Place::Store(_))
+    }
+
+    pub fn files(&self) -> &dyn Writable {
+        match &self.place {
+            Place::Folder(plain) => plain,
+            Place::Store(store) => &**store,
+        }
+    }
+
+    /// Make a folder for files; a store has none.
+    pub fn make_folder(&self, name: &str) -> Result<()> {
+        let Place::Folder(plain) = &self.place else { return Ok(()) };
+        let path = plain.path(&self.below(name));
+        fs::create_dir(&path).map_err(|error| in_the_way(&path, &error))
+    }
+
+    /// Only if it is empty: what isn't ours stays.
+    pub fn remove_folder(&self, name: &str) {
+        if let Place::Folder(plain) = &self.place {
+            let _ = fs::remove_dir(plain.path(&self.below(name)));
+        }
+    }
+
+    /// Make caches forget these files.
+    pub fn cool(&self, cooler: &Cooler, names: impl Iterator<Item = String>) -> Result<Cooled> {
+        match &self.place {
+            Place::Store(_) => cooler.cool_store(),
+            Place::Folder(plain) => {
+                let files: Vec<PathBuf> = names.map(|name| plain.path(&name)).collect();
+                cooler.cool_files(&plain.path(&self.name), &files)
+            }
+        }
+    }
+
+    /// Remove everything that the sweep made, and name what it didn't make.
+    pub fn clear(&self) -> Result<Vec<String>> {
+        if !self.is_marked()? {
+            let what = "the marker of this sweep is gone, so nothing was removed";
+            return Err(Error::changed(what, &self.name).hint("look at the folder, and remove it by hand"));
+        }
+        let Place::Folder(plain) = &self.place else {
+            self.files().remove(&self.below(MARKER))?;
+            return Ok(Vec::new());
+        };
+        let root = plain.path(&self.name);
+        let mut foreign = Vec::new();
+        for (path, is_folder) in entries(&root)? {
+            match (is_ours(&path, &["r", ".c", ".t"]), is_folder) {
+                (true, true) => clear_folder(&path, &mut foreign)?,
+                _ if path.file_name().is_some_and(|name| name == MARKER) => {}
+                _ => foreign.push(path.display().to_string()),
+            }
+        }
+        if foreign.is_empty() {
+            let doing = |error: std::io::Error| Error::io("cannot remove the sweep's folder", root.display(), &error);
+            fs::remove_file(root.join(MARKER)).map_err(doing)?;
+            fs::remove_dir(&root).map_err(doing)?;
+        }
+        Ok(foreign)
+    }
+}
+
+fn in_the_way(path: &Path, error: &std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => Error::invalid("something stands where the sweep wants its folder", path.display())
+            .hint("move it away, or give another folder"),
+        _ => Error::io("cannot make a folder for the sweep", path.display(), error),
+    }
+}
+
+fn clear_folder(folder: &Path, foreign: &mut Vec<String>) -> Result<()> {
+    let mut is_empty = true;
+    for (path, is_folder) in entries(folder)? {
+        if is_ours(&path, &["f"]) && !is_folder {
+            fs::remove_file(&path).map_err(|error| Error::io("cannot remove a file", path.display(), &error))?;
+        } else {
+            is_empty = false;
+            foreign.push(path.display().to_string());
+        }
+    }
+    if is_empty {
+        fs::remove_dir(folder).map_err(|error| Error::io("cannot remove a folder", folder.display(), &error))?;
+    }
+    Ok(())
+}
+
+/// What lies in a folder, and which of it are folders; a link is none.
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    let doing = |error: std::io::Error| Error::io("cannot list a folder", folder.display(), &error);
+    let entry = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        Ok((entry.path(), entry.file_type()?.is_dir()))
+    };
+    fs::read_dir(folder).map_err(doing)?.map(entry).collect::<std::io::Result<_>>().map_err(doing)
+}
+
+/// Whether a name is of these words, each with a number behind it: `f12`, `r0.c3.t7`.
+fn is_ours(path: &Path, words: &[&str]) -> bool {
+    let Some(mut rest) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    for word in words {
+        let Some(number) = rest.strip_prefix(word) else { return false };
+        let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return false;
+        }
+        rest = &number[digits..];
+    }
+    rest.is_empty()
+}

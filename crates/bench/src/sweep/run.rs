@@ -1,0 +1,258 @@
+//! The cells of a sweep, one after another, on all ranks at once.
+//!
+//! After each phase the ranks tell rank 0 what they found, and hear from it whether to go on, so that a failure or an
+//! interrupt at one ends it at all. Invariants: every rank makes the same calls of [`Ranks`] in the same order,
+//! whatever happens to it in between; at the end no rank's files are left.
+
+use std::sync::atomic::Ordering;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, Part, Place};
+use super::ground::Ground;
+use super::job::{FILES_MAX, Job, Live, Share};
+use super::{Phase, Settings, THREADS_MAX};
+use crate::cold::Cooled;
+use crate::ranks::Ranks;
+
+/// The number of the first file of a share: rank, cell and thread above the bits of its files.
+const THREAD_BITS: u32 = FILES_MAX.trailing_zeros();
+const CELL_BITS: u32 = THREAD_BITS + THREADS_MAX.trailing_zeros();
+const RANK_BITS: u32 = CELL_BITS + 12;
+const _: () = assert!(1 << (RANK_BITS - CELL_BITS) == super::CELLS_MAX && RANK_BITS < 62);
+
+/// Hears of a sweep, at every rank.
+pub trait Observer: Sync {
+    /// A phase begins.
+    fn began(&self, step: &Step);
+
+    /// A phase ended; told to rank 0 only. An error ends the sweep.
+    fn ended(&self, cell: Cell) -> Result<()>;
+
+    /// A sweep goes on, but somebody should know.
+    fn warn(&self, warning: String);
+}
+
+/// Which phase of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// From 0.
+    pub number: u64,
+    pub of: u64,
+    pub phase: Phase,
+    pub file_bytes: u64,
+    pub threads: u64,
+    /// Of this rank.
+    pub files: u64,
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Finished,
+    Interrupted,
+}
+
+/// What rank 0 says after a phase.
+#[derive(Serialize, Deserialize)]
+struct Verdict {
+    /// Files of each thread of each rank.
+    files: Vec<Vec<u64>>,
+    interrupted: bool,
+    /// What failed, on what, what to try; at which rank.
+    failure: Option<(String, String, String, u32)>,
+}
+
+struct Sweep<'a> {
+    settings: &'a Settings,
+    ground: &'a Ground,
+    ranks: &'a dyn Ranks,
+    live: &'a Live,
+    observer: &'a dyn Observer,
+}
+
+/// Run all cells, and remove all files. `live.stop` ends it early.
+pub fn run(
+    settings: &Settings,
+    ground: &Ground,
+    ranks: &dyn Ranks,
+    live: &Live,
+    observer: &dyn Observer,
+) -> Result<Ended> {
+    let sweep = Sweep { settings, ground, ranks, live, observer };
+    let done = sweep.cells();
+    // Nobody clears the folder while another still works in it.
+    let met = ranks.barrier();
+    let cleared = if ranks.rank() == 0 { ground.clear() } else { Ok(Vec::new()) };
+    let ended = done?;
+    met?;
+    for foreign in cleared? {
+        observer.warn(format!("{foreign} was not made by the sweep, and stays"));
+    }
+    Ok(ended)
+}
+
+impl Sweep<'_> {
+    fn cells(&self) -> Result<Ended> {
+        let settings = self.settings;
+        let pairs = settings.sizes.iter().flat_map(|size| settings.threads.iter().map(|threads| (*size, *threads)));
+        let (fitting, left_out): (Vec<_>, Vec<_>) = pairs.partition(|(size, threads)| settings.fits(*size, *threads));
+        for (size, threads) in left_out {
+            let limit = settings.bytes_max;
+            self.observer.warn(format!(
+                "files of {size} bytes were not tried with {threads} threads: a file each takes more than the limit of {limit} bytes"
+            ));
+        }
+        let phases: Vec<Phase> = Phase::ALL
+            .into_iter()
+            .filter(|phase| matches!(phase, Phase::Write | Phase::Delete) || settings.phases.contains(phase))
+            .collect();
+        let of = (fitting.len() * phases.len()) as u64;
+        for (cell, (file_bytes, threads)) in fitting.into_iter().enumerate() {
+            let share = settings.files(file_bytes, threads);
+            let mut files = vec![vec![share; threads as usize]; self.ranks.size() as usize];
+            let (mut ended, mut left) = (Ok(Ended::Finished), Left::Nothing);
+            for (index, phase) in phases.iter().enumerate() {
+                let place = Place { phase: *phase, file_bytes, threads, block: settings.block_of(*phase) };
+                let number = (cell * phases.len() + index) as u64;
+                ended = self.phase(place, cell, (number, of), &mut files);
+                if !matches!(ended, Ok(Ended::Finished)) {
+                    left = if *phase == Phase::Write && ended.is_err() { Left::FromFirst } else { Left::UpToLast };
+                    break;
+                }
+            }
+            self.remove(cell, &files, left);
+            if !matches!(ended, Ok(Ended::Finished)) {
+                return ended;
+            }
+        }
+        if let Some(cooler) = &settings.cooler {
+            self.ground.cool(cooler, std::iter::empty())?;
+        }
+        Ok(Ended::Finished)
+    }
+
+    fn shares(&self, rank: u32, cell: usize, files: &[Vec<u64>]) -> Vec<Share> {
+        let share = |(thread, files): (usize, &u64)| Share {
+            folder: self.ground.below(&format!("r{rank}.c{cell}.t{thread}")),
+            number: u64::from(rank) << RANK_BITS | (cell as u64) << CELL_BITS | (thread as u64) << THREAD_BITS,
+            files: *files,
+        };
+        files[rank as usize].iter().enumerate().map(share).collect()
+    }
+
+    /// One phase at all ranks. After writing, `files` is what was written.
+    fn phase(&self, place: Place, cell: usize, (number, of): (u64, u64), files: &mut Vec<Vec<u64>>) -> Result<Ended> {
+        let (rank, size) = (self.ranks.rank(), self.ranks.size());
+        let reads = matches!(place.phase, Phase::Stat | Phase::Read | Phase::Random);
+        let whose = if self.settings.rotate && reads { (rank + 1) % size } else { rank };
+        let shares = self.shares(whose, cell, files);
+        let Place { phase, file_bytes, threads, .. } = place;
+        let mine = shares.iter().map(|share| share.files).sum();
+        self.observer.began(&Step { number, of, phase, file_bytes, threads, files: mine });
+        let ready = self.prepare(place, cell, &shares);
+        self.ranks.barrier()?;
+        let part = ready.and_then(|cooled| {
+            let done = self.job(place, &shares).run()?;
+            Ok(Part::of(done, cooled, self.live.stop.load(Ordering::Relaxed)))
+        });
+        let verdict = self.agree(place, &part)?;
+        if phase == Phase::Write && verdict.files.len() == files.len() {
+            *files = verdict.files;
+        }
+        part?;
+        match verdict.failure {
+            Some((what, on, hint, at)) if at == rank => Err(Error::unavailable(what, on).hint(hint)),
+            Some((what, on, hint, at)) => Err(Error::unavailable(format!("rank {at} failed: {what}"), on).hint(hint)),
+            None if verdict.interrupted => Ok(Ended::Interrupted),
+            None => Ok(Ended::Finished),
+        }
+    }
+
+    /// What isn't timed: folders, and dropping caches.
+    fn prepare(&self, place: Place, cell: usize, shares: &[Share]) -> Result<Option<Cooled>> {
+        let is_write = place.phase == Phase::Write;
+        if is_write {
+            for thread in 0..place.threads {
+                self.ground.make_folder(&format!("r{}.c{cell}.t{thread}", self.ranks.rank()))?;
+            }
+        }
+        let Some(cooler) = &self.settings.cooler else { return Ok(None) };
+        let names = shares.iter().filter(|_| !is_write).flat_map(|share| (0..share.files).map(|file| share.name(file)));
+        self.ground.cool(cooler, names).map(Some)
+    }
+
+    fn job<'a>(&'a self, place: Place, shares: &'a [Share]) -> Job<'a> {
+        Job {
+            files: self.ground.files(),
+            phase: place.phase,
+            shares,
+            file_bytes: place.file_bytes,
+            block: place.block,
+            seed: self.settings.seed,
+            verify: self.settings.verify,
+            time_max: self.settings.time_max,
+            live: self.live,
+        }
+    }
+
+    /// Tell rank 0, and hear what all are to do.
+    fn agree(&self, place: Place, part: &Result<Part>) -> Result<Verdict> {
+        let own: Result<&Part, [&str; 3]> = part.as_ref().map_err(|error| [&*error.what, &*error.on, &*error.hint]);
+        let told = self.ranks.gather(&serde_json::to_vec(&own).expect("a part has no keys but strings"))?;
+        let verdict = if self.ranks.rank() == 0 { self.judge(place, &told)? } else { Vec::new() };
+        let verdict = self.ranks.broadcast(verdict)?;
+        serde_json::from_slice(&verdict).map_err(|error| garbled(&error))
+    }
+
+    fn judge(&self, place: Place, told: &[Vec<u8>]) -> Result<Vec<u8>> {
+        let (mut parts, mut failure) = (Vec::<Part>::new(), None);
+        for (rank, told) in (0..).zip(told) {
+            match serde_json::from_slice::<Result<Part, [String; 3]>>(told).map_err(|error| garbled(&error))? {
+                Ok(part) => parts.push(part),
+                Err([what, on, hint]) => failure = failure.or(Some((what, on, hint, rank))),
+            }
+        }
+        let interrupted = parts.iter().any(|part| part.interrupted);
+        let files = parts.iter().map(|part| part.files.clone()).collect();
+        if failure.is_none() {
+            let saved = self.observer.ended(Cell::of(place, &parts));
+            failure = saved.err().map(|error| (error.what, error.on, error.hint, 0));
+        }
+        let verdict = Verdict { files, interrupted, failure };
+        Ok(serde_json::to_vec(&verdict).expect("a verdict has no keys but strings"))
+    }
+
+    /// Remove what is left of this rank's files after a cell. Of a folder, [`Ground::clear`] finds it by walking; of a
+    /// store, it is asked for by name: files are written in order, so that those of a phase of writing that failed end
+    /// at the first that is missing, and removed in order, so that the rest ends at the last that is missing.
+    fn remove(&self, cell: usize, files: &[Vec<u64>], left: Left) {
+        let rank = self.ranks.rank();
+        for (thread, share) in self.shares(rank, cell, files).iter().enumerate() {
+            self.ground.remove_folder(&format!("r{rank}.c{cell}.t{thread}"));
+            let target = self.ground.files();
+            let is_there = |file: &u64| target.stat(&share.name(*file)).is_ok();
+            let remove = |file| drop(target.remove(&share.name(file)));
+            match left {
+                _ if !self.ground.is_store() => {}
+                Left::Nothing => {}
+                Left::FromFirst => (0..share.files).take_while(is_there).for_each(remove),
+                Left::UpToLast => (0..share.files).rev().take_while(is_there).for_each(remove),
+            }
+        }
+    }
+}
+
+/// Which of a share's files may still be there.
+#[derive(Clone, Copy)]
+enum Left {
+    Nothing,
+    FromFirst,
+    UpToLast,
+}
+
+fn garbled(error: &serde_json::Error) -> Error {
+    Error::invalid(format!("a rank said what another doesn't understand: {error}"), "the ranks of the sweep")
+        .hint("start the same version of stoker everywhere")
+}
