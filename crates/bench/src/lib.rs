@@ -8,12 +8,15 @@
 //! - [`sweep`]: files of each size by each number of threads.
 //! - [`trace`]: what a program asks of a folder, as a workload.
 //! - [`ranks`]: the processes that measure together.
-//! - [`report`]: what was found, as JSON.
+//! - [`report`]: what was found, as JSON; [`csv`]: the same as a table for other programs.
+//! - [`compare`]: reports against each other, with intervals.
 //!
 //! It doesn't know Stoker's node, cache or mount, never prints, and takes its seeds from the caller.
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
 pub mod accelerator;
+pub mod compare;
+pub mod csv;
 pub mod data;
 pub mod ranks;
 pub mod report;
