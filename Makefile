@@ -1,17 +1,35 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
 
 CARGO  ?= cargo
+NPM    ?= npm
 PREFIX ?= /usr/local
 STOKER  = target/release/stoker
+PAGE    = web/dist/index.html
+SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src/charts/*.*)
 
 # One profile and one folder for everything, so that nothing is compiled twice (docs/decisions/0008).
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build demo test lint bench install uninstall completions man clean help cargo needs
+.PHONY: build web look demo test lint bench install uninstall completions man clean help cargo needs
 
-build: cargo ## build the program: target/release/stoker
+build: cargo ## build the program: target/release/stoker, with the page of its reports if Node is there
+	@if command -v $(NPM) > /dev/null; then $(MAKE) --no-print-directory web; \
+	else echo "make: there is no $(NPM): reports will be plain tables without charts" >&2; fi
 	$(CARGO) build --release --locked -p stoker
+
+web: $(PAGE) ## build the page of reports: web/dist/index.html (Node 20.19 or later)
+
+$(PAGE): $(SOURCES) web/node_modules/.package-lock.json
+	cd web && $(NPM) run --silent build
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	cd web && $(NPM) ci --silent --no-audit --no-fund
+	@touch $@
+
+look: web ## pictures of example reports in Chromium, narrow and wide, light and dark: target/look
+	$(CARGO) test --release --locked -p stoker --test report
+	cd web && node look.mjs ../target/look ../target/tmp/report/*.html
 
 demo: build ## two epochs from a slow store, without Stoker and with it: a table and a picture
 	$(STOKER) demo

@@ -9,13 +9,16 @@
 //! - [`cold`]: making caches forget, and proof that they did.
 //! - [`trace`]: what a program asks of a folder, as a workload.
 //! - [`ranks`]: the processes that measure together.
-//! - [`report`]: what was found, as JSON.
+//! - [`report`]: what was found, as JSON; [`csv`]: the same as a table for other programs.
+//! - [`compare`]: reports against each other, with intervals.
 //!
 //! It doesn't know Stoker's node, cache or mount, never prints, and takes its seeds from the caller.
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
 pub mod accelerator;
 pub mod cold;
+pub mod compare;
+pub mod csv;
 pub mod data;
 pub mod ranks;
 pub mod report;

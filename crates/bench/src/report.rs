@@ -21,6 +21,15 @@ pub enum Kind {
     Simulated,
 }
 
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Measured => "measured",
+            Kind::Simulated => "simulated",
+        }
+    }
+}
+
 /// The document. Sections that a command doesn't have are absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -190,14 +199,16 @@ impl Report {
 
     pub fn open(path: &Path) -> Result<Report> {
         let text = fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
-        let report: Report = serde_json::from_slice(&text).map_err(|error| {
+        let refused = |error: serde_json::Error| {
             Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display())
                 .hint("name a file that --json wrote")
-        })?;
-        if report.schema != SCHEMA {
-            let what = format!("this report has schema {}, and this program reads {SCHEMA}", report.schema);
+        };
+        // The number comes first: a document of another schema may have other fields.
+        let document: serde_json::Value = serde_json::from_slice(&text).map_err(refused)?;
+        if let Some(schema) = document["schema"].as_u64().filter(|schema| *schema != u64::from(SCHEMA)) {
+            let what = format!("this report has schema {schema}, and this program reads {SCHEMA}");
             return Err(Error::invalid(what, path.display()).hint("use the version of stoker that wrote it"));
         }
-        Ok(report)
+        serde_json::from_value(document).map_err(refused)
     }
 }

@@ -15,6 +15,7 @@ mod mount;
 mod observe;
 mod place;
 mod refresh;
+mod report;
 mod show;
 mod status;
 mod umount;

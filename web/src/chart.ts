@@ -1,0 +1,95 @@
+// What a chart is, before it is drawn. `kind` is printed on each: a simulated figure must never pass for a measured one.
+import type { Kind } from "./report";
+
+interface Frame {
+  id: string;
+  title: string;
+  /// What is shown, in one sentence.
+  sub: string;
+  kinds: Kind[];
+  wide?: boolean;
+}
+
+export interface Line {
+  label: string;
+  points: [number, number][];
+  /// Index of the palette, or the name of a colour of its own.
+  colour: number | string;
+  /// What could be, next to what is.
+  dashed?: boolean;
+  dots?: boolean;
+  area?: boolean;
+}
+
+export interface Limit {
+  label: string;
+  value: number;
+}
+
+export interface LineChart extends Frame {
+  type: "lines";
+  x: { label: string; format: (value: number) => string; log2?: boolean; whole?: boolean };
+  /// Each panel shares the x axis with the others.
+  panels: Panel[];
+}
+
+export interface Panel {
+  label: string;
+  format: (value: number) => string;
+  tick?: (value: number) => string;
+  lines: Line[];
+  limits: Limit[];
+  min?: number;
+  max?: number;
+  log10?: boolean;
+}
+
+export interface Part {
+  label: string;
+  value: number;
+  colour: number | string;
+}
+
+export interface Mark {
+  label: string;
+  value: number;
+  style: "bound" | "ceiling" | "pass";
+}
+
+export interface Bar {
+  label: string;
+  tag?: string;
+  text: string;
+  parts: Part[];
+  low?: number | undefined;
+  high?: number | undefined;
+  marks?: Mark[];
+}
+
+export interface BarChart extends Frame {
+  type: "bars";
+  groups: { label: string; bars: Bar[] }[];
+  /// The end of the scale; the longest bar if it is absent.
+  max?: number;
+  legend?: { label: string; colour: number | string; text?: string }[];
+}
+
+export interface HeatChart extends Frame {
+  type: "heat";
+  columns: string[];
+  rows: { label: string; cells: (number | null)[] }[];
+  rowsLabel: string;
+  columnsLabel: string;
+  format: (value: number) => string;
+}
+
+export type Chart = LineChart | BarChart | HeatChart;
+
+export function kinds(reports: { report: { kind: Kind } }[]): Kind[] {
+  return [...new Set(reports.map((named) => named.report.kind))];
+}
+
+/// The colour of a line or part, as CSS.
+export function paint(colour: number | string): string {
+  return typeof colour === "number" ? `var(--series-${(colour % 7) + 1})` : `var(--${colour})`;
+}

@@ -1,0 +1,214 @@
+// What epochs say: utilisation, samples a second, where the time went, and how runs compare in throughput.
+import { type Bar, type BarChart, type Chart, kinds, type Line, type Mark } from "../chart";
+import { figure, percent, seconds } from "../format";
+import { type Epoch, type Mean, type Named, type Report, sample } from "../report";
+
+/// The colour of each cause of a wait; the same in every report.
+const CAUSES = ["store", "requests", "network", "disk", "cpu", "loader", "barrier", "unknown"];
+
+interface Group {
+  epoch: number;
+  cold: boolean;
+  epochs: Epoch[];
+}
+
+/// Epochs of the same number, over the repetitions.
+function byNumber(report: Report): Group[] {
+  const found = new Map<number, Group>();
+  for (const epoch of report.epochs ?? []) {
+    const group = found.get(epoch.epoch) ?? { epoch: epoch.epoch, cold: epoch.cold, epochs: [] };
+    group.epochs.push(epoch);
+    found.set(epoch.epoch, group);
+  }
+  return [...found.values()].sort((a, b) => a.epoch - b.epoch);
+}
+
+const average = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+
+function mean(group: Group, value: (epoch: Epoch) => number | undefined): number | undefined {
+  const values = group.epochs.map(value).filter((found) => found !== undefined);
+  return values.length ? average(values) : undefined;
+}
+
+const called = (group: Group) => `epoch ${group.epoch}`;
+const tag = (group: Group) => (group.cold ? "cold" : "warm");
+
+/// Least and most over repetitions, where they are several.
+function range(values: number[]): { low?: number; high?: number } {
+  return values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {};
+}
+
+export function busy(reports: Named[]): Chart[] {
+  const groups = reports.map(({ name, report }) => ({
+    label: reports.length > 1 ? name : "",
+    bars: byNumber(report).map((group): Bar => {
+      const value = mean(group, (epoch) => epoch.au_percent) ?? 0;
+      const marks: Mark[] = [];
+      const bound = mean(group, (epoch) => epoch.bound_percent);
+      const ceiling = mean(group, (epoch) => epoch.ceiling_percent);
+      if (bound !== undefined) marks.push({ label: "bound", value: bound, style: "bound" });
+      if (ceiling) marks.push({ label: "ceiling", value: ceiling, style: "ceiling" });
+      if (report.summary) marks.push({ label: "pass mark", value: report.summary.pass_au_percent, style: "pass" });
+      return {
+        label: called(group),
+        tag: tag(group),
+        text: percent(value),
+        parts: [{ label: "utilisation", value, colour: group.cold ? "cold" : "warm" }],
+        ...range(group.epochs.map((epoch) => epoch.au_percent)),
+        marks,
+      };
+    }),
+  }));
+  if (!groups.some((group) => group.bars.length)) return [];
+  return [
+    {
+      type: "bars",
+      id: "busy",
+      title: "Utilisation by epoch",
+      sub: "The mean of the repetitions; the thin line spans them. The ceiling is this machine without storage, the bound what a probe says the target can give.",
+      kinds: kinds(reports),
+      max: 100,
+      groups: groups.filter((group) => group.bars.length),
+    },
+  ];
+}
+
+export function rates(reports: Named[]): Chart[] {
+  const unit = reports[0] ? sample(reports[0].report) : "samples";
+  const groups = reports.map(({ name, report }) => ({
+    label: reports.length > 1 ? name : "",
+    bars: byNumber(report).map((group): Bar => {
+      const value = mean(group, (epoch) => epoch.samples_per_second) ?? 0;
+      return {
+        label: called(group),
+        tag: tag(group),
+        text: `${figure(value)}/s`,
+        parts: [{ label: unit, value, colour: group.cold ? "cold" : "warm" }],
+        ...range(group.epochs.map((epoch) => epoch.samples_per_second)),
+      };
+    }),
+  }));
+  const shown = groups.filter((group) => group.bars.length);
+  if (!shown.length) return [];
+  const title = `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by epoch`;
+  return [{ type: "bars", id: "rates", title, sub: "The mean of the repetitions; the thin line spans them.", kinds: kinds(reports), groups: shown }];
+}
+
+/// Samples a second of each process over the epochs; nodes of many processes as a sum each.
+export function processes(reports: Named[]): Chart[] {
+  return reports.flatMap(({ name, report }): Chart[] => {
+    const unit = sample(report);
+    const all = (report.epochs ?? []).filter((epoch) => epoch.repetition === (report.epochs?.[0]?.repetition ?? 1));
+    const every = all.flatMap((epoch) => epoch.processes ?? []);
+    const ranks = new Set(every.map((process) => process.rank));
+    if (ranks.size < 2) return [];
+    const byNode = ranks.size > 8;
+    const key = (process: { node: string; rank: number }) => (byNode ? process.node : `process ${process.rank} on ${process.node}`);
+    const sums = new Map<string, Map<number, number>>();
+    for (const process of every) {
+      const line = sums.get(key(process)) ?? new Map<number, number>();
+      line.set(process.epoch, (line.get(process.epoch) ?? 0) + process.samples_per_second);
+      sums.set(key(process), line);
+    }
+    const lines = [...sums].map(([label, line], colour): Line => ({ label, colour, dots: true, points: [...line] }));
+    const whole = new Map<number, number>();
+    for (const process of every) whole.set(process.epoch, (whole.get(process.epoch) ?? 0) + process.samples_per_second);
+    lines.push({ label: "all together", colour: "ink", dots: true, dashed: true, points: [...whole] });
+    return [
+      {
+        type: "lines",
+        id: "processes",
+        title: `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by ${byNode ? "node" : "process"}`,
+        sub: `Each ${byNode ? "node" : "process"} over the epochs, and their sum${reports.length > 1 ? `: ${name}` : ""}.`,
+        kinds: [report.kind],
+        x: { label: "epoch", format: figure, whole: true },
+        panels: [{ label: `${unit}/s`, format: (value) => `${figure(value)}/s`, tick: figure, lines, limits: [], min: 0 }],
+      },
+    ];
+  });
+}
+
+/// Where the time of all accelerators went, by epoch.
+export function waits(reports: Named[]): Chart[] {
+  const totals = new Map<string, number>();
+  let all = 0;
+  const groups = reports.map(({ name, report }) => ({
+    label: reports.length > 1 ? name : "",
+    bars: byNumber(report).flatMap((group): Bar[] => {
+      const causes = new Map<string, number>();
+      for (const epoch of group.epochs)
+        for (const [cause, wait] of Object.entries(epoch.wait_seconds_by_cause ?? {}))
+          if (wait > 0) causes.set(cause, (causes.get(cause) ?? 0) + wait);
+      const waited = [...causes.values()].reduce((sum, wait) => sum + wait, 0);
+      const lasted = group.epochs.reduce((sum, epoch) => sum + epoch.seconds, 0) * (report.accelerators ?? 1);
+      if (lasted <= 0) return [];
+      const whole = Math.max(lasted, waited);
+      const parts = [{ label: "computing", value: (100 * (whole - waited)) / whole, colour: "computing" as string | number }];
+      all += whole;
+      totals.set("computing", (totals.get("computing") ?? 0) + whole - waited);
+      for (const cause of [...CAUSES, ...[...causes.keys()].filter((cause) => !CAUSES.includes(cause))]) {
+        const wait = causes.get(cause);
+        if (wait === undefined) continue;
+        totals.set(cause, (totals.get(cause) ?? 0) + wait);
+        parts.push({ label: cause, value: (100 * wait) / whole, colour: colour(cause) });
+      }
+      return [{ label: called(group), tag: tag(group), text: `${seconds(waited / group.epochs.length)} waited`, parts }];
+    }),
+  }));
+  const shown = groups.filter((group) => group.bars.length);
+  if (totals.size < 2) return [];
+  const legend = [...totals].map(([label, value]) => ({
+    label: label === "computing" ? label : `waiting for ${waitedFor(label)}`,
+    colour: label === "computing" ? "computing" : colour(label),
+    text: percent((100 * value) / all),
+  }));
+  const sub = "The time of all accelerators together, by what they did with it.";
+  return [{ type: "bars", id: "waits", title: "Where the time went", sub, kinds: kinds(reports), max: 100, groups: shown, legend }];
+}
+
+const waitedFor = (cause: string) =>
+  ({ store: "the store", disk: "the disk", cpu: "the processor", loader: "the loader", barrier: "the barrier", network: "the network", unknown: "an unknown cause" })[cause] ?? cause;
+
+function colour(cause: string): string {
+  return CAUSES.includes(cause) ? `cause-${cause}` : "cause-unknown";
+}
+
+/// Reports side by side: a group for each workload, accelerator and number of them; a bar for each target.
+export function compared(reports: Named[]): Chart[] {
+  if (reports.length < 2) return [];
+  const targets = [...new Set(reports.map(({ report }) => report.target))];
+  const groups = new Map<string, Bar[]>();
+  for (const { name, report } of reports) {
+    const found = throughput(report);
+    if (!found) continue;
+    const label = [report.workload, report.accelerators ? `${report.accelerators} × ${(report.accelerator ?? "").toUpperCase()}` : ""].filter(Boolean).join(", ");
+    const value = found.mean;
+    const bar: Bar = {
+      label: targets.length === reports.length ? report.target : `${report.target} – ${name}`,
+      text: `${figure(value)}/s`,
+      parts: [{ label: "samples/s", value, colour: targets.indexOf(report.target) }],
+      low: found.low,
+      high: found.high,
+    };
+    if (kinds(reports).length > 1) bar.tag = report.kind;
+    groups.set(label, [...(groups.get(label) ?? []), bar]);
+  }
+  if (![...groups.values()].some((bars) => bars.length)) return [];
+  const unit = reports[0] ? sample(reports[0].report) : "samples";
+  const chart: BarChart = {
+    type: "bars",
+    id: "compared",
+    title: `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by storage, model and accelerators`,
+    sub: "The mean over epochs and repetitions; the thin line is its interval of 95 %.",
+    kinds: kinds(reports),
+    wide: true,
+    groups: [...groups].map(([label, bars]) => ({ label, bars })),
+  };
+  return [chart];
+}
+
+function throughput(report: Report): Mean | undefined {
+  if (report.summary?.samples_per_second.count) return report.summary.samples_per_second;
+  const values = (report.epochs ?? []).map((epoch) => epoch.samples_per_second);
+  return values.length ? { mean: average(values), count: values.length } : undefined;
+}

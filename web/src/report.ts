@@ -1,0 +1,185 @@
+// The JSON document of `docs/report.md`, as far as the page draws it. Reports are written by others and by other
+// versions: what is free-form there (`cells`, `sections`) is read with care.
+
+export type Kind = "measured" | "simulated";
+
+export interface Mean {
+  mean: number;
+  low?: number;
+  high?: number;
+  count: number;
+}
+
+export interface Process {
+  node: string;
+  rank: number;
+  epoch: number;
+  samples: number;
+  seconds: number;
+  samples_per_second: number;
+}
+
+export interface Epoch {
+  repetition: number;
+  epoch: number;
+  cold: boolean;
+  seconds: number;
+  steps: number;
+  samples: number;
+  au_percent: number;
+  au_dlio_percent: number;
+  ceiling_percent: number;
+  bound_percent?: number;
+  share_of_bound_percent?: number;
+  samples_per_second: number;
+  bytes_per_second: number;
+  wait_seconds_by_cause: Record<string, number>;
+  bytes: Record<string, number>;
+  step_seconds: Record<string, number>;
+  processes?: Process[];
+}
+
+export interface Point {
+  accelerators: number;
+  au_percent: number;
+  bound_percent?: number;
+  bytes_per_second: number;
+  seconds: number;
+  at?: Record<string, number>;
+}
+
+export interface Second {
+  second: number;
+  requests: number;
+  bytes: number;
+  throttled: number;
+  errors: number;
+  disk?: Record<string, number>;
+}
+
+export interface Summary {
+  cold_au_percent?: Mean;
+  warm_au_percent?: Mean;
+  min_au_percent: number;
+  samples_per_second: Mean;
+  pass_au_percent: number;
+  passed: boolean;
+  limited_by: string;
+}
+
+export interface Report {
+  schema: number;
+  kind: Kind;
+  command: string;
+  finished: boolean;
+  started: number;
+  environment: {
+    version: string;
+    kernel: string;
+    processors: number;
+    memory_bytes: number;
+    file_system?: string;
+    ranks: number;
+  };
+  settings: unknown;
+  target: string;
+  seed: number;
+  workload?: string;
+  accelerator?: string;
+  accelerators?: number;
+  epochs?: Epoch[];
+  summary?: Summary;
+  points?: Point[];
+  cells?: unknown[];
+  timeline?: Second[];
+  sections?: Record<string, unknown>;
+  warnings?: string[];
+}
+
+export interface Named {
+  name: string;
+  report: Report;
+}
+
+export interface Ratio {
+  ratio: number;
+  low?: number;
+  high?: number;
+}
+
+export interface Row {
+  measure: string;
+  unit: string;
+  better: "more" | "less";
+  entries: ({ mean: Mean; ratio?: Ratio } | null)[];
+}
+
+export interface Document {
+  reports: Named[];
+  comparison?: { rows: Row[]; warnings: string[] } | null;
+}
+
+/// A cell of a sweep.
+export interface Cell {
+  phase: string;
+  file_bytes: number;
+  threads: number;
+  ranks: number;
+  bytes_per_second: number;
+  files_per_second: number;
+  latency: Record<string, number>;
+}
+
+export interface Sync {
+  store: string;
+  seconds: number;
+  bytes: number;
+  requests: number;
+}
+
+type Fields = Record<string, unknown>;
+
+const fields = (value: unknown): Fields =>
+  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : {};
+const number = (value: unknown): number => (typeof value === "number" && Number.isFinite(value) ? value : 0);
+
+/// The numbers of a free-form object.
+export function numbers(value: unknown): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(fields(value)).filter((entry): entry is [string, number] => typeof entry[1] === "number"),
+  );
+}
+
+export function cells(report: Report): Cell[] {
+  const found = (report.cells ?? []).map(fields).map((cell) => ({
+    phase: String(cell["phase"] ?? ""),
+    file_bytes: number(cell["file_bytes"]),
+    threads: number(cell["threads"]),
+    ranks: number(cell["ranks"]) || 1,
+    bytes_per_second: number(cell["bytes_per_second"]),
+    files_per_second: number(cell["files_per_second"]),
+    latency: numbers(cell["latency_seconds"]),
+  }));
+  return found.filter((cell) => cell.phase !== "" && cell.threads > 0);
+}
+
+export function syncs(report: Report): Sync[] {
+  const found = report.sections?.["sync"];
+  const list = Array.isArray(found) ? found.map(fields) : [];
+  return list.map((sync) => ({
+    store: String(sync["store"] ?? ""),
+    seconds: number(sync["seconds"]),
+    bytes: number(sync["bytes"]),
+    requests: number(sync["requests"]),
+  }));
+}
+
+/// What the disk and the target can give, by the names of what they gave.
+export function limits(report: Report): Record<string, number> {
+  return numbers(report.sections?.["limits"]);
+}
+
+/// What a sample of this workload is called.
+export function sample(report: Report): string {
+  return /resnet|imagenet|retinanet|image/i.test(report.workload ?? "") ? "images" : "samples";
+}
