@@ -18,7 +18,7 @@ mod limit;
 
 use crate::retry::{Advice, Chance, advise, gave_up};
 use crate::{Counters, Store};
-use block::{Blocks, Checksum, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use futures_util::stream;
 use limit::{Leave, Limit, Outcome};
@@ -100,7 +100,7 @@ impl Parts {
     async fn checksum(&self, object: &Arc<Object>) -> Result<Option<Checksum>> {
         let mut tries = Tries::begin();
         loop {
-            let leave = self.leave().await;
+            let leave = self.leave(&Course::default()).await;
             tries.start();
             let error = match self.in_time(&tries, object, self.store.checksum(object)).await {
                 Ok(told) => {
@@ -110,12 +110,13 @@ impl Parts {
                 Err(error) => error,
             };
             leave.done(Outcome::of(&error));
-            self.wait_or_fail(&mut tries, error).await?;
+            self.wait_or_fail(&mut tries, error, &Course::default()).await?;
         }
     }
 
     /// Leave to send one request.
-    async fn leave(&self) -> Leave {
+    async fn leave(&self, course: &Course) -> Leave {
+        course.enter(self.limit.cause());
         let asked = Instant::now();
         let leave = self.limit.clone().leave().await;
         Counters::add_time(&self.counters.waited_ns, asked.elapsed());
@@ -133,12 +134,13 @@ impl Parts {
     }
 
     /// Wait before the next try, or hand the error out if there is to be none.
-    async fn wait_or_fail(&self, tries: &mut Tries, error: Error) -> Result<()> {
+    async fn wait_or_fail(&self, tries: &mut Tries, error: Error, course: &Course) -> Result<()> {
         match advise(&error, tries.count, tries.spent(), self.settings.budget, self.chance.next()) {
             Advice::Wait(wait) => {
                 tracing::debug!(what = error.what, on = error.on, ?wait, "trying again");
                 Counters::add(&self.counters.retries, 1);
                 Counters::add_time(&self.counters.backed_off_ns, wait);
+                course.enter(if error.is_throttling() { Cause::Throttling } else { Cause::Errors });
                 tokio::time::sleep(wait).await;
                 Ok(())
             }

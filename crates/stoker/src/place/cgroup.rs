@@ -17,9 +17,7 @@ fn least(mounted: &Path, group: &str) -> Option<u64> {
     let (controllers, path) = group.split_once(':')?.1.split_once(':')?;
     let (hierarchies, name): (&[&str], _) = match controllers {
         "" => (&["", "unified"], "memory.max"),
-        _ if controllers.split(',').any(|controller| controller == "memory") => {
-            (&["memory"], "memory.limit_in_bytes")
-        }
+        _ if controllers.split(',').any(|controller| controller == "memory") => (&["memory"], "memory.limit_in_bytes"),
         _ => return None,
     };
     let path = Path::new(path.trim_start_matches('/'));

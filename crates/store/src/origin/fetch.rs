@@ -4,7 +4,7 @@
 
 use super::limit::{Leave, Outcome};
 use super::{Parts, Tries};
-use block::{Address, BLOCK, Block, Checksum, Digest, Error, Result, Run};
+use block::{Address, BLOCK, Block, Cause, Checksum, Digest, Error, Result, Run};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Fetch {
                 self.parts.failed(&error);
                 return Err(error);
             }
-            self.parts.wait_or_fail(&mut self.tries, error).await?;
+            self.parts.wait_or_fail(&mut self.tries, error, &self.run.course).await?;
         }
     }
 
@@ -81,12 +81,14 @@ impl Fetch {
         if self.open.is_none() {
             self.begin().await?;
         }
+        self.run.course.enter(Cause::Bandwidth);
         let address = Address { object: self.run.object.clone(), index: self.next };
         let pieces = self.pieces(address.len()).await?;
         let is_last = self.next + 1 == self.run.blocks.end;
         if is_last {
             self.end().await?;
         }
+        self.run.course.enter(Cause::Cpu);
         if let Some((_, digest)) = &mut self.told {
             pieces.iter().for_each(|piece| digest.update(piece));
         }
@@ -98,7 +100,8 @@ impl Fetch {
 
     /// Ask for all blocks that are still due.
     async fn begin(&mut self) -> Result<()> {
-        let leave = self.parts.leave().await;
+        let leave = self.parts.leave(&self.run.course).await;
+        self.run.course.enter(Cause::Requests);
         self.tries.start();
         let start = u64::from(self.next) * BLOCK;
         let answer = self.parts.store.get(&self.run.object, start..self.run.range().end);

@@ -3,7 +3,7 @@
 //!
 //! Invariant: never fewer than one, never more than the limit that was set.
 
-use block::{Error, Kind};
+use block::{Cause, Error, Kind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -69,6 +69,8 @@ struct State {
     /// Requests in flight beyond the limit since it was cut; they are not replaced.
     excess: u32,
     cut_at: Option<Instant>,
+    /// What the limit was before it was cut last.
+    before_cut: u32,
 }
 
 impl Limit {
@@ -77,7 +79,7 @@ impl Limit {
         let limit = first.clamp(1, max);
         let window = Window { limit, max, fine: 0, is_starting: true };
         let free = Arc::new(Semaphore::new(limit as usize));
-        Arc::new(Limit { free, state: Mutex::new(State { window, excess: 0, cut_at: None }) })
+        Arc::new(Limit { free, state: Mutex::new(State { window, excess: 0, cut_at: None, before_cut: 0 }) })
     }
 
     /// Leave to send a request; it is given back when dropped.
@@ -90,6 +92,12 @@ impl Limit {
         self.state().window.limit
     }
 
+    /// Why a request has to wait for leave.
+    pub fn cause(&self) -> Cause {
+        let state = self.state();
+        if state.window.limit < state.before_cut { Cause::Throttling } else { Cause::Requests }
+    }
+
     fn ended(&self, outcome: Outcome, permit: OwnedSemaphorePermit) {
         let is_full = self.free.available_permits() == 0;
         let mut state = self.state();
@@ -99,6 +107,7 @@ impl Limit {
         let after = state.window.limit;
         if after < before {
             state.cut_at = Some(Instant::now());
+            state.before_cut = before;
             let taken = self.free.forget_permits((before - after) as usize);
             state.excess += before - after - u32::try_from(taken).expect("at most what was asked for");
         }
