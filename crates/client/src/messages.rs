@@ -83,6 +83,17 @@ pub struct Store {
     /// Seconds that requests waited for leave to be sent, and backed off, summed.
     pub seconds_waiting: f64,
     pub seconds_backing_off: f64,
+    /// Requests that were sent a second time because the first answer was late, bytes that they asked for, and how
+    /// many were answered first.
+    #[serde(default)]
+    pub hedged: u64,
+    #[serde(default)]
+    pub hedged_bytes: u64,
+    #[serde(default)]
+    pub hedges_won: u64,
+    /// Requests that may be in flight at the moment, summed over the stores.
+    #[serde(default)]
+    pub requests_limit: u64,
     /// Mean seconds from a request to the first byte of its answer.
     pub first_byte_seconds_mean: f64,
 }

@@ -53,6 +53,8 @@ pub struct Figures {
     /// Bytes that came from stores for the first time in their residency, and those that could not be kept.
     pub unique_bytes: u64,
     pub unkept_bytes: u64,
+    /// Requests that may be in flight to all stores together.
+    pub requests_limit: u64,
     /// Seconds that readers waited, by cause.
     pub waits: Vec<(Cause, f64)>,
     /// What was asked of each store.
@@ -103,6 +105,7 @@ impl Node {
             unkept_bytes: disk.unkept.get().1,
             waits: Cause::ALL.map(|cause| (cause, self.memory.waits().seconds(cause))).into(),
             stores: self.origins.counts(),
+            requests_limit: self.origins.requests_limit(),
             blocks: self.memory.usage(),
             memory_limit: self.settings.memory_bytes,
             used,

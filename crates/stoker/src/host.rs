@@ -232,6 +232,10 @@ fn store_status(figures: &node::Figures) -> Store {
         in_flight: sum(|counts| counts.in_flight),
         seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
         seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
+        hedged: sum(|counts| counts.hedged),
+        hedged_bytes: sum(|counts| counts.hedged_bytes),
+        hedges_won: sum(|counts| counts.hedges_won),
+        requests_limit: figures.requests_limit,
         first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
     }
 }

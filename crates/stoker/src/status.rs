@@ -80,10 +80,17 @@ fn text(status: &Status) -> String {
         count(store.retries)
     );
     out += &format!(
-        "  sent    after {:.1} s for leave to ask, {:.1} s backing off; first byte after {:.1} ms\n",
+        "  sent    after {:.1} s for leave to ask (now {} at once), {:.1} s backing off; first byte after {:.1} ms",
         store.seconds_waiting,
+        count(store.requests_limit),
         store.seconds_backing_off,
         store.first_byte_seconds_mean * 1e3
+    );
+    out += &format!(
+        "; {} sent twice ({}, {} answered first)\n",
+        count(store.hedged),
+        bytes(store.hedged_bytes),
+        count(store.hedges_won)
     );
     out += &waits(&status.waits);
     out += &format!(
