@@ -2,6 +2,7 @@
 //!
 //! Invariant: two addresses are equal only if they name the same bytes for ever.
 
+use crate::Course;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -99,10 +100,12 @@ impl Address {
 }
 
 /// Neighbouring blocks of one object, asked for together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Run {
     pub object: Arc<Object>,
     pub blocks: Range<u32>,
+    /// What it waits for on its way, if anybody wants to know.
+    pub course: Course,
 }
 
 impl Run {
@@ -110,7 +113,12 @@ impl Run {
     pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
-        Run { object, blocks }
+        Run { object, blocks, course: Course::default() }
+    }
+
+    /// Some of the blocks, on the same course.
+    pub fn part(&self, blocks: Range<u32>) -> Run {
+        Run { course: self.course.clone(), ..Run::new(self.object.clone(), blocks) }
     }
 
     /// The addresses in order.

@@ -35,11 +35,12 @@ pub struct Error {
     pub on: String,
     /// What to try; empty only where nobody could do anything.
     pub hint: String,
+    throttled: bool,
 }
 
 impl Error {
     pub fn new(kind: Kind, what: impl Into<String>, on: impl fmt::Display) -> Error {
-        Error { kind, what: what.into(), on: on.to_string(), hint: kind.hint().into() }
+        Error { kind, what: what.into(), on: on.to_string(), hint: kind.hint().into(), throttled: false }
     }
 
     pub fn missing(what: impl Into<String>, on: impl fmt::Display) -> Error {
@@ -89,6 +90,18 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = hint.into();
         self
+    }
+
+    /// The same failure, which is the store's wish to be asked less.
+    #[must_use]
+    pub fn throttled(mut self) -> Error {
+        self.throttled = true;
+        self
+    }
+
+    /// Whether the store wishes to be asked less.
+    pub fn is_throttling(&self) -> bool {
+        self.throttled
     }
 
     /// Whether the same request may succeed later without anybody doing anything.

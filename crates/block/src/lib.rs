@@ -5,6 +5,7 @@
 //! - [`Address`], [`Run`]: one block of an object, and up to sixteen neighbours.
 //! - [`Block`]: bytes of an address that have been verified.
 //! - [`Checksum`]: what a store says about the bytes of a whole object.
+//! - [`Course`]: what a run on its way waits for, by [`Cause`].
 //! - [`Source`]: whoever answers for blocks; every tier is one.
 //! - `contract`: what every source promises, as a suite (feature `contract`).
 //! - [`Error`]: what failed, on what, and what to try.
@@ -16,11 +17,13 @@ mod checksum;
 mod content;
 #[cfg(feature = "contract")]
 pub mod contract;
+mod course;
 mod error;
 mod source;
 
 pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run};
 pub use checksum::{Checksum, Digest, crc64};
 pub use content::{Block, Permit};
+pub use course::{Cause, Clock, Course, Spent};
 pub use error::{Error, Kind, Result};
 pub use source::{Blocks, Fixed, Source, Waiting};

@@ -19,7 +19,7 @@ pub use file::Whole;
 pub use room::{Limits, Used};
 
 use crate::tally::Tally;
-use block::{Block, Blocks, Checksum, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Block, Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
 use file::Filling;
 use index::{Found, Index};
 use log::Log;
@@ -248,8 +248,10 @@ impl Disk {
     }
 
     /// Keep a block of an object that is being filled.
-    fn keep(&self, filling: &Filling, block: &Block) {
+    fn keep(&self, filling: &Filling, block: &Block, course: &Course) {
+        course.enter(Cause::Cpu);
         let sums = file::sums(block.pieces());
+        course.enter(Cause::Disk);
         let kept = filling.keep(block, &sums).and_then(|fresh| match fresh {
             true => self.index().block_kept(filling.object.id(), block.address.index, sums),
             false => Ok(()),

@@ -5,11 +5,13 @@
 //! - [`memory`]: blocks in flight or not kept, one fetch per block, one budget.
 //! - [`readahead`]: how far ahead of a reader to ask. Pure.
 //! - [`tally`]: what each tier served.
+//! - [`waits`]: how long readers waited, and for what.
 
 pub mod disk;
 pub mod memory;
 pub mod readahead;
 pub mod tally;
+pub mod waits;
 
 pub use disk::Disk;
 pub use memory::Memory;

@@ -10,8 +10,9 @@ mod shelf;
 
 use crate::readahead::Readahead;
 use crate::tally::Tally;
+use crate::waits::{Waits, clock};
 use block::{
-    Address, BLOCK, Block, Blocks, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
+    Address, BLOCK, Block, Blocks, Checksum, Course, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -45,6 +46,7 @@ struct Parts {
     /// Readers that wait for room: while there are any, nothing is put on the shelf.
     hungry: AtomicUsize,
     tally: Tally,
+    waits: Waits,
     runtime: tokio::runtime::Handle,
 }
 
@@ -56,8 +58,8 @@ impl Memory {
     pub fn over(below: Arc<dyn Source>, budget_bytes: u64, runtime: tokio::runtime::Handle) -> Memory {
         let units = (budget_bytes.max(4 * BLOCK) as usize) / UNIT;
         let budget = Arc::new(Semaphore::new(units));
-        let (shelf, hungry, tally) = Default::default();
-        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, runtime }))
+        let (shelf, hungry, tally, waits) = Default::default();
+        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, waits, runtime }))
     }
 
     /// Bytes `offset..offset + length` of an object if all of them are in memory now.
@@ -87,18 +89,24 @@ impl Memory {
         Ok(pieces)
     }
 
-    /// One block, of which the reader wants the bytes up to `until`.
+    /// One block, of which a reader wants the bytes up to `until`. What it waits for is booked.
     pub async fn block(&self, address: &Address, until: usize) -> Result<Block> {
+        self.wait(address, until, Some(&self.0.waits)).await
+    }
+
+    async fn wait(&self, address: &Address, until: usize, waits: Option<&Waits>) -> Result<Block> {
+        let mut booked = None;
         let key = (address.object.id(), address.index);
         loop {
             let place = self.shelf().place(&key, until);
-            let mut coming = match place {
+            let Coming { mut promise, course } = match place {
                 Place::Here(block) => {
                     self.0.tally.here.add(1, block.len() as u64);
                     return Ok(block);
                 }
                 Place::Coming(coming) => coming,
                 Place::Nowhere => {
+                    booked = booked.or_else(|| waits.map(Waits::begin));
                     let share = self.share(address.len()).await;
                     let run = Run::new(address.object.clone(), address.index..address.index + 1);
                     match self.claim(&run, vec![share]) {
@@ -107,9 +115,11 @@ impl Memory {
                     }
                 }
             };
+            booked = booked.or_else(|| waits.map(Waits::begin));
+            booked.iter_mut().for_each(|wait| wait.follow(&course));
             // The sender is dropped without a value only if the runtime ends.
             let gone = || Error::unavailable("the node is stopping", &*address.object);
-            let got = coming.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+            let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
             self.shelf().read_until(&key, until);
             return got.ok_or_else(gone)?;
         }
@@ -165,6 +175,11 @@ impl Memory {
         &self.0.tally
     }
 
+    /// What readers waited for.
+    pub fn waits(&self) -> &Waits {
+        &self.0.waits
+    }
+
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,6 +216,7 @@ impl Memory {
 
     /// Announce a run and start its fetch; `None` if somebody else was faster with its first block.
     fn claim(&self, run: &Run, shares: Vec<Share>) -> Option<Coming> {
+        let run = Run { course: Course::begin(clock), ..run.clone() };
         let mut shelf = self.shelf();
         let id = run.object.id();
         let mut senders = Vec::with_capacity(shares.len());
@@ -209,12 +225,12 @@ impl Memory {
                 break;
             }
             let (sender, receiver) = watch::channel(None);
-            shelf.announce((id, index), receiver);
+            shelf.announce((id, index), Coming { promise: receiver, course: run.course.clone() });
             senders.push((sender, share));
         }
-        let first = senders.first()?.0.subscribe();
+        let first = Coming { promise: senders.first()?.0.subscribe(), course: run.course.clone() };
         drop(shelf);
-        let run = Run::new(run.object.clone(), run.blocks.start..run.blocks.start + senders.len() as u32);
+        let run = Run { blocks: run.blocks.start..run.blocks.start + senders.len() as u32, ..run };
         self.0.runtime.spawn(self.clone().flight(run, senders));
         Some(first)
     }
@@ -270,7 +286,7 @@ impl Source for Memory {
         let addresses = futures_util::stream::iter(run.addresses());
         let blocks = addresses.then(move |address| {
             let memory = memory.clone();
-            async move { memory.block(&address, address.len()).await }
+            async move { memory.wait(&address, address.len(), None).await }
         });
         // Nothing after the first error.
         let until_failed = blocks.scan(false, |failed, got| {

@@ -11,6 +11,8 @@ pub struct Status {
     pub mounts: Vec<Mount>,
     pub tiers: Tiers,
     pub store: Store,
+    #[serde(default)]
+    pub waits: Waits,
     pub limits: Limits,
 }
 
@@ -81,8 +83,37 @@ pub struct Store {
     /// Seconds that requests waited for leave to be sent, and backed off, summed.
     pub seconds_waiting: f64,
     pub seconds_backing_off: f64,
+    /// Requests that were sent a second time because the first answer was late, bytes that they asked for, and how
+    /// many were answered first.
+    #[serde(default)]
+    pub hedged: u64,
+    #[serde(default)]
+    pub hedged_bytes: u64,
+    #[serde(default)]
+    pub hedges_won: u64,
+    /// Requests that may be in flight at the moment, summed over the stores.
+    #[serde(default)]
+    pub requests_limit: u64,
     /// Mean seconds from a request to the first byte of its answer.
     pub first_byte_seconds_mean: f64,
+}
+
+/// What readers waited for, in seconds summed over all of them. What is fetched ahead of readers doesn't count.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// For the bytes of bodies.
+    pub bandwidth_seconds: f64,
+    /// For the first byte of an answer, or for leave to send a request.
+    pub requests_seconds: f64,
+    /// Because the store asked to slow down.
+    pub throttling_seconds: f64,
+    /// For the next try after a failure.
+    pub errors_seconds: f64,
+    /// For files of the cache that the daemon reads or writes.
+    pub disk_seconds: f64,
+    /// For checksums.
+    pub cpu_seconds: f64,
+    pub unknown_seconds: f64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! the local file itself.
 
 use crate::namespace::{Content, Reading};
-use block::{Error, Object, Result};
+use block::{Cause, Error, Object, Result};
 use bytes::Bytes;
 use cache::Disk;
 use cache::disk::Whole;
@@ -40,6 +40,13 @@ pub struct Kept {
 /// than handing them to another thread, and from a disk one of several threads waits a moment.
 const AT_ONCE_BYTES: u32 = 256 << 10;
 
+impl Kept {
+    fn from_disk(&self, offset: u64, length: u32) -> Result<Bytes> {
+        let _wait = self.otherwise.memory.waits().begin_for(Cause::Disk);
+        self.whole.read(offset, length)
+    }
+}
+
 impl Content for Kept {
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         Some(self.whole.descriptor())
@@ -53,15 +60,19 @@ impl Content for Kept {
         }
         let whole = self.whole.clone();
         if length <= AT_ONCE_BYTES
-            && let Ok(bytes) = whole.read(offset, length)
+            && let Ok(bytes) = self.from_disk(offset, length)
         {
             self.disk.tally().here.add(1, bytes.len() as u64);
             return Reading::Ready(Ok(vec![bytes]));
         }
         let (otherwise, disk) = (self.otherwise.clone(), self.disk.clone());
         Reading::Waiting(Box::pin(async move {
-            let runtime = otherwise.runtime.clone();
-            match waiting(&runtime, move || whole.read(offset, length)).await {
+            let (runtime, memory) = (otherwise.runtime.clone(), otherwise.memory.clone());
+            let read = {
+                let _wait = memory.waits().begin_for(Cause::Disk);
+                waiting(&runtime, move || whole.read(offset, length)).await
+            };
+            match read {
                 Ok(bytes) => {
                     disk.tally().here.add(1, bytes.len() as u64);
                     Ok(vec![bytes])

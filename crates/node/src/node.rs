@@ -3,7 +3,7 @@
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
 use crate::origins::Origins;
-use block::{Error, Result};
+use block::{Cause, Error, Result};
 use cache::disk::{self, Limits, Used};
 use cache::{Disk, Memory};
 use std::fs::File;
@@ -53,6 +53,10 @@ pub struct Figures {
     /// Bytes that came from stores for the first time in their residency, and those that could not be kept.
     pub unique_bytes: u64,
     pub unkept_bytes: u64,
+    /// Requests that may be in flight to all stores together.
+    pub requests_limit: u64,
+    /// Seconds that readers waited, by cause.
+    pub waits: Vec<(Cause, f64)>,
     /// What was asked of each store.
     pub stores: Vec<(Arc<str>, Counts)>,
     /// Bytes of blocks in memory, and their budget.
@@ -99,7 +103,9 @@ impl Node {
             origin: disk.below.get(),
             unique_bytes: disk.unique.get().1,
             unkept_bytes: disk.unkept.get().1,
+            waits: Cause::ALL.map(|cause| (cause, self.memory.waits().seconds(cause))).into(),
             stores: self.origins.counts(),
+            requests_limit: self.origins.requests_limit(),
             blocks: self.memory.usage(),
             memory_limit: self.settings.memory_bytes,
             used,

@@ -35,6 +35,12 @@ impl Origins {
         all.map(|(identity, opened)| (identity.clone(), opened.origin.store().counters().snapshot())).collect()
     }
 
+    /// Requests that may be in flight at the moment, summed over all stores.
+    pub fn requests_limit(&self) -> u64 {
+        let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
+        stores.values().flatten().map(|opened| u64::from(opened.origin.requests_limit())).sum()
+    }
+
     fn of(&self, object: &Object) -> Result<Arc<Origin>> {
         let stores = self.stores.read().unwrap_or_else(PoisonError::into_inner);
         let found = stores.get(&object.store).and_then(|opened| opened.last());

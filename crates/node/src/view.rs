@@ -7,7 +7,7 @@ use crate::fill::{self, Fill, When};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
 use crate::node::Node;
-use block::{Error, Object, Result};
+use block::{Cause, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
 use futures_util::StreamExt;
@@ -189,7 +189,11 @@ impl View {
     fn check(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
         let (node, fetch, streamed) = (self.node.clone(), self.fetch(object.clone()), self.streamed(object.clone()));
         async move {
-            match node.disk.check(&object).await? {
+            let checked = {
+                let _wait = node.memory.waits().begin_for(Cause::Disk);
+                node.disk.check(&object).await?
+            };
+            match checked {
                 Some(whole) => Ok(streamed_as_kept(&node, whole)),
                 None if object.blocks() == 1 => fetch.await,
                 None => Ok(streamed as Arc<dyn Content>),

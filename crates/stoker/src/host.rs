@@ -1,8 +1,8 @@
 //! A node and the mounts that it serves. The node ends with its last mount.
 
 use crate::place;
-use block::{Error, Kind, Result};
-use client::messages::{Keys, Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers};
+use block::{Cause, Error, Kind, Result};
+use client::messages::{Keys, Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers, Waits};
 use mount::{Options, Passthrough, Session};
 use node::fill::When;
 use node::namespace::Namespace;
@@ -182,6 +182,7 @@ impl Host {
             cache: self.node.settings().cache.display().to_string(),
             tiers: Tiers { memory: tier(figures.memory), disk: tier(disk), origin: tier(figures.origin) },
             store: store_status(&figures),
+            waits: waits(&figures),
             limits: Limits {
                 memory_bytes: figures.memory_limit,
                 memory_used: place::memory_used(),
@@ -195,6 +196,19 @@ impl Host {
             },
             mounts,
         }
+    }
+}
+
+fn waits(figures: &node::Figures) -> Waits {
+    let on = |cause| figures.waits.iter().find(|(known, _)| *known == cause).map_or(0.0, |(_, seconds)| *seconds);
+    Waits {
+        bandwidth_seconds: on(Cause::Bandwidth),
+        requests_seconds: on(Cause::Requests),
+        throttling_seconds: on(Cause::Throttling),
+        errors_seconds: on(Cause::Errors),
+        disk_seconds: on(Cause::Disk),
+        cpu_seconds: on(Cause::Cpu),
+        unknown_seconds: on(Cause::Unknown),
     }
 }
 
@@ -218,6 +232,10 @@ fn store_status(figures: &node::Figures) -> Store {
         in_flight: sum(|counts| counts.in_flight),
         seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
         seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
+        hedged: sum(|counts| counts.hedged),
+        hedged_bytes: sum(|counts| counts.hedged_bytes),
+        hedges_won: sum(|counts| counts.hedges_won),
+        requests_limit: figures.requests_limit,
         first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::{mount, place, show};
-use client::messages::Status;
+use client::messages::{Status, Waits};
 use client::{Client, sockets};
 use hyper::Method;
 use std::process::ExitCode;
@@ -80,11 +80,19 @@ fn text(status: &Status) -> String {
         count(store.retries)
     );
     out += &format!(
-        "  waits   {:.1} s for leave to ask, {:.1} s backing off; first byte after {:.1} ms\n",
+        "  sent    after {:.1} s for leave to ask (now {} at once), {:.1} s backing off; first byte after {:.1} ms",
         store.seconds_waiting,
+        count(store.requests_limit),
         store.seconds_backing_off,
         store.first_byte_seconds_mean * 1e3
     );
+    out += &format!(
+        "; {} sent twice ({}, {} answered first)\n",
+        count(store.hedged),
+        bytes(store.hedged_bytes),
+        count(store.hedges_won)
+    );
+    out += &waits(&status.waits);
     out += &format!(
         "  limits  memory {} of {}, disk {} of {} in {} files\n",
         bytes(limits.memory_used),
@@ -94,4 +102,38 @@ fn text(status: &Status) -> String {
         count(limits.disk_files_used)
     );
     out
+}
+
+/// What readers waited for, the longest first.
+fn waits(waits: &Waits) -> String {
+    let mut all = [
+        ("store bandwidth", waits.bandwidth_seconds),
+        ("store requests", waits.requests_seconds),
+        ("throttling", waits.throttling_seconds),
+        ("errors", waits.errors_seconds),
+        ("disk", waits.disk_seconds),
+        ("CPU", waits.cpu_seconds),
+        ("unknown", waits.unknown_seconds),
+    ];
+    all.sort_by(|left, right| right.1.total_cmp(&left.1));
+    let total: f64 = all.iter().map(|(_, seconds)| seconds).sum();
+    let parts = all.iter().filter(|(_, seconds)| *seconds >= total * 0.005 && *seconds > 0.0);
+    let parts: Vec<String> =
+        parts.map(|(cause, seconds)| format!("{cause} {:.0} %", seconds * 100.0 / total)).collect();
+    match parts.is_empty() {
+        true => "  waits   readers did not wait\n".into(),
+        false => format!("  waits   readers waited {total:.1} s: {}\n", parts.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_wait_is_told_first_and_what_does_not_count_is_left_out() {
+        let waited = Waits { requests_seconds: 3.0, disk_seconds: 7.0, cpu_seconds: 0.01, ..Waits::default() };
+        assert_eq!(waits(&waited), "  waits   readers waited 10.0 s: disk 70 %, store requests 30 %\n");
+        assert_eq!(waits(&Waits::default()), "  waits   readers did not wait\n");
+    }
 }

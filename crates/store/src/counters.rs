@@ -27,6 +27,9 @@ pub struct Counters {
     pub(crate) skipped: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
     pub(crate) backed_off_ns: AtomicU64,
+    pub(crate) hedged: AtomicU64,
+    pub(crate) hedged_bytes: AtomicU64,
+    pub(crate) hedges_won: AtomicU64,
     first_byte_ns: AtomicU64,
     first_byte: [AtomicU64; FIRST_BYTE_BUCKETS],
 }
@@ -57,6 +60,11 @@ pub struct Counts {
     /// Time spent waiting for leave to send, and time spent backing off, in nanoseconds.
     pub waited_ns: u64,
     pub backed_off_ns: u64,
+    /// Requests that were sent a second time because the first answer was late, the bytes that they asked for, and
+    /// how many were answered first.
+    pub hedged: u64,
+    pub hedged_bytes: u64,
+    pub hedges_won: u64,
     /// Sum of the times from request to answer, and how many fell below 128 us, 256 us, ...; the last
     /// bucket holds the rest.
     pub first_byte_ns: u64,
@@ -79,6 +87,9 @@ impl Counters {
             skipped: self.skipped.load(Relaxed),
             waited_ns: self.waited_ns.load(Relaxed),
             backed_off_ns: self.backed_off_ns.load(Relaxed),
+            hedged: self.hedged.load(Relaxed),
+            hedged_bytes: self.hedged_bytes.load(Relaxed),
+            hedges_won: self.hedges_won.load(Relaxed),
             first_byte_ns: self.first_byte_ns.load(Relaxed),
             first_byte: std::array::from_fn(|at| self.first_byte[at].load(Relaxed)),
         }

@@ -8,23 +8,30 @@
 //! A stream holds one of the limited requests from its first poll to its end: whoever opens many polls
 //! them all, or drops them.
 //!
-//! Layout: `fetch` (one run), `limit` (how many requests at once).
+//! Layout: `fetch` (one run), `ask` (one answer), `hedge` (when to ask a second time), `limit` (how many requests at
+//! once), `window` (the same as arithmetic), `pace` (how long requests take).
 //!
 //! Invariant: a block has the length and the place that its address says, and bytes that the store vouches
 //! for as far as it can; an error comes out only when trying again is no use or the budget is spent.
 
+mod ask;
 mod fetch;
+mod hedge;
 mod limit;
+mod pace;
+mod window;
 
 use crate::retry::{Advice, Chance, advise, gave_up};
 use crate::{Counters, Store};
-use block::{Blocks, Checksum, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use futures_util::stream;
-use limit::{Leave, Limit, Outcome};
-use std::sync::Arc;
+use hedge::Hedges;
+use limit::{Leave, Limit};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+use window::Outcome;
 
 /// How patient an origin is, and how much it asks at once.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +68,7 @@ struct Parts {
     store: Arc<dyn Store>,
     counters: Arc<Counters>,
     limit: Arc<Limit>,
+    hedges: Mutex<Hedges>,
     chance: Chance,
     settings: Settings,
 }
@@ -70,7 +78,8 @@ impl Origin {
     pub fn new(store: Arc<dyn Store>, settings: Settings) -> Origin {
         let counters = store.counters().clone();
         let limit = Limit::new(settings.requests_first, settings.requests_max);
-        Origin(Arc::new(Parts { store, counters, limit, chance: Chance::new(settings.seed), settings }))
+        let (hedges, chance) = (Mutex::default(), Chance::new(settings.seed));
+        Origin(Arc::new(Parts { store, counters, limit, hedges, chance, settings }))
     }
 
     /// The store below.
@@ -100,7 +109,7 @@ impl Parts {
     async fn checksum(&self, object: &Arc<Object>) -> Result<Option<Checksum>> {
         let mut tries = Tries::begin();
         loop {
-            let leave = self.leave().await;
+            let leave = self.leave(&Course::default()).await;
             tries.start();
             let error = match self.in_time(&tries, object, self.store.checksum(object)).await {
                 Ok(told) => {
@@ -109,13 +118,14 @@ impl Parts {
                 }
                 Err(error) => error,
             };
-            leave.done(Outcome::of(&error));
-            self.wait_or_fail(&mut tries, error).await?;
+            leave.done(outcome(&error));
+            self.wait_or_fail(&mut tries, error, &Course::default()).await?;
         }
     }
 
     /// Leave to send one request.
-    async fn leave(&self) -> Leave {
+    async fn leave(&self, course: &Course) -> Leave {
+        course.enter(self.limit.cause());
         let asked = Instant::now();
         let leave = self.limit.clone().leave().await;
         Counters::add_time(&self.counters.waited_ns, asked.elapsed());
@@ -133,12 +143,13 @@ impl Parts {
     }
 
     /// Wait before the next try, or hand the error out if there is to be none.
-    async fn wait_or_fail(&self, tries: &mut Tries, error: Error) -> Result<()> {
+    async fn wait_or_fail(&self, tries: &mut Tries, error: Error, course: &Course) -> Result<()> {
         match advise(&error, tries.count, tries.spent(), self.settings.budget, self.chance.next()) {
             Advice::Wait(wait) => {
                 tracing::debug!(what = error.what, on = error.on, ?wait, "trying again");
                 Counters::add(&self.counters.retries, 1);
                 Counters::add_time(&self.counters.backed_off_ns, wait);
+                course.enter(if error.is_throttling() { Cause::Throttling } else { Cause::Errors });
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
@@ -151,11 +162,24 @@ impl Parts {
 }
 
 impl Parts {
+    fn hedges(&self) -> MutexGuard<'_, Hedges> {
+        self.hedges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Count a failure. A version that is gone is news for the reader, not a failure of the store.
     fn failed(&self, error: &Error) {
         if !matches!(error.kind, Kind::Changed | Kind::Missing) {
             Counters::add(&self.counters.errors, 1);
         }
+    }
+}
+
+/// What a failed request tells of how much the store can bear.
+fn outcome(error: &Error) -> Outcome {
+    match error.kind {
+        Kind::Unavailable { .. } if error.is_throttling() => Outcome::Throttled,
+        Kind::Unavailable { .. } => Outcome::Congested,
+        _ => Outcome::Neutral,
     }
 }
 

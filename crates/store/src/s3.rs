@@ -181,6 +181,7 @@ impl Bucket {
                 let error = refusal.error(&route, &self.name, on);
                 if matches!(error.kind, Kind::Unavailable { .. }) && refusal.is_throttling() {
                     Counters::add(&self.counters.throttled, 1);
+                    return Err(error.throttled());
                 }
                 return Err(error);
             }

@@ -6,7 +6,7 @@
 use super::Disk;
 use super::file::{self, Filling, Whole};
 use super::index::Found;
-use block::{Block, Blocks, Error, Object, Result, Run};
+use block::{Block, Blocks, Cause, Error, Object, Result, Run};
 use futures_util::StreamExt;
 use std::sync::{Arc, PoisonError};
 
@@ -95,10 +95,11 @@ impl Disk {
 /// From a complete file. Damaged, it is dropped and the rest comes from below.
 fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
     let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
-        let (whole, disk) = (whole.clone(), disk.clone());
+        let (whole, disk, run) = (whole.clone(), disk.clone(), run.clone());
         async move {
             let range = address.range();
-            let again = Run::new(address.object.clone(), address.index..address.index + 1);
+            let again = run.part(address.index..address.index + 1);
+            run.course.enter(Cause::Disk);
             let runtime = disk.0.runtime.clone();
             let read = runtime.spawn_blocking(move || whole.read(range.start, (range.end - range.start) as u32)).await;
             match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
@@ -119,12 +120,14 @@ fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
 
 /// The only block of a small object: kept first, then handed on, since its reader wants the file.
 fn small(disk: Disk, run: Run) -> Blocks {
-    let object = run.object.clone();
+    let (object, course) = (run.object.clone(), run.course.clone());
     let place = Reserved { disk: disk.clone(), object, kept: false };
-    let blocks = disk.ask_below(run, true).scan(place, |place, got| {
+    let blocks = disk.ask_below(run, true).scan(place, move |place, got| {
         let kept = got.map(|block| {
             place.kept = true;
+            course.enter(Cause::Cpu);
             let sums = file::sums(block.pieces());
+            course.enter(Cause::Disk);
             place.disk.keep_small(block, sums)
         });
         std::future::ready(Some(kept))
@@ -179,6 +182,7 @@ impl Flow {
     /// The next block, from the file if it is there.
     async fn block(&mut self) -> Result<Block> {
         if self.below.is_none() && self.filling.has(self.next) {
+            self.run.course.enter(Cause::Disk);
             let (filling, index) = (self.filling.clone(), self.next);
             let read = self.disk.0.runtime.spawn_blocking(move || filling.read(index)).await;
             match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
@@ -192,7 +196,7 @@ impl Flow {
         if self.below.is_none() {
             let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
             let end = end.unwrap_or(self.run.blocks.end);
-            let missing = Run::new(self.run.object.clone(), self.next..end);
+            let missing = self.run.part(self.next..end);
             self.below = Some((self.disk.ask_below(missing, true), end));
         }
         let (below, end) = self.below.as_mut().expect("it was set above");
@@ -212,7 +216,7 @@ impl Flow {
 
     fn keep(&mut self) {
         if let Some(block) = self.unkept.take() {
-            self.disk.keep(&self.filling, &block);
+            self.disk.keep(&self.filling, &block, &self.run.course);
         }
     }
 

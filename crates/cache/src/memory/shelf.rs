@@ -2,14 +2,19 @@
 //!
 //! Blocks that were read to their end leave first, then those that came first.
 
-use block::{Block, ObjectId, Result};
+use block::{Block, Course, ObjectId, Result};
 use std::collections::{HashMap, VecDeque};
 use tokio::sync::watch;
 
 pub type Key = (ObjectId, u32);
 
-/// The promise of a block.
-pub type Coming = watch::Receiver<Option<Result<Block>>>;
+/// A block on its way.
+#[derive(Clone)]
+pub struct Coming {
+    pub promise: watch::Receiver<Option<Result<Block>>>,
+    /// What its run waits for.
+    pub course: Course,
+}
 
 /// Where a block is.
 pub enum Place {
@@ -32,7 +37,7 @@ pub struct Shelf {
 }
 
 enum Slot {
-    Coming { promise: Coming, read_until: usize },
+    Coming { coming: Coming, read_until: usize },
     Here { block: Block, arrival: u64, spent: bool },
 }
 
@@ -43,7 +48,7 @@ impl Shelf {
             return Place::Here(block);
         }
         match self.slots.get(key) {
-            Some(Slot::Coming { promise, .. }) => Place::Coming(promise.clone()),
+            Some(Slot::Coming { coming, .. }) => Place::Coming(coming.clone()),
             _ => Place::Nowhere,
         }
     }
@@ -62,8 +67,8 @@ impl Shelf {
         self.slots.contains_key(key)
     }
 
-    pub fn announce(&mut self, key: Key, promise: Coming) {
-        self.slots.insert(key, Slot::Coming { promise, read_until: 0 });
+    pub fn announce(&mut self, key: Key, coming: Coming) {
+        self.slots.insert(key, Slot::Coming { coming, read_until: 0 });
     }
 
     /// A block came, to stay or not; or its fetch failed.

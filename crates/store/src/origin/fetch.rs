@@ -2,12 +2,15 @@
 //!
 //! Invariant: blocks come out in order, each once; the digest has seen exactly the blocks that are complete.
 
-use super::limit::{Leave, Outcome};
-use super::{Parts, Tries};
-use block::{Address, BLOCK, Block, Checksum, Digest, Error, Result, Run};
+use super::limit::Leave;
+use super::pace::Timing;
+use super::window::Outcome;
+use super::{Parts, Tries, outcome};
+use block::{Address, BLOCK, Block, Cause, Checksum, Digest, Error, Result, Run};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Pieces of a block that room is made for at once: what a fast connection delivers it in.
 const PIECES: usize = 8;
@@ -30,6 +33,7 @@ struct Open {
     /// What was delivered beyond the last block.
     left: Bytes,
     leave: Leave,
+    timing: Timing,
 }
 
 /// Why there is no block yet.
@@ -61,18 +65,19 @@ impl Fetch {
             let (error, is_final) = match self.block().await {
                 Ok(block) => {
                     self.next += 1;
+                    self.parts.hedges().earn(block.len() as u64);
                     self.tries = Tries::begin();
                     return Ok(Some((block, self)));
                 }
                 Err(Failure::Passing(error)) => (error, false),
                 Err(Failure::Final(error)) => (error, true),
             };
-            self.close(Outcome::of(&error));
+            self.close(outcome(&error));
             if is_final {
                 self.parts.failed(&error);
                 return Err(error);
             }
-            self.parts.wait_or_fail(&mut self.tries, error).await?;
+            self.parts.wait_or_fail(&mut self.tries, error, &self.run.course).await?;
         }
     }
 
@@ -81,12 +86,14 @@ impl Fetch {
         if self.open.is_none() {
             self.begin().await?;
         }
+        self.run.course.enter(Cause::Bandwidth);
         let address = Address { object: self.run.object.clone(), index: self.next };
         let pieces = self.pieces(address.len()).await?;
         let is_last = self.next + 1 == self.run.blocks.end;
         if is_last {
             self.end().await?;
         }
+        self.run.course.enter(Cause::Cpu);
         if let Some((_, digest)) = &mut self.told {
             pieces.iter().for_each(|piece| digest.update(piece));
         }
@@ -98,22 +105,19 @@ impl Fetch {
 
     /// Ask for all blocks that are still due.
     async fn begin(&mut self) -> Result<()> {
-        let leave = self.parts.leave().await;
+        let leave = self.parts.leave(&self.run.course).await;
+        self.run.course.enter(Cause::Requests);
         self.tries.start();
         let start = u64::from(self.next) * BLOCK;
-        let answer = self.parts.store.get(&self.run.object, start..self.run.range().end);
-        let body = match self.parts.in_time(&self.tries, &self.run.object, answer).await {
-            Ok(body) => body,
-            Err(error) => {
-                leave.done(Outcome::of(&error));
-                return Err(error);
-            }
-        };
+        let range = start..self.run.range().end;
+        let answer = self.parts.ask(&self.tries, &self.run.object, range, leave).await?;
+        let body = answer.body;
         if self.next == 0 {
             let told = body.checksum.filter(|_| self.run.is_whole());
             self.told = told.map(|told| (told, told.digest()));
         }
-        self.open = Some(Open { bytes: body.bytes, left: Bytes::new(), leave });
+        let timing = Timing { first_byte: answer.first_byte, ..Timing::default() };
+        self.open = Some(Open { bytes: body.bytes, left: Bytes::new(), leave: answer.leave, timing });
         Ok(())
     }
 
@@ -126,7 +130,10 @@ impl Fetch {
         while missing > 0 {
             if open.left.is_empty() {
                 let object = &self.run.object;
+                let asked = Instant::now();
                 let piece = self.parts.in_time(&self.tries, object, next(&mut open.bytes)).await?;
+                open.timing.body += asked.elapsed();
+                open.timing.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
                 open.left = piece.ok_or_else(|| {
                     Error::corrupt(
                         format!("the body ended {missing} bytes before the end of block {}", self.next),
@@ -171,7 +178,10 @@ impl Fetch {
 
     fn close(&mut self, outcome: Outcome) {
         if let Some(open) = self.open.take() {
-            open.leave.done(outcome);
+            match outcome {
+                Outcome::Fine => open.leave.fine(open.timing),
+                _ => open.leave.done(outcome),
+            }
         }
     }
 }

@@ -1,64 +1,26 @@
-//! How many requests may be in flight: one more for each that went well while all were in use, half when the
-//! store can't follow (additive increase, multiplicative decrease, as TCP has it).
+//! Leave to send requests: as many at a time as [`Window`] says; first come, first served.
 //!
-//! Invariant: never fewer than one, never more than the limit that was set.
+//! What the window is told of is measured here, by the round: as many requests as may be in flight, after as many
+//! that were sent before the limit last changed.
+//!
+//! Invariant: no more requests are let out than the limit; those in flight when it was cut are not replaced.
 
-use block::{Error, Kind};
+use super::pace::{Pace, Timing};
+use super::window::{Outcome, Round, Window};
+use block::Cause;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Failures within this time are one event: the requests that were in flight together fail together.
-const ONE_EVENT: Duration = Duration::from_secs(1);
+/// Requests and time of a round at least: fewer say too little on a machine that is busy with other things.
+const ROUND_REQUESTS_MIN: u32 = 16;
+const ROUND_MIN: Duration = Duration::from_millis(50);
 
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Fine,
-    /// The store can't follow: throttling, silence, a broken connection.
-    Congested,
-    /// It says nothing about how much the store can bear.
-    Neutral,
-}
+/// What a request is worth beside its bytes: very small objects cost by the request.
+const REQUEST_BYTES: u64 = 64 << 10;
 
-impl Outcome {
-    pub fn of(error: &Error) -> Outcome {
-        match error.kind {
-            Kind::Unavailable { .. } => Outcome::Congested,
-            _ => Outcome::Neutral,
-        }
-    }
-}
-
-/// The state of the decision. Pure: time comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
-    limit: u32,
-    max: u32,
-    /// Requests that went well since the limit last rose.
-    fine: u32,
-    /// Nothing went wrong yet: grow by one a request instead of one a round of them.
-    is_starting: bool,
-}
-
-impl Window {
-    /// The window after a request ended. `is_full`: all that may be in flight were. `since_cut`: time since the last cut.
-    fn after(self, outcome: Outcome, is_full: bool, since_cut: Option<Duration>) -> Window {
-        match outcome {
-            Outcome::Neutral => self,
-            Outcome::Fine if !is_full || self.limit >= self.max => self,
-            Outcome::Fine if self.is_starting || self.fine + 1 >= self.limit => {
-                Window { limit: self.limit + 1, fine: 0, ..self }
-            }
-            Outcome::Fine => Window { fine: self.fine + 1, ..self },
-            Outcome::Congested if since_cut.is_some_and(|since| since < ONE_EVENT) => self,
-            Outcome::Congested => Window { limit: (self.limit / 2).max(1), fine: 0, is_starting: false, ..self },
-        }
-    }
-}
-
-/// The limit, and who waits for it; first come, first served.
+/// The limit, and who waits for it.
 pub struct Limit {
     free: Arc<Semaphore>,
     state: Mutex<State>,
@@ -69,36 +31,78 @@ struct State {
     /// Requests in flight beyond the limit since it was cut; they are not replaced.
     excess: u32,
     cut_at: Option<Instant>,
+    pace: Pace,
+    tally: Tally,
+}
+
+/// A round on its way.
+#[derive(Default)]
+struct Tally {
+    /// Requests still to end that were sent before the limit changed.
+    stale: u32,
+    began: Option<Instant>,
+    requests: u32,
+    bound: u32,
+    bytes: u64,
+    /// Seconds that the requests took, and would have taken alone.
+    took: f64,
+    alone: f64,
 }
 
 impl Limit {
     pub fn new(first: u32, max: u32) -> Arc<Limit> {
-        let max = max.max(1);
-        let limit = first.clamp(1, max);
-        let window = Window { limit, max, fine: 0, is_starting: true };
-        let free = Arc::new(Semaphore::new(limit as usize));
-        Arc::new(Limit { free, state: Mutex::new(State { window, excess: 0, cut_at: None }) })
+        let window = Window::new(first, max);
+        let free = Arc::new(Semaphore::new(window.limit as usize));
+        let (pace, tally) = Default::default();
+        Arc::new(Limit { free, state: Mutex::new(State { window, excess: 0, cut_at: None, pace, tally }) })
     }
 
     /// Leave to send a request; it is given back when dropped.
     pub async fn leave(self: Arc<Self>) -> Leave {
         let permit = self.free.clone().acquire_owned().await.expect("the semaphore is never closed");
-        Leave { limit: self, permit: Some(permit), outcome: Outcome::Neutral }
+        Leave { limit: self, permit: Some(permit), outcome: Outcome::Neutral, timing: None }
+    }
+
+    /// Leave to send a request if nobody has to wait for it.
+    pub fn spare(self: &Arc<Self>) -> Option<Leave> {
+        let permit = self.free.clone().try_acquire_owned().ok()?;
+        Some(Leave { limit: self.clone(), permit: Some(permit), outcome: Outcome::Neutral, timing: None })
     }
 
     pub fn now(&self) -> u32 {
         self.state().window.limit
     }
 
-    fn ended(&self, outcome: Outcome, permit: OwnedSemaphorePermit) {
+    /// Why a request has to wait for leave.
+    pub fn cause(&self) -> Cause {
+        self.state().window.cause()
+    }
+
+    /// Whether more bytes could not come faster.
+    pub fn bandwidth_binds(&self) -> bool {
+        let state = self.state();
+        state.window.is_saturated() || state.pace.binds()
+    }
+
+    /// Time since the store last could not follow.
+    pub fn since_cut(&self) -> Option<Duration> {
+        self.state().cut_at.map(|at| at.elapsed())
+    }
+
+    fn ended(&self, outcome: Outcome, timing: Option<Timing>, permit: OwnedSemaphorePermit) {
         let is_full = self.free.available_permits() == 0;
         let mut state = self.state();
-        let since_cut = state.cut_at.map(|at| at.elapsed());
         let before = state.window.limit;
-        state.window = state.window.after(outcome, is_full, since_cut);
+        if let Some(timing) = timing {
+            state.window = state.fine(timing, is_full);
+        } else if let Some(cut) = state.window.failed(outcome, state.cut_at.map(|at| at.elapsed())) {
+            (state.window, state.cut_at) = (cut, Some(Instant::now()));
+        }
         let after = state.window.limit;
+        if after != before {
+            state.tally = Tally { stale: before, ..Tally::default() };
+        }
         if after < before {
-            state.cut_at = Some(Instant::now());
             let taken = self.free.forget_permits((before - after) as usize);
             state.excess += before - after - u32::try_from(taken).expect("at most what was asked for");
         }
@@ -118,11 +122,43 @@ impl Limit {
     }
 }
 
+impl State {
+    /// The window after a request that went well.
+    fn fine(&mut self, timing: Timing, is_full: bool) -> Window {
+        let alone = self.pace.note(timing);
+        let tally = &mut self.tally;
+        if tally.stale > 0 {
+            tally.stale -= 1;
+            return self.window;
+        }
+        // Its first request began the round and belongs to what came before.
+        let Some(began) = tally.began else {
+            tally.began = Some(Instant::now());
+            return self.window;
+        };
+        tally.requests += 1;
+        tally.bound += u32::from(is_full);
+        tally.bytes += timing.bytes + REQUEST_BYTES;
+        tally.took += timing.seconds();
+        tally.alone += alone;
+        if tally.requests < self.window.limit.max(ROUND_REQUESTS_MIN) || began.elapsed() < ROUND_MIN {
+            return self.window;
+        }
+        let tally = std::mem::take(tally);
+        self.window.after(Round {
+            is_bound: tally.bound * 4 >= tally.requests * 3,
+            rate: tally.bytes as f64 / began.elapsed().as_secs_f64(),
+            slowdown: tally.took / tally.alone.max(f64::MIN_POSITIVE),
+        })
+    }
+}
+
 /// Leave to send one request.
 pub struct Leave {
     limit: Arc<Limit>,
     permit: Option<OwnedSemaphorePermit>,
     outcome: Outcome,
+    timing: Option<Timing>,
 }
 
 impl Leave {
@@ -130,12 +166,17 @@ impl Leave {
     pub fn done(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
+
+    /// Give it back after a request that went well, and tell what it took.
+    pub fn fine(mut self, timing: Timing) {
+        (self.outcome, self.timing) = (Outcome::Fine, Some(timing));
+    }
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            self.limit.ended(self.outcome, permit);
+            self.limit.ended(self.outcome, self.timing, permit);
         }
     }
 }
@@ -143,36 +184,6 @@ impl Drop for Leave {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STEADY: Window = Window { limit: 10, max: 12, fine: 0, is_starting: false };
-
-    #[test]
-    fn the_limit_rises_by_one_a_round_and_only_when_it_binds() {
-        let mut window = STEADY;
-        for _ in 0..100 {
-            window = window.after(Outcome::Fine, false, None);
-        }
-        assert_eq!(window, STEADY);
-        for _ in 0..10 {
-            window = window.after(Outcome::Fine, true, None);
-        }
-        assert_eq!(window.limit, 11);
-        for _ in 0..100 {
-            window = window.after(Outcome::Fine, true, None);
-        }
-        assert_eq!(window.limit, 12, "never beyond what was set");
-    }
-
-    #[test]
-    fn one_event_halves_once_and_never_to_nothing() {
-        let cut = STEADY.after(Outcome::Congested, true, None);
-        assert_eq!(cut.limit, 5);
-        assert_eq!(cut.after(Outcome::Congested, true, Some(ONE_EVENT / 2)), cut);
-        assert_eq!(cut.after(Outcome::Congested, true, Some(ONE_EVENT)).limit, 2);
-        let one = Window { limit: 1, ..STEADY };
-        assert_eq!(one.after(Outcome::Congested, true, None).limit, 1);
-        assert_eq!(STEADY.after(Outcome::Neutral, true, None), STEADY);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_cut_limit_binds_those_who_come_after() {
@@ -189,6 +200,8 @@ mod tests {
         leaves.pop();
         let _third = limit.clone().leave().await;
         drop(leaves);
+        assert!(limit.spare().is_some(), "nobody waits");
         let _fourth = limit.clone().leave().await;
+        assert!(limit.spare().is_none());
     }
 }

@@ -9,6 +9,9 @@ use futures_util::TryStreamExt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+#[path = "tests/line.rs"]
+mod line;
+
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -80,7 +83,9 @@ impl Store for Faulty {
                 Fault::Refuse => return Err(Error::unavailable("answered 500", &*object)),
                 Fault::Throttle => {
                     let retry_after = Some(Duration::from_secs(1));
-                    return Err(Error::new(Kind::Unavailable { retry_after }, "answered 503 SlowDown", &*object));
+                    return Err(
+                        Error::new(Kind::Unavailable { retry_after }, "answered 503 SlowDown", &*object).throttled()
+                    );
                 }
                 Fault::Hang => std::future::pending().await,
                 _ => {}

@@ -1,0 +1,168 @@
+//! What a run on its way is waiting for, so that whoever waits for its blocks can say why. The tiers that a run
+//! passes name each stretch; nothing here decides, and the clock is passed in.
+//!
+//! Invariant: the stretches of a course follow each other without a gap, so the time between two looks at it is the
+//! sum of what it spent between them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Bytes of a body are arriving, or a request waits because more at once would bring no more bytes.
+    Bandwidth,
+    /// A request was sent and not answered yet, or waits for one that was sent before it.
+    Requests,
+    /// The store asked to slow down.
+    Throttling,
+    /// A request failed and is soon repeated.
+    Errors,
+    /// A file of the cache is read or written.
+    Disk,
+    /// Checksums are computed.
+    Cpu,
+    /// None of these.
+    Unknown,
+}
+
+impl Cause {
+    pub const ALL: [Cause; 7] =
+        [Cause::Bandwidth, Cause::Requests, Cause::Throttling, Cause::Errors, Cause::Disk, Cause::Cpu, Cause::Unknown];
+}
+
+/// Tells the time. Two calls may tell the same time, a later one never an earlier.
+pub type Clock = fn() -> Instant;
+
+/// Time by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent([Duration; Cause::ALL.len()]);
+
+impl Spent {
+    pub fn on(&self, cause: Cause) -> Duration {
+        self.0[cause as usize]
+    }
+
+    pub fn add(&mut self, cause: Cause, time: Duration) {
+        self.0[cause as usize] += time;
+    }
+
+    /// What was spent since an earlier look.
+    pub fn since(&self, earlier: &Spent) -> Spent {
+        Spent(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
+    }
+
+    pub fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+}
+
+/// The way of one run through the tiers. The default notes nothing.
+#[derive(Clone, Default)]
+pub struct Course(Option<Arc<Timed>>);
+
+struct Timed {
+    clock: Clock,
+    stretch: Mutex<Stretch>,
+}
+
+struct Stretch {
+    cause: Cause,
+    since: Instant,
+    spent: Spent,
+}
+
+impl Course {
+    /// A course that begins now, with nothing known.
+    pub fn begin(clock: Clock) -> Course {
+        let stretch = Stretch { cause: Cause::Unknown, since: clock(), spent: Spent::default() };
+        Course(Some(Arc::new(Timed { clock, stretch: Mutex::new(stretch) })))
+    }
+
+    /// From now on it is this that the run waits for.
+    pub fn enter(&self, cause: Cause) {
+        let Some(timed) = &self.0 else { return };
+        let mut stretch = timed.stretch();
+        if stretch.cause != cause {
+            let now = (timed.clock)();
+            *stretch = Stretch { cause, since: now, spent: stretch.until(now) };
+        }
+    }
+
+    /// What was spent until this moment.
+    pub fn until(&self, now: Instant) -> Spent {
+        self.0.as_ref().map_or_else(Spent::default, |timed| timed.stretch().until(now))
+    }
+}
+
+impl Timed {
+    fn stretch(&self) -> MutexGuard<'_, Stretch> {
+        self.stretch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stretch {
+    fn until(&self, now: Instant) -> Spent {
+        let mut spent = self.spent;
+        spent.add(self.cause, now.saturating_duration_since(self.since));
+        spent
+    }
+}
+
+impl fmt::Debug for Course {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = self.0.as_ref().map(|timed| timed.stretch().cause);
+        out.debug_tuple("Course").field(&cause).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static NOW: Cell<(Option<Instant>, u64)> = const { Cell::new((None, 0)) };
+    }
+
+    /// A clock that stands until it is told to go on.
+    fn clock() -> Instant {
+        let (began, seconds) = NOW.get();
+        let began = began.unwrap_or_else(Instant::now);
+        NOW.set((Some(began), seconds));
+        began + Duration::from_secs(seconds)
+    }
+
+    fn pass(seconds: u64) {
+        let (began, before) = NOW.get();
+        NOW.set((began, before + seconds));
+    }
+
+    #[test]
+    fn the_stretches_of_a_course_add_up_to_the_time_between_two_looks() {
+        let course = Course::begin(clock);
+        pass(1);
+        course.enter(Cause::Requests);
+        pass(2);
+        let before = course.until(clock());
+        pass(3);
+        course.enter(Cause::Bandwidth);
+        course.enter(Cause::Bandwidth);
+        pass(4);
+        course.enter(Cause::Requests);
+        pass(5);
+        let spent = course.until(clock()).since(&before);
+        assert_eq!(spent.on(Cause::Requests), Duration::from_secs(8));
+        assert_eq!(spent.on(Cause::Bandwidth), Duration::from_secs(4));
+        assert_eq!(spent.total(), Duration::from_secs(12));
+        assert_eq!(before.on(Cause::Unknown), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn who_has_no_course_notes_nothing() {
+        let course = Course::default();
+        course.enter(Cause::Disk);
+        assert_eq!(course.until(clock()), Spent::default());
+    }
+}
