@@ -8,13 +8,18 @@
 //! - [`sweep`]: files of each size by each number of threads.
 //! - [`trace`]: what a program asks of a folder, as a workload.
 //! - [`ranks`]: the processes that measure together.
+//! - [`probe`], [`bound`]: what a target gives by itself, and what a training job could make of it.
+//! - [`clock`]: the time that measurements are taken by.
 //! - [`report`]: what was found, as JSON.
 //!
 //! It doesn't know Stoker's node, cache or mount, never prints, and takes its seeds from the caller.
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
 pub mod accelerator;
+pub mod bound;
+pub mod clock;
 pub mod data;
+pub mod probe;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

@@ -5,6 +5,7 @@
 
 mod folder;
 mod null;
+mod shaped;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use block::Result;
 
 pub use folder::Folder;
 pub use null::Null;
+pub use shaped::{Shape, Shaped};
 
 /// A file, as a listing tells it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
