@@ -58,7 +58,7 @@ impl Accelerator {
         self.steps.get(workload).ok_or_else(|| {
             let known = self.steps.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             Error::missing("no step time is known", format!("{workload} on {}", self.name))
-                .hint(format!("it is known for {known}; or give --step-time"))
+                .hint(format!("it is known for {known}; or give the time: --set step=20ms"))
         })
     }
 }

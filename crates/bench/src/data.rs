@@ -5,7 +5,7 @@
 //! Invariants: bytes depend on (seed, index) alone; a file has its final name only when it is whole; nothing that
 //! was not made here is ever overwritten.
 
-mod crew;
+pub(crate) mod crew;
 mod draft;
 mod manifest;
 pub(crate) mod noise;

@@ -11,6 +11,8 @@
 //! - [`ranks`]: the processes that measure together.
 //! - [`report`]: what was found, as JSON; [`csv`]: the same as a table for other programs.
 //! - [`compare`]: reports against each other, with intervals.
+//! - [`probe`], [`bound`]: what a target gives by itself, and what a training job could make of it.
+//! - [`clock`]: the time that measurements are taken by.
 //!
 //! It doesn't know Stoker's node, cache or mount, never prints, and takes its seeds from the caller.
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
@@ -19,7 +21,10 @@ pub mod accelerator;
 pub mod cold;
 pub mod compare;
 pub mod csv;
+pub mod bound;
+pub mod clock;
 pub mod data;
+pub mod probe;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

@@ -6,6 +6,7 @@
 mod folder;
 mod null;
 mod store;
+mod shaped;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use block::Result;
 pub use folder::Folder;
 pub use null::Null;
 pub use store::Store;
+pub use shaped::{Shape, Shaped};
 
 /// A file, as a listing tells it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

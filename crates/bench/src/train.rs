@@ -1,1 +1,397 @@
-//! The loop of a training job: readers, batches, steps of nominal time, a barrier; and how busy it keeps accelerators.
+//! The loop of a training job against a target: streams read batches ahead, accelerators step in nominal time, and
+//! what they waited for is told with its causes.
+//!
+//! It makes no data, prints nothing and knows nothing of who serves the target. Invariants: the utilisation is of
+//! nominal time; an epoch is called cold only if caches were seen to be emptied; what was measured is handed out after
+//! each epoch.
+
+mod board;
+mod cause;
+pub mod ceiling;
+mod check;
+pub mod checkpoint;
+pub mod closed;
+pub mod counters;
+mod figures;
+pub mod index;
+mod mersenne;
+pub mod most;
+mod order;
+mod pace;
+mod reader;
+pub mod search;
+mod set;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use block::{Error, Result};
+
+pub use cause::Cause;
+pub use check::{Checks, decodes};
+pub use figures::Part;
+pub use mersenne::Mersenne;
+pub use order::{Dealing, share};
+pub use reader::{PIECE, Tally};
+pub use set::Set;
+pub use summary::{limit, mean, summary};
+
+use crate::bound::{Bound, Demand, bound};
+use crate::clock::{Clock, nanoseconds};
+use crate::probe::{Probe, probe};
+use crate::ranks::Ranks;
+use crate::report::{Epoch, Report, Second};
+use crate::target::Target;
+use crate::workload::{Order, Workload};
+use counters::Counters;
+use figures::epoch;
+use pace::Course;
+use reader::Manner;
+use timeline::Timeline;
+
+/// An epoch of fewer steps has no step to be measured after the first.
+const STEPS_MIN: u64 = 2;
+
+/// Files that all readers together keep open of packed sets, within what a process may open by default.
+const KEPT_MAX: u64 = 512;
+
+/// Files that are compared with their listing after each epoch.
+const LOOKED_AT: usize = 8;
+
+/// When caches are emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Chill {
+    Never,
+    /// Before each repetition: its first epoch is cold.
+    First,
+    Each,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Job {
+    pub workload: Workload,
+    pub step_seconds: f64,
+    /// Over all ranks.
+    pub accelerators: u64,
+    pub repetitions: u64,
+    pub seed: u64,
+    pub decode: bool,
+    /// All accelerators wait for each other after each step; else each is a process by itself.
+    pub together: bool,
+    /// What a transfer is waited for: `Store`, or `Disk`.
+    pub transfer: Cause,
+    pub chill: Chill,
+}
+
+/// What is around the loop: clocks, the other ranks, the machine.
+pub struct Outside<'a> {
+    pub clock: &'a dyn Clock,
+    pub ranks: &'a dyn Ranks,
+    /// Name of this machine.
+    pub node: &'a str,
+    pub counters: &'a dyn Fn() -> Counters,
+    /// Empty caches of the files. Tells how, or that nothing could.
+    pub chill: &'a dyn Fn(&Set) -> Result<Option<String>>,
+    /// Called a few times a second.
+    pub look: &'a dyn Fn(&Progress),
+}
+
+/// How far an epoch is.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    pub what: String,
+    /// Steps of all accelerators of this rank.
+    pub steps: u64,
+    pub steps_total: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+/// A job on a target: all that an epoch needs.
+pub struct Bench<'a> {
+    pub job: &'a Job,
+    pub target: &'a dyn Target,
+    pub set: &'a Set,
+    pub checks: &'a Checks,
+    pub outside: &'a Outside<'a>,
+    pub probe: Option<Probe>,
+}
+
+impl Job {
+    /// Steps of an epoch on a set, or how large a set is needed.
+    pub fn steps(&self, set: &Set) -> Result<u64> {
+        let read = &self.workload.read;
+        let own = match read.order {
+            Order::Shuffled | Order::Random => share(set.samples(), self.accelerators),
+            Order::Sequential | Order::Shards => set.samples() / self.accelerators,
+        };
+        let steps = own / read.batch;
+        if steps < STEPS_MIN {
+            let samples = STEPS_MIN * read.batch * self.accelerators;
+            let files = (samples as f64 * set.files.len() as f64 / set.samples() as f64).ceil();
+            let on =
+                format!("{} samples in {} files, {} accelerators", set.samples(), set.files.len(), self.accelerators);
+            return Err(Error::invalid("the set is too small for so many accelerators", on).hint(format!(
+                "{files} such files give each of them {STEPS_MIN} batches of {}; or ask for fewer accelerators or smaller batches",
+                read.batch
+            )));
+        }
+        Ok(steps.min(read.steps_max.unwrap_or(u64::MAX)).max(STEPS_MIN))
+    }
+
+    /// Samples that lie side by side and are read at once.
+    pub fn together(&self, set: &Set) -> f64 {
+        let side_by_side = matches!(self.workload.read.order, Order::Sequential | Order::Shards) && !set.whole();
+        let fit = (4 * PIECE) as f64 / set.sample_bytes().max(1.0);
+        if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
+    }
+
+    pub fn demand(&self, set: &Set, steps: u64) -> Demand {
+        let read = &self.workload.read;
+        let at_once = set.together * set.sample_bytes();
+        Demand {
+            accelerators: self.accelerators,
+            batch: read.batch,
+            sample_bytes: set.sample_bytes(),
+            step_seconds: self.step_seconds,
+            streams: read.threads,
+            prefetch_batches: read.prefetch_batches,
+            requests_per_sample: (at_once / PIECE as f64).ceil() / set.together,
+            first_bytes_per_sample: 1.0 / set.together,
+            steps,
+        }
+    }
+
+    /// Accelerators of a rank, and the number of its first.
+    fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
+        let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
+        if !self.accelerators.is_multiple_of(size) {
+            let on = format!("{} accelerators on {size} ranks", self.accelerators);
+            let near = self.accelerators.next_multiple_of(size);
+            return Err(Error::invalid("each rank needs as many accelerators as the others", on)
+                .hint(format!("ask for {near}, or start another number of ranks")));
+        }
+        let each = self.accelerators / size;
+        Ok((each, rank * each))
+    }
+}
+
+impl Bench<'_> {
+    /// Ask the target what it gives, and empty caches before and after where that is wanted.
+    pub fn probe(&mut self) -> Result<()> {
+        (self.outside.look)(&Progress { what: "probe".into(), ..Progress::default() });
+        if self.job.chill != Chill::Never {
+            (self.outside.chill)(self.set)?;
+        }
+        let read = &self.job.workload.read;
+        let streams = self.job.accelerators * read.threads.min(read.prefetch_batches);
+        // Ranks would be in each other's way: one asks for all.
+        let found = if self.outside.ranks.rank() == 0 {
+            let found = probe(self.target, self.set, streams, self.job.seed, self.outside.clock)?;
+            serde_json::to_vec(&found).expect("a probe is numbers")
+        } else {
+            Vec::new()
+        };
+        let found = self.outside.ranks.broadcast(found)?;
+        self.probe = Some(serde_json::from_slice(&found).map_err(|error| {
+            Error::invalid(format!("rank 0 sent no probe: {error}"), "the ranks").hint("start the same program on all")
+        })?);
+        Ok(())
+    }
+
+    pub fn bound(&self, steps: u64) -> Option<Bound> {
+        Some(bound(&self.job.demand(self.set, steps), &self.probe?.supply))
+    }
+
+    /// Measure one epoch, counted from 0, and empty caches before it if asked. At rank 0 the epoch of all ranks comes
+    /// back, with its seconds one by one.
+    pub fn epoch(&self, number: u64, empty: bool, what: &str) -> Result<Option<(Epoch, Vec<Second>)>> {
+        let chilled = if empty { (self.outside.chill)(self.set)? } else { None };
+        let (part, seconds) = self.part(number, what)?;
+        self.unchanged()?;
+        let own = serde_json::to_vec(&part).expect("a part is numbers and names");
+        let gathered = self.outside.ranks.gather(&own)?;
+        if gathered.is_empty() {
+            return Ok(None);
+        }
+        let parts = gathered.iter().map(|bytes| serde_json::from_slice::<Part>(bytes)).collect::<Result<Vec<_>, _>>();
+        let parts = parts.map_err(|error| {
+            Error::invalid(format!("a rank sent no figures: {error}"), "the ranks")
+                .hint("start the same program on all")
+        })?;
+        let mut found = epoch(&parts, self.job.workload.read.batch, nanoseconds(self.job.step_seconds))?;
+        found.cold = chilled.is_some();
+        if let Some(bound) = self.bound(found.steps) {
+            found.bound_percent = Some(bound.au_percent);
+            found.share_of_bound_percent = Some(100.0 * found.au_percent / bound.au_percent);
+        }
+        Ok(Some((found, seconds)))
+    }
+
+    /// The part of this rank.
+    fn part(&self, number: u64, what: &str) -> Result<(Part, Vec<Second>)> {
+        let Bench { job, outside, set, .. } = self;
+        let read = &job.workload.read;
+        let steps = job.steps(set)?;
+        let (lanes, first) = job.lanes(outside.ranks)?;
+        let dealing = Dealing {
+            order: read.order,
+            seed: job.seed,
+            replicas: job.accelerators,
+            batch: read.batch,
+            streams: read.threads,
+            steps,
+            shuffle_buffer: read.shuffle_buffer.unwrap_or(0),
+        };
+        let hand = dealing.deal(number, &set.numbers);
+        let tally = Tally::default();
+        let manner = Manner {
+            target: self.target,
+            set,
+            checks: self.checks,
+            clock: outside.clock,
+            tally: &tally,
+            decode: job.decode,
+            transfer: job.transfer,
+            first_byte: nanoseconds(self.probe.map_or(0.0, |probe| probe.supply.latency_seconds)),
+            kept: (KEPT_MAX / (lanes * read.threads)).max(1) as usize,
+        };
+        let before = (outside.counters)();
+        let timeline = RefCell::new(Timeline::begin(outside.clock.now(), before.clone()));
+        let look = |done| {
+            let now = outside.clock.now();
+            let mut timeline = timeline.borrow_mut();
+            timeline.look(now, &tally, outside.counters);
+            (outside.look)(&Progress {
+                what: what.to_owned(),
+                steps: done,
+                steps_total: steps * lanes,
+                bytes: tally.asked.load(Ordering::Relaxed),
+                seconds: timeline.passed(now),
+            });
+        };
+        let course = Course {
+            lanes: lanes as usize,
+            first,
+            streams: read.threads,
+            window: read.prefetch_batches,
+            steps,
+            step: nanoseconds(job.step_seconds),
+            together: job.together,
+            clock: outside.clock,
+            ranks: outside.ranks,
+        };
+        let ran = pace::run(&course, &hand, &manner, &look)?;
+        let after = (outside.counters)();
+        let mut part = Part::of(&course, &ran, read.batch, number + 1, outside.node);
+        part.bytes = moved(&tally, &before, &after);
+        timeline.borrow_mut().end(outside.clock.now(), &tally, &after);
+        Ok((part, timeline.into_inner().seconds))
+    }
+
+    /// Whether some files are still what the listing said.
+    fn unchanged(&self) -> Result<()> {
+        let files = &self.set.files;
+        for file in files.iter().step_by(files.len().div_ceil(LOOKED_AT)).filter(|_| self.set.real) {
+            let now = self.target.stat(&file.name)?;
+            if now.bytes != file.bytes {
+                let what = format!("a file of {} bytes has {} now", file.bytes, now.bytes);
+                return Err(Error::changed(what, &file.name).hint("let nobody change the set while it is measured"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes by what they passed.
+fn moved(tally: &Tally, before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
+    let mut bytes = BTreeMap::from([
+        ("asked".to_owned(), tally.asked.load(Ordering::Relaxed)),
+        ("verified".to_owned(), tally.verified.load(Ordering::Relaxed)),
+        ("network".to_owned(), after.network.saturating_sub(before.network)),
+        ("loopback".to_owned(), after.loopback.saturating_sub(before.loopback)),
+    ]);
+    if let (Some(before), Some(after)) = (&before.disk, &after.disk) {
+        bytes.insert("disk".to_owned(), after.read_bytes.saturating_sub(before.read_bytes));
+    }
+    bytes
+}
+
+/// Measure all repetitions. The report is handed out after each epoch, at rank 0 alone.
+pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report) -> Result<()>) -> Result<()> {
+    let job = bench.job;
+    let ceiling = ceiling::measure(bench, report)?;
+    if bench.set.real {
+        bench.probe()?;
+        report.sections.insert("probe".into(), serde_json::to_value(bench.probe).expect("numbers"));
+    }
+    let (mut clock, epochs) = (0.0, job.workload.read.epochs);
+    for repetition in 1..=job.repetitions {
+        // Each repetition has other permutations, as runs of a job have.
+        let offset = (repetition - 1) * epochs;
+        for number in 0..epochs {
+            if let Some(pause) = job.workload.read.pause_seconds.filter(|_| number > 0) {
+                bench.outside.clock.sleep_until(bench.outside.clock.now() + nanoseconds(pause));
+            }
+            let is_paused = job.workload.read.pause_seconds.is_some();
+            let empty = match job.chill {
+                Chill::Never => false,
+                Chill::First => number == 0 || is_paused,
+                Chill::Each => true,
+            };
+            let what = format!("repetition {repetition}, epoch {}", number + 1);
+            let Some((mut found, seconds)) = bench.epoch(offset + number, empty, &what)? else { continue };
+            (found.repetition, found.epoch, found.ceiling_percent) = (repetition, number + 1, ceiling);
+            if empty && !found.cold && bench.set.real {
+                warn(report, "caches could not be emptied: no epoch of this run is cold");
+            }
+            let passed = found.seconds;
+            report
+                .timeline
+                .extend(seconds.into_iter().map(|second| Second { second: second.second + clock, ..second }));
+            clock += passed;
+            report.epochs.push(found);
+            report.summary = Some(summary(report, job, bench.bound(job.steps(bench.set)?).as_ref()));
+            save(report)?;
+        }
+    }
+    doubts(bench, report);
+    report.finished = true;
+    if bench.outside.ranks.rank() == 0 { save(report) } else { Ok(()) }
+}
+
+/// Say once what a reader must know.
+pub fn warn(report: &mut Report, what: impl Into<String>) {
+    let what = what.into();
+    if !report.warnings.contains(&what) {
+        report.warnings.push(what);
+    }
+}
+
+/// What the figures themselves give reason to doubt.
+fn doubts(bench: &Bench, report: &mut Report) {
+    let verified: u64 = report.epochs.iter().filter_map(|epoch| epoch.bytes.get("verified")).sum();
+    if bench.set.real && verified == 0 {
+        warn(report, "no byte was verified: the set has no manifest, and its format carries no checksums");
+    }
+    let most = report.epochs.iter().filter_map(|epoch| epoch.share_of_bound_percent).fold(0.0, f64::max);
+    if most > 102.0 {
+        let what =
+            format!("an epoch reached {most:.0} % of the bound: caches gave more than the probe saw of the target");
+        warn(report, what);
+    }
+    let least = report.epochs.iter().map(|epoch| epoch.ceiling_percent).fold(100.0, f64::min);
+    if least < report.summary.as_ref().map_or(0.0, |summary| summary.pass_au_percent) {
+        warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");
+    }
+    if report.epochs.iter().any(|epoch| epoch.steps < 20) {
+        warn(report, "an epoch has fewer than 20 steps: its utilisation says little; use a larger set");
+    }
+}

@@ -1,10 +1,334 @@
-//! `stoker bench train`.
+//! `stoker bench train`: what was typed becomes a job and a target; what was measured becomes a table and a file.
+//!
+//! It measures nothing itself: `bench::train` does. Invariant: what an interrupted run measured is in the file that
+//! `--json` names, marked as not finished.
 
+mod machine;
+mod settings;
+mod table;
+
+use crate::show;
+use ::bench::accelerator::{self, Accelerator};
+use ::bench::clock::Monotonic;
+use ::bench::data::Manifest;
+use ::bench::ranks::{Alone, Ranks};
+use ::bench::report::{Environment, Kind, Report, SCHEMA};
+use ::bench::target::{Folder, Null, Shape, Shaped, Target};
+use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, Set, checkpoint, closed, most};
+use ::bench::workload::{self, Workload};
+use anyhow::Result;
+use block::Error;
+use indicatif::{ProgressBar, ProgressStyle};
+use machine::Machine;
+use settings::Changes;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+/// Every figure says whether it was measured, and stands beside what this machine reaches without storage and what a
+/// probe of the target promises. Exit code 3: it ran, and the accelerators were not busy enough.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// A shipped workload, or a file of your own
+    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    workload: Option<String>,
+    /// A shipped accelerator, or a file of your own
+    #[arg(long, value_name = "NAME")]
+    accelerator: Option<String>,
+    /// How many of them; with --find-max, the most that are tried
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    accelerators: Option<u64>,
+    /// A folder, the URL of a store, or `null:` for the loop without storage
+    #[arg(long, value_name = "TARGET", required_unless_present = "list")]
+    target: Option<String>,
+    /// Change the job: epochs, steps, batch, threads, prefetch, order, shuffle-buffer, step (such as 20ms), pause,
+    /// repetitions, seed, pass, checkpoint-bytes, checkpoint-processes, caches (keep, first or each)
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
+    set: Vec<String>,
+    /// Give the target the limits of a disk, such as 160MB/s,10000iops or 500MB/s,500iops,5ms
+    #[arg(long, value_name = "LIMITS", value_parser = settings::shape)]
+    shape_disk: Option<Shape>,
+    /// Find the most accelerators that are busy enough
+    #[arg(long)]
+    find_max: bool,
+    /// Hold the run against the rules of MLPerf Storage, and name each one that it breaks
+    #[arg(long)]
+    closed: bool,
+    /// Decode images, as a training job does
+    #[arg(long)]
+    decode: bool,
+    /// So many processes that don't wait for each other, in place of accelerators that step together
+    #[arg(long, value_name = "P", conflicts_with_all = ["accelerators", "find_max"], value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    processes: Option<u64>,
+    /// Write the result to this file, after each epoch
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Name the workloads and accelerators that are shipped
+    #[arg(long)]
+    list: bool,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+/// Exit code where all went well but the utilisation.
+const NOT_BUSY: u8 = 3;
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    if args.list {
+        print!("{}", table::known());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ranks = ranks()?;
+    let asked = args.target.clone().unwrap_or_default();
+    let (job, plain) = job(&args)?;
+    let machine = Machine::look(&asked);
+    machine::allow_files();
+    if job.workload.checkpoint.is_some() {
+        return checkpoints(&args, &job, &machine, &*ranks);
+    }
+    let bar = line();
+    bar.set_message("listing the set");
+    let (target, set, checks) = open(&args, &job)?;
+    let mut set = set;
+    set.together = job.together(&set);
+    let mut report = report(&args, &job, &machine, &*ranks);
+    let outside = Outside {
+        clock: &Monotonic,
+        ranks: &*ranks,
+        node: &machine.node,
+        counters: &|| machine.counters(),
+        chill: &|set| Ok(machine.empty(&set.files)),
+        look: &|progress| bar.set_message(status(progress)),
+    };
+    let mut bench = Bench { job: &job, target: &*target, set: &set, checks: &checks, outside: &outside, probe: None };
+    let mut save = |report: &Report| args.json.as_ref().map_or(Ok(()), |path| report.save(path));
+    if args.find_max {
+        let found = most::find(&mut bench, args.accelerators, &mut report, &mut save)?;
+        report.finished = true;
+        report.sections.insert("find_max".into(), serde_json::json!({ "accelerators": found }));
+        if ranks.rank() == 0 {
+            save(&report)?;
+        }
+    } else {
+        train::run(&mut bench, &mut report, &mut save)?;
+    }
+    bar.finish_and_clear();
+    if ranks.rank() > 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.closed {
+        judge(&args, &job, plain.as_ref(), &set, &machine, &mut report)?;
+        save(&report)?;
+    }
+    print!("{}", table::text(&report, &job));
+    if let Some(path) = &args.json {
+        println!("  the whole result: {}", path.display());
+    }
+    let is_passed = report.summary.as_ref().is_none_or(|summary| summary.passed);
+    Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::from(NOT_BUSY) })
+}
+
+/// The processes that measure together.
+fn ranks() -> Result<Box<dyn Ranks>> {
+    Ok(Box::new(Alone))
+}
+
+/// A name of what is shipped, or a file.
+fn text_of(name: &str) -> Result<Option<String>> {
+    if !name.contains('/') && !name.ends_with(".toml") {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(name).map_err(|error| Error::io("cannot read the file", name, &error))?;
+    Ok(Some(text))
+}
+
+/// What is to be measured, and the workload as it is shipped.
+fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
+    let name = args.workload.clone().unwrap_or_default();
+    let own = text_of(&name)?;
+    let is_shipped = own.is_none();
+    let mut workload = match own {
+        Some(text) => Workload::parse(&text, &name)?,
+        None => workload::shipped(&name)?,
+    };
+    let changes = Changes::parse(&args.set)?;
+    let mut step_seconds = changes.step_seconds;
+    if let Some(name) = &args.accelerator {
+        let accelerator = match text_of(name)? {
+            Some(text) => Accelerator::parse(&text, name)?,
+            None => accelerator::shipped(name)?,
+        };
+        if step_seconds.is_none() {
+            let step = accelerator.step(&workload.name)?;
+            workload = step.applied(workload);
+            step_seconds = Some(step.step_seconds);
+        }
+    }
+    let plain = is_shipped.then(|| workload.clone());
+    changes.apply(&mut workload)?;
+    let step_seconds = step_seconds.or(workload.checkpoint.as_ref().map(|_| 1.0)).ok_or_else(|| {
+        Error::invalid("no accelerator was named", &workload.name)
+            .hint("name one with --accelerator (--list names them), or give the time of a step: --set step=20ms")
+    })?;
+    if args.decode {
+        train::decodes(workload.files.format)?;
+    }
+    let target = args.target.as_deref().unwrap_or_default();
+    let job = Job {
+        step_seconds,
+        accelerators: args.processes.or(args.accelerators.filter(|_| !args.find_max)).unwrap_or(1),
+        repetitions: changes.repetitions.unwrap_or(1),
+        seed: changes.seed.unwrap_or(123),
+        decode: args.decode && target != "null:",
+        together: args.processes.is_none(),
+        transfer: machine::transfer(target),
+        chill: if target == "null:" { Chill::Never } else { changes.chill.unwrap_or(Chill::First) },
+        workload,
+    };
+    Ok((job, plain))
+}
+
+/// The target with its set, and what is known of its checksums.
+fn open(args: &Args, job: &Job) -> Result<(Box<dyn Target>, Set, Checks)> {
+    let text = args.target.as_deref().unwrap_or_default();
+    let files = &job.workload.files;
+    if text == "null:" {
+        let read = &job.workload.read;
+        let all = files.count * files.samples_per_file;
+        // As much as the steps need, and two batches at least, whatever the workload's own size.
+        let most = read.batch * job.accelerators.max(args.accelerators.unwrap_or(1));
+        let samples = read.steps_max.map_or(all.max(2 * most), |steps| steps.max(2) * most);
+        let set = Set::imagined(files, samples, job.seed);
+        return Ok((shaped(args, Box::new(Null::of(set.files.clone()))), set, Checks::default()));
+    }
+    let (target, checks): (Box<dyn Target>, Checks) = raw(text)?;
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
+    let set = Set::of(&*target, files, 2 * threads)?;
+    Ok((shaped(args, target), set, checks))
+}
+
+/// A folder or a store, as it is.
+fn raw(text: &str) -> Result<(Box<dyn Target>, Checks)> {
+    if text.contains("://") {
+        return Err(Error::invalid("this program can't measure stores yet", text)
+            .hint("mount it and name the mount point")
+            .into());
+    }
+    let folder = Path::new(text);
+    let target = Folder::at(folder).map_err(|error| error.hint("name a folder that exists, or `null:`"))?;
+    // A set that was not made here has no manifest; that alone is no failure.
+    let checks = match Manifest::open(folder) {
+        Ok(manifest) => Checks::of(&manifest),
+        Err(error) if error.kind == block::Kind::Missing => Checks::default(),
+        Err(error) => return Err(error.into()),
+    };
+    Ok((Box::new(target), checks))
+}
+
+fn shaped(args: &Args, target: Box<dyn Target>) -> Box<dyn Target> {
+    match args.shape_disk {
+        Some(shape) => Box::new(Shaped::over(target, shape, Arc::new(Monotonic))),
+        None => target,
+    }
+}
+
+fn report(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Report {
+    let mut settings = serde_json::to_value(job).expect("a job is numbers and names");
+    settings["arguments"] = serde_json::json!(std::env::args().collect::<Vec<_>>());
+    Report {
+        schema: SCHEMA,
+        kind: Kind::Measured,
+        command: "train".into(),
+        finished: false,
+        started: machine.started,
+        environment: Environment { ranks: u64::from(ranks.size()), ..machine.environment.clone() },
+        settings,
+        target: args.target.clone().unwrap_or_default(),
+        seed: job.seed,
+        workload: Some(job.workload.name.clone()),
+        accelerator: args.accelerator.clone(),
+        accelerators: Some(job.accelerators),
+        epochs: Vec::new(),
+        summary: None,
+        points: Vec::new(),
+        cells: Vec::new(),
+        timeline: Vec::new(),
+        sections: Default::default(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Write and read the state of a model.
+fn checkpoints(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Result<ExitCode> {
+    let shape = job.workload.checkpoint.as_ref().expect("asked for only where there is one");
+    let (target, _) = raw(args.target.as_deref().unwrap_or_default())?;
+    let target = shaped(args, target);
+    let Some(writable) = target.writable() else {
+        return Err(Error::invalid("a checkpoint needs a target that can be written", target.url()).into());
+    };
+    let bar = line();
+    let mut report = report(args, job, machine, ranks);
+    let mut passes = Vec::new();
+    let course = checkpoint::Course {
+        target: writable,
+        clock: &Monotonic,
+        ranks,
+        seed: job.seed,
+        chill: &|files| {
+            machine.empty(files);
+            Ok(())
+        },
+        look: &|what| bar.set_message(what.to_owned()),
+    };
+    checkpoint::run(&course, shape, &mut |pass| {
+        passes.push(pass);
+        report.sections.insert("checkpoint".into(), serde_json::to_value(&passes).expect("numbers and names"));
+        args.json.as_ref().map_or(Ok(()), |path| report.save(path))
+    })?;
+    report.finished = true;
+    bar.finish_and_clear();
+    if ranks.rank() == 0 {
+        args.json.as_ref().map_or(Ok(()), |path| report.save(path))?;
+        print!("{}", table::checkpoint(&passes, &report.target));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Hold a run against the rules.
+fn judge(
+    args: &Args,
+    job: &Job,
+    plain: Option<&Workload>,
+    set: &Set,
+    machine: &Machine,
+    report: &mut Report,
+) -> Result<()> {
+    let around = closed::Circumstances {
+        shipped: plain,
+        set_bytes: set.bytes(),
+        steps: job.steps(set)?,
+        memory_bytes: machine.environment.memory_bytes * report.environment.ranks,
+        shaped: args.shape_disk.is_some(),
+        step_changed: args.set.iter().any(|change| change.starts_with("step=")),
+        au_percent: report.epochs.iter().map(|epoch| epoch.au_percent).collect(),
+    };
+    let broken = closed::broken(job, &around);
+    report.sections.insert("closed".into(), serde_json::json!({ "broken": broken }));
+    Ok(())
+}
+
+/// A line that moves, where somebody looks.
+fn line() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar
+}
+
+fn status(progress: &Progress) -> String {
+    if progress.steps_total == 0 {
+        return progress.what.clone();
+    }
+    let share = progress.steps as f64 / progress.steps_total as f64;
+    let left =
+        if share > 0.0 { format!("{:.0}s left", progress.seconds / share - progress.seconds) } else { String::new() };
+    let rate = progress.bytes as f64 / progress.seconds.max(1e-9);
+    format!("{}: {:>3.0} %  {}/s  {left}", progress.what, 100.0 * share, show::bytes(rate as u64))
 }

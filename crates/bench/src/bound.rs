@@ -1,0 +1,163 @@
+//! What a target could give at best: the rates of a closed model, and which of them binds.
+//!
+//! Closed formulas only, no queues and no chance; `simulate` has those. Invariant: a bound is never below what the
+//! same figures allow.
+//!
+//! Each accelerator asks for batches of b samples of s bytes, k requests each, in steps of t seconds, through W streams
+//! that read one sample after the other. Steps per second of N accelerators are then at most
+//!
+//! - 1 / t: the accelerator itself;
+//! - B / (N b s): the bandwidth B of the target, shared;
+//! - M / (N b k): the requests per second M that it answers;
+//! - W / (b (f L + s / r)): streams that wait L seconds for each of f first bytes a sample and then get r bytes per
+//!   second (Little's law), where no more streams can be busy than batches may be on their way.
+//!
+//! and the utilisation is t times the least of them. A measurement that leaves out the first of S steps sees a little
+//! more: the first W batches of an accelerator arrive together while nothing is counted, so that S - 1 steps take the
+//! time of S - W.
+
+use serde::{Deserialize, Serialize};
+
+/// What accelerators ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    pub accelerators: u64,
+    pub batch: u64,
+    pub sample_bytes: f64,
+    pub step_seconds: f64,
+    pub streams: u64,
+    pub prefetch_batches: u64,
+    pub requests_per_sample: f64,
+    /// Less than one where small samples that lie side by side are read together.
+    pub first_bytes_per_sample: f64,
+    pub steps: u64,
+}
+
+/// What a target gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Supply {
+    /// Of all streams together.
+    pub bytes_per_second: f64,
+    /// Of one stream alone.
+    pub stream_bytes_per_second: f64,
+    pub requests_per_second: f64,
+    /// To the first byte.
+    pub latency_seconds: f64,
+}
+
+/// The bound, and what makes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    pub au_percent: f64,
+    /// `accelerator`, `store bandwidth`, `store requests`, `latency`.
+    pub limited_by: String,
+    /// Utilisation that each rate would allow alone, over 100 where it would allow more.
+    pub by_rate: Vec<(String, f64)>,
+}
+
+impl Demand {
+    /// Bytes that all accelerators ask for in a second when none waits.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.accelerators as f64 * self.batch as f64 * self.sample_bytes / self.step_seconds
+    }
+
+    /// Streams of one accelerator that can be busy at once.
+    fn busy(&self) -> u64 {
+        self.streams.min(self.prefetch_batches).max(1)
+    }
+
+    /// How much more a measurement shows that leaves the first step out.
+    fn head_start(&self) -> f64 {
+        let (steps, busy) = (self.steps as f64, self.busy() as f64);
+        if steps > busy { ((steps - 1.0) / (steps - busy)).max(1.0) } else { f64::INFINITY }
+    }
+}
+
+/// The most that the supply allows.
+pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
+    let Demand { accelerators, batch, sample_bytes, step_seconds, requests_per_sample, .. } = *demand;
+    let (all, batch) = (accelerators as f64 * batch as f64, batch as f64);
+    let sample_seconds =
+        demand.first_bytes_per_sample * supply.latency_seconds + sample_bytes / supply.stream_bytes_per_second;
+    let rates = [
+        ("store bandwidth", supply.bytes_per_second / (all * sample_bytes)),
+        ("store requests", supply.requests_per_second / (all * requests_per_sample)),
+        ("latency", demand.busy() as f64 / (batch * sample_seconds)),
+    ];
+    let percent = |rate: f64| 100.0 * step_seconds * rate * demand.head_start();
+    let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
+    by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
+    let least = by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
+    Bound { au_percent: least.1, limited_by: least.0, by_rate }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// unet3d on V100, as MLPerf Storage v0.5 has it.
+    fn unet3d(accelerators: u64) -> Demand {
+        Demand {
+            accelerators,
+            batch: 4,
+            sample_bytes: 146_600_628.0,
+            step_seconds: 1.3604,
+            streams: 4,
+            prefetch_batches: 8,
+            requests_per_sample: 140.0,
+            first_bytes_per_sample: 1.0,
+            steps: 1_000_000,
+        }
+    }
+
+    fn plenty() -> Supply {
+        Supply {
+            bytes_per_second: 1e15,
+            stream_bytes_per_second: 1e15,
+            requests_per_second: 1e15,
+            latency_seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn shared_bandwidth_binds_from_the_knee_on() {
+        // 300 Gbit/s over 431 MB/s each: full until 87 accelerators, then in proportion.
+        let supply = Supply { bytes_per_second: 37.5e9, ..plenty() };
+        let at = |accelerators| bound(&unet3d(accelerators), &supply);
+        assert_eq!((at(86).au_percent, at(86).limited_by.as_str()), (100.0, "accelerator"));
+        assert!((at(180).au_percent - 48.3).abs() < 0.1, "{:?}", at(180));
+        assert_eq!(at(180).limited_by, "store bandwidth");
+    }
+
+    #[test]
+    fn each_rate_binds_where_it_is_least() {
+        let small = Demand {
+            accelerators: 4,
+            batch: 64,
+            sample_bytes: 114_660.0,
+            step_seconds: 0.195,
+            streams: 8,
+            prefetch_batches: 16,
+            requests_per_sample: 1.0,
+            first_bytes_per_sample: 1.0,
+            steps: 1_000_000,
+        };
+        // A disk of 500 MB/s and 500 requests per second: its requests bind, not its bandwidth.
+        let disk = Supply { bytes_per_second: 500e6, requests_per_second: 500.0, ..plenty() };
+        let found = bound(&small, &disk);
+        assert_eq!(found.limited_by, "store requests");
+        assert!((found.au_percent - 100.0 * 0.195 * 500.0 / 256.0).abs() < 0.01);
+        // 8 streams, 100 ms each: 80 samples a second of 328.
+        let far = Supply { latency_seconds: 0.1, ..plenty() };
+        let found = bound(&small, &far);
+        assert_eq!(found.limited_by, "latency");
+        assert!((found.au_percent - 100.0 * 80.0 / (64.0 / 0.195)).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_short_epoch_shows_its_head_start() {
+        let supply = Supply { bytes_per_second: 37.5e9, ..plenty() };
+        let short = bound(&Demand { steps: 100, ..unet3d(180) }, &supply).au_percent;
+        assert!((short / bound(&unet3d(180), &supply).au_percent - 99.0 / 96.0).abs() < 1e-3);
+    }
+}

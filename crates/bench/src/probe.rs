@@ -1,0 +1,151 @@
+//! What a target gives by itself: time to the first byte, bandwidth and reads per second.
+//!
+//! It reads the files of the set that is measured next, which may leave some of them in caches: who wants a cold epoch
+//! empties caches afterwards. Invariant: only what was begun and ended is counted, over the time that it took.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::bound::Supply;
+use crate::clock::{Clock, Moment, SECOND, seconds};
+use crate::data::noise::Chance;
+use crate::target::Target;
+use crate::train::{PIECE, Set};
+
+/// How long each of the three parts may take. With fewer than this many reads a figure says little, and the part goes
+/// on to the second limit.
+const PART: u64 = SECOND / 2;
+const READS_MIN: u64 = 8;
+const PART_MAX: u64 = 4 * SECOND;
+
+/// A read that is all latency.
+const SMALL: usize = 4096;
+
+/// As much of a sample as is read to see how fast it comes.
+const LONG: u64 = 8 << 20;
+
+/// More streams than this show no more of a target from one machine.
+const STREAMS_MAX: u64 = 64;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    pub supply: Supply,
+    pub streams: u64,
+    /// Time to the first byte that 99 of 100 reads kept within.
+    pub latency_p99_seconds: f64,
+    pub seconds: f64,
+}
+
+/// Reads of one part.
+struct Part {
+    reads: u64,
+    bytes: u64,
+    seconds: f64,
+    times: Vec<u64>,
+}
+
+/// Ask a target what it gives to so many streams.
+pub fn probe(target: &dyn Target, set: &Set, streams: u64, seed: u64, clock: &dyn Clock) -> Result<Probe> {
+    let begun = clock.now();
+    let streams = streams.clamp(1, STREAMS_MAX);
+    let prober = Prober { target, set, clock };
+    let mut small = prober.part(1, seed, SMALL as u64)?;
+    small.times.sort_unstable();
+    let at = |share: f64| seconds(small.times[(share * (small.times.len() - 1) as f64) as usize]);
+    let latency = at(0.5);
+    let alone = prober.part(1, seed + 1, LONG)?;
+    let requests = prober.part(streams, seed + 2, SMALL as u64)?;
+    let many = prober.part(streams, seed + 3, LONG)?;
+    // What the first bytes took is not the stream's pace; at least a tenth of the time is.
+    let transfer = (alone.seconds - latency * alone.reads as f64).max(alone.seconds / 10.0);
+    let supply = Supply {
+        bytes_per_second: many.bytes as f64 / many.seconds,
+        stream_bytes_per_second: alone.bytes as f64 / transfer,
+        requests_per_second: requests.reads as f64 / requests.seconds,
+        latency_seconds: latency,
+    };
+    Ok(Probe { supply, streams, latency_p99_seconds: at(0.99), seconds: seconds(clock.now() - begun) })
+}
+
+struct Prober<'a> {
+    target: &'a dyn Target,
+    set: &'a Set,
+    clock: &'a dyn Clock,
+}
+
+impl Prober<'_> {
+    /// Read up to so many bytes of samples by chance, in so many streams, for a while.
+    fn part(&self, streams: u64, seed: u64, bytes: u64) -> Result<Part> {
+        let begun = self.clock.now();
+        let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let parts = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for stream in 0..streams {
+                let (done, failed, parts) = (&done, &failed, &parts);
+                scope.spawn(move || {
+                    let read = self.stream(Chance::of(seed, stream), bytes, begun, done, failed);
+                    failed.fetch_add(u64::from(read.is_err()), Ordering::Relaxed);
+                    parts.lock().expect("nothing panics while it holds the parts").push(read);
+                });
+            }
+        });
+        let mut whole = Part { reads: 0, bytes: 0, seconds: seconds(self.clock.now() - begun), times: Vec::new() };
+        for part in parts.into_inner().expect("all streams have ended") {
+            let (bytes, times) = part?;
+            whole.reads += times.len() as u64;
+            whole.bytes += bytes;
+            whole.times.extend(times);
+        }
+        if whole.reads == 0 {
+            return Err(Error::unavailable("the target answered no read of the probe", self.target.url()));
+        }
+        Ok(whole)
+    }
+
+    fn stream(
+        &self,
+        mut chance: Chance,
+        most: u64,
+        begun: Moment,
+        done: &AtomicU64,
+        failed: &AtomicU64,
+    ) -> Result<(u64, Vec<u64>)> {
+        let (mut bytes, mut times, mut buffer) = (0, Vec::new(), vec![0; PIECE.min(most) as usize]);
+        loop {
+            let start = self.clock.now();
+            let passed = start - begun;
+            let is_enough = passed >= PART && done.load(Ordering::Relaxed) >= READS_MIN || passed >= PART_MAX;
+            if !times.is_empty() && is_enough || failed.load(Ordering::Relaxed) > 0 {
+                return Ok((bytes, times));
+            }
+            let sample = chance.below(self.set.samples());
+            let run = &self.set.locate(&(sample..sample + 1))[0];
+            let mut opened = self.target.open(&self.set.files[run.file])?;
+            let mut at = run.range.start;
+            let mut to = run.range.end.min(at + most);
+            // Small samples are read from their beginning as far as a long read goes.
+            if most == LONG && !self.set.whole() {
+                to = (at + most).min(self.set.files[run.file].bytes).min(at + self.together());
+            }
+            while at < to {
+                let length = (to - at).min(buffer.len() as u64) as usize;
+                let count = opened.read_at(at, &mut buffer[..length])?;
+                if count == 0 {
+                    break;
+                }
+                (at, bytes) = (at + count as u64, bytes + count as u64);
+            }
+            times.push(self.clock.now() - start);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that a stream reads at once of a packed file.
+    fn together(&self) -> u64 {
+        (self.set.together * self.set.sample_bytes()).max(1.0) as u64
+    }
+}

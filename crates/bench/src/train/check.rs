@@ -1,0 +1,171 @@
+//! Whether what was read is what was written: checksums of the set's manifest, and those that a format carries.
+//!
+//! It reads nothing. Invariant: bytes count as verified only after a comparison that could have failed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use block::{Error, Result, crc64};
+use crc_fast::{CrcAlgorithm, Digest};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+
+use super::index::{HEAD, TAIL, length, masked};
+use super::set::{Run, Set};
+use crate::data::Manifest;
+use crate::workload::Format;
+
+/// Known checksums of a set: CRC-64/NVME of whole files, by name. TFRecord files carry their own.
+#[derive(Default)]
+pub struct Checks {
+    files: HashMap<Arc<str>, u64>,
+}
+
+/// A file on its way.
+pub struct Proof {
+    digest: Digest,
+    bytes: u64,
+    wanted: u64,
+}
+
+impl Checks {
+    pub fn of(manifest: &Manifest) -> Checks {
+        Checks { files: manifest.files.iter().map(|file| (Arc::from(&*file.path), file.crc64)).collect() }
+    }
+
+    /// Whole files of which a checksum is known by other means.
+    pub fn known(files: impl IntoIterator<Item = (Arc<str>, u64)>) -> Checks {
+        Checks { files: files.into_iter().collect() }
+    }
+
+    fn file(&self, set: &Set, run: &Run) -> Option<u64> {
+        let file = &set.files[run.file];
+        self.files.get(&file.name).copied().filter(|_| run.range == (0..file.bytes))
+    }
+
+    /// Whether there is anything to compare these bytes with.
+    pub fn knows(&self, set: &Set, run: &Run) -> bool {
+        set.format == Format::Tfrecord || self.file(set, run).is_some()
+    }
+
+    /// Compare the samples of a run. Gives the bytes that were compared.
+    pub fn check(&self, set: &Set, run: &Run, bytes: &[u8]) -> Result<u64> {
+        let name = &set.files[run.file].name;
+        if let Some(wanted) = self.file(set, run) {
+            return compare(name, crc64::of(bytes), wanted).map(|()| bytes.len() as u64);
+        }
+        if set.format == Format::Tfrecord {
+            return records(bytes).map(|()| bytes.len() as u64).map_err(|at| {
+                let on = format!("{name}, byte {}", run.range.start + at);
+                Error::corrupt("a record is not what its checksum says", on).hint(FAULT)
+            });
+        }
+        Ok(0)
+    }
+
+    /// The same for a file that is too large to be held.
+    pub fn begin(&self, set: &Set, run: &Run) -> Option<Proof> {
+        let wanted = self.file(set, run).filter(|_| set.real)?;
+        Some(Proof { digest: Digest::new(CrcAlgorithm::Crc64Nvme), bytes: 0, wanted })
+    }
+}
+
+const FAULT: &str = "look for a fault in what was read through; else make the data set anew";
+
+impl Proof {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.digest.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    pub fn finish(self, name: &str) -> Result<u64> {
+        compare(name, self.digest.finalize(), self.wanted).map(|()| self.bytes)
+    }
+}
+
+fn compare(name: &str, found: u64, wanted: u64) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    let what = format!("a file has the checksum {found:016x} instead of {wanted:016x}");
+    Err(Error::corrupt(what, name).hint(FAULT))
+}
+
+/// Compare each record with its own checksums; where one is wrong, its place.
+fn records(bytes: &[u8]) -> std::result::Result<(), u64> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let wrong = || at as u64;
+        let size = length(rest).and_then(|size| usize::try_from(size).ok()).ok_or_else(wrong)?;
+        let end = (HEAD as usize).checked_add(size).ok_or_else(wrong)?;
+        let content = rest.get(HEAD as usize..end).ok_or_else(wrong)?;
+        let sum = rest.get(end..end + TAIL as usize).ok_or_else(wrong)?;
+        if masked(content).to_le_bytes() != sum {
+            return Err(wrong());
+        }
+        at += end + TAIL as usize;
+    }
+    Ok(())
+}
+
+/// Whether samples of a format can be decoded here.
+pub fn decodes(format: Format) -> Result<()> {
+    match format {
+        Format::Jpeg | Format::Tfrecord | Format::Tar => Ok(()),
+        _ => Err(Error::invalid("there is nothing to decode", format!("{format:?} files"))
+            .hint("arrays lie in them as they are; leave out --decode")),
+    }
+}
+
+/// Decode each JPEG of a run. One inside a record or a member of a tar file begins at its marker.
+pub fn decode(set: &Set, run: &Run, bytes: &[u8]) -> Result<()> {
+    const MARK: [u8; 3] = [0xff, 0xd8, 0xff];
+    let file = &set.files[run.file];
+    let starts: Vec<usize> = match set.format {
+        Format::Jpeg => vec![0],
+        _ => set
+            .bounds(run)
+            .into_iter()
+            .filter_map(|(from, to)| {
+                let at = bytes[from..to].windows(MARK.len()).position(|window| window == MARK);
+                at.map(|at| from + at)
+            })
+            .collect(),
+    };
+    if starts.is_empty() {
+        return Err(Error::invalid("there is no JPEG image to decode in a sample", &file.name)
+            .hint("leave out --decode, or make the set of images"));
+    }
+    for start in starts {
+        let mut decoder = JpegDecoder::new(ZCursor::new(&bytes[start..]));
+        decoder
+            .decode()
+            .map_err(|error| Error::corrupt(format!("an image can't be decoded: {error:?}"), &file.name).hint(FAULT))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_changed_is_found() {
+        let mut bytes = Vec::new();
+        for size in [5_u64, 300] {
+            let content = vec![3; size as usize];
+            bytes.extend(size.to_le_bytes());
+            bytes.extend(masked(&size.to_le_bytes()).to_le_bytes());
+            bytes.extend(&content);
+            bytes.extend(masked(&content).to_le_bytes());
+        }
+        assert_eq!(records(&bytes), Ok(()));
+        for (place, at) in [(0, 0), (9, 0), (14, 0), (18, 0), (21, 21), (200, 21), (336, 21)] {
+            let mut changed = bytes.clone();
+            changed[place] ^= 1;
+            assert_eq!(records(&changed), Err(at), "byte {place}");
+        }
+        assert_eq!(records(&bytes[..100]), Err(21));
+    }
+}

@@ -1,0 +1,206 @@
+//! From moments to figures: utilisation by both formulas, percentiles of steps, the parts of ranks put together.
+//!
+//! It measures nothing. Invariant: the same parts give the same figures, in whatever order they are put together.
+
+use std::collections::BTreeMap;
+
+use block::{Error, Result};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::cause::{CAUSES, Waits};
+use super::pace::{Course, Ran};
+use crate::clock::{Moment, seconds};
+use crate::report::{Epoch, Process};
+
+/// Three digits: percentiles are within 0.1 %.
+const DIGITS: u8 = 3;
+
+/// What one rank has to tell of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    pub lanes: u64,
+    pub seconds: f64,
+    pub steps: u64,
+    /// In percent, of each lane.
+    pub au: Vec<f64>,
+    pub au_dlio: Vec<f64>,
+    pub waits: Waits,
+    /// Nanoseconds from one step to the next, of each party.
+    pub intervals: Vec<u64>,
+    pub bytes: BTreeMap<String, u64>,
+    pub processes: Vec<Process>,
+}
+
+/// What one party of accelerators did.
+struct Track<'a> {
+    begun: Moment,
+    /// As each step should have ended, and was seen to.
+    ends: &'a [(Moment, Moment)],
+    step: u64,
+}
+
+impl Track<'_> {
+    fn first(&self) -> Moment {
+        self.ends[0].0
+    }
+
+    fn last(&self) -> Moment {
+        self.ends[self.ends.len() - 1].1
+    }
+
+    /// Nominal time of all steps but the first, over the time that they took.
+    fn utilisation(&self) -> f64 {
+        let computed = (self.ends.len() as u64 - 1) * self.step;
+        100.0 * computed as f64 / (self.last() - self.first()).max(1) as f64
+    }
+
+    /// DLIO's way: computing is what was measured of it, and what is left out of the whole is the load and computing
+    /// of the first step, but not the barrier behind it.
+    fn utilisation_dlio(&self, first: u64) -> f64 {
+        let computed: u64 = self.ends[1..].iter().map(|(should, seen)| self.step + (seen - should)).sum();
+        let whole = (self.last() - self.begun).saturating_sub(first);
+        100.0 * computed as f64 / whole.max(1) as f64
+    }
+
+    fn intervals(&self) -> impl Iterator<Item = u64> {
+        self.ends.windows(2).map(|pair| pair[1].1.saturating_sub(pair[0].1))
+    }
+}
+
+impl Part {
+    /// The figures of this rank.
+    pub fn of(course: &Course, ran: &Ran, batch: u64, epoch: u64, node: &str) -> Part {
+        let mut part = Part { lanes: course.lanes as u64, steps: course.steps, ..Part::default() };
+        let rank = |lane: usize| course.first + lane as u64;
+        for party in &ran.board.parties {
+            let track = Track { begun: ran.begun, ends: &party.ends, step: course.step };
+            let took = seconds(track.last() - ran.begun);
+            part.seconds = part.seconds.max(took);
+            part.intervals.extend(track.intervals());
+            let samples = course.steps * batch;
+            for number in party.lanes.clone() {
+                let lane = &ran.board.lanes[number];
+                part.au.push(track.utilisation());
+                part.au_dlio.push(track.utilisation_dlio(lane.first));
+                part.waits.merge(&lane.waits);
+                if !course.together {
+                    let samples_per_second = samples as f64 / took;
+                    part.processes.push(Process {
+                        node: node.to_owned(),
+                        rank: rank(number),
+                        epoch,
+                        samples,
+                        seconds: took,
+                        samples_per_second,
+                    });
+                }
+            }
+        }
+        if course.together && course.ranks.size() > 1 {
+            let samples = part.lanes * course.steps * batch;
+            let samples_per_second = samples as f64 / part.seconds;
+            let (node, rank, seconds) = (node.to_owned(), u64::from(course.ranks.rank()), part.seconds);
+            part.processes.push(Process { node, rank, epoch, samples, seconds, samples_per_second });
+        }
+        part
+    }
+}
+
+/// An epoch out of the parts of all ranks.
+pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
+    let mean = |of: fn(&Part) -> &[f64]| {
+        let all = parts.iter().flat_map(of);
+        let (sum, count) = all.fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
+        sum / count.max(1) as f64
+    };
+    let took = parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
+    let samples: u64 = parts.iter().map(|part| part.lanes * part.steps * batch).sum();
+    let mut waits = Waits::default();
+    let mut bytes = BTreeMap::new();
+    for part in parts {
+        waits.merge(&part.waits);
+        for (name, count) in &part.bytes {
+            *bytes.entry(name.clone()).or_insert(0) += count;
+        }
+    }
+    let asked = bytes.get("asked").copied().unwrap_or_default();
+    // Together, or each by itself: a process without a barrier moves as many samples a second as it moves.
+    let alone: f64 = parts.iter().flat_map(|part| &part.processes).map(|process| process.samples_per_second).sum();
+    let is_alone = parts.iter().any(|part| part.processes.len() as u64 == part.lanes && part.lanes > 1);
+    let name = |cause| serde_json::to_value(cause).ok()?.as_str().map(str::to_owned);
+    Ok(Epoch {
+        seconds: took,
+        steps: parts.first().map_or(0, |part| part.steps),
+        samples,
+        au_percent: mean(|part| &part.au),
+        au_dlio_percent: mean(|part| &part.au_dlio),
+        samples_per_second: if is_alone { alone } else { samples as f64 / took },
+        bytes_per_second: asked as f64 / took,
+        wait_seconds_by_cause: CAUSES
+            .into_iter()
+            .filter_map(|cause| Some((name(cause)?, seconds(waits.of(cause)))))
+            .collect(),
+        bytes,
+        step_seconds: percentiles(parts, step)?,
+        processes: parts.iter().flat_map(|part| part.processes.clone()).collect(),
+        ..Epoch::default()
+    })
+}
+
+/// Percentiles of the time from one step to the next. A step that takes three times its time kept two others from
+/// beginning when they should have; they are counted too, or a stall would weigh less the longer it is.
+fn percentiles(parts: &[Part], step: u64) -> Result<BTreeMap<String, f64>> {
+    let failed = |error: &dyn std::fmt::Display| Error::invalid(format!("no percentiles: {error}"), "the steps");
+    let mut histogram = Histogram::<u64>::new(DIGITS).map_err(|error| failed(&error))?;
+    for interval in parts.iter().flat_map(|part| &part.intervals) {
+        histogram.record_correct(*interval, step).map_err(|error| failed(&error))?;
+    }
+    if histogram.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let at = |quantile| seconds(histogram.value_at_quantile(quantile));
+    let named = [("p50", at(0.5)), ("p99", at(0.99)), ("p99.9", at(0.999)), ("max", seconds(histogram.max()))];
+    Ok(named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utilisation_is_nominal_and_leaves_the_first_step_out() {
+        // Steps of 100 that end at 400 (a slow first one), 500, 700, 800; the last is seen 10 late.
+        let ends = [(400, 400), (500, 500), (700, 705), (800, 810)];
+        let track = Track { begun: 0, ends: &ends, step: 100 };
+        assert!((track.utilisation() - 100.0 * 300.0 / 410.0).abs() < 1e-9);
+        // DLIO counts the lateness as computing, and here leaves out the same first 400.
+        assert!((track.utilisation_dlio(400) - 100.0 * 315.0 / 410.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stall_counts_as_often_as_it_kept_steps_from_beginning() {
+        let part = Part { intervals: [vec![100; 90], vec![1000]].concat(), ..Part::default() };
+        let found = percentiles(&[part], 100).unwrap();
+        // 90 of 100, and then 1000, 900, ... 100: a tenth is late, not one in 91.
+        assert!(found["p99"] > 800e-9, "{found:?}");
+        assert!((found["p50"] - 100e-9).abs() < 1e-9 && (found["max"] - 1000e-9).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn parts_of_ranks_are_put_together() {
+        let part = |au: f64, asked| Part {
+            lanes: 2,
+            seconds: 2.0,
+            steps: 10,
+            au: vec![au; 2],
+            au_dlio: vec![au; 2],
+            bytes: BTreeMap::from([("asked".to_owned(), asked)]),
+            ..Part::default()
+        };
+        let whole = epoch(&[part(90.0, 10), part(80.0, 30)], 4, 100).unwrap();
+        assert!((whole.au_percent - 85.0).abs() < 1e-9);
+        assert_eq!((whole.samples, whole.bytes["asked"]), (160, 40));
+        assert!((whole.samples_per_second - 80.0).abs() < 1e-9 && (whole.bytes_per_second - 20.0).abs() < 1e-9);
+    }
+}

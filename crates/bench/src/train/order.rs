@@ -1,0 +1,174 @@
+//! Which samples each stream of each accelerator reads in an epoch, batch by batch.
+//!
+//! It reads nothing. Invariants: the order is a function of (seed, epoch) alone; batch k of an accelerator belongs to
+//! its stream k mod W, as a PyTorch `DataLoader` deals them to its workers.
+
+use std::ops::Range;
+
+use super::mersenne::Mersenne;
+use crate::workload::Order;
+
+/// What decides an order.
+#[derive(Clone, Debug)]
+pub struct Dealing {
+    pub order: Order,
+    pub seed: u64,
+    /// Accelerators of all ranks together: what PyTorch calls replicas.
+    pub replicas: u64,
+    pub batch: u64,
+    pub streams: u64,
+    /// Steps of an epoch; the last, smaller batch is dropped.
+    pub steps: u64,
+    /// Samples read ahead of those that are handed on, over all streams of an accelerator.
+    pub shuffle_buffer: u64,
+}
+
+/// One epoch.
+pub struct Hand {
+    dealing: Dealing,
+    samples: u64,
+    lots: Lots,
+}
+
+enum Lots {
+    /// A permutation of all samples, every `replicas`th of which is an accelerator's.
+    Picks(Vec<u32>),
+    /// Runs of samples as they lie, one after the other: accelerators get equal lengths of it.
+    Runs(Vec<Range<u64>>),
+}
+
+/// Samples of one accelerator in an epoch, with those that `DistributedSampler` repeats to make all equal.
+pub fn share(samples: u64, replicas: u64) -> u64 {
+    samples.div_ceil(replicas)
+}
+
+impl Dealing {
+    /// Deal an epoch, counted from 0. `files` has the samples of each file.
+    pub fn deal(&self, epoch: u64, files: &[Range<u64>]) -> Hand {
+        let samples = files.last().map_or(0, |range| range.end);
+        let mut generator = Mersenne::of(self.seed.wrapping_add(epoch));
+        let lots = match self.order {
+            Order::Shuffled | Order::Random => Lots::Picks(generator.permutation(samples)),
+            Order::Sequential => Lots::Runs(files.to_vec()),
+            Order::Shards => {
+                let order = generator.permutation(files.len() as u64);
+                Lots::Runs(order.iter().map(|&file| files[file as usize].clone()).collect())
+            }
+        };
+        Hand { dealing: self.clone(), samples, lots }
+    }
+}
+
+impl Hand {
+    /// What one batch of an accelerator reads, as runs of samples.
+    pub fn batch(&self, replica: u64, batch: u64) -> Vec<Range<u64>> {
+        let Dealing { replicas, batch: size, streams, order, .. } = self.dealing;
+        match &self.lots {
+            Lots::Picks(order) => (batch * size..(batch + 1) * size)
+                .map(|place| u64::from(order[((place * replicas + replica) % self.samples) as usize]))
+                .map(|sample| sample..sample + 1)
+                .collect(),
+            Lots::Runs(runs) => {
+                // Equal lengths, so that each accelerator has as many steps as the others.
+                let own = self.dealing.steps * size;
+                let start = replica * (self.samples / replicas);
+                let places = if order == Order::Shards {
+                    self.of_stream(batch / streams, batch % streams)
+                } else {
+                    batch * size..(batch + 1) * size
+                };
+                debug_assert!(places.end <= own, "a batch of the epoch");
+                cut(runs, start + places.start..start + places.end)
+            }
+        }
+    }
+
+    /// What the `number`th batch of a stream reads: as much as is handed on, and the buffer's filling at first.
+    fn of_stream(&self, number: u64, stream: u64) -> Range<u64> {
+        let Dealing { batch, streams, steps, shuffle_buffer, .. } = self.dealing;
+        let batches = |stream: u64| (steps + streams - 1 - stream) / streams;
+        let start: u64 = (0..stream).map(batches).sum::<u64>() * batch;
+        let length = batches(stream) * batch;
+        let ahead = shuffle_buffer.div_ceil(streams);
+        let from = if number == 0 { 0 } else { (number * batch + ahead).min(length) };
+        let to = ((number + 1) * batch + ahead).min(length);
+        start + from..start + to
+    }
+}
+
+/// The part of runs laid end to end that lies at these places.
+fn cut(runs: &[Range<u64>], places: Range<u64>) -> Vec<Range<u64>> {
+    let (mut found, mut before) = (Vec::new(), 0);
+    for run in runs {
+        let length = run.end - run.start;
+        let (from, to) = (places.start.max(before), places.end.min(before + length));
+        if from < to {
+            found.push(run.start + (from - before)..run.start + (to - before));
+        }
+        before += length;
+        if before >= places.end {
+            break;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dealing(order: Order, replicas: u64, batch: u64, streams: u64, steps: u64) -> Dealing {
+        Dealing { order, seed: 123, replicas, batch, streams, steps, shuffle_buffer: 0 }
+    }
+
+    fn all(hand: &Hand, replicas: u64, steps: u64) -> Vec<u64> {
+        let of = |replica| (0..steps).flat_map(move |batch| hand.batch(replica, batch)).flatten();
+        (0..replicas).flat_map(of).collect()
+    }
+
+    #[test]
+    fn samples_are_dealt_as_pytorch_deals_them() {
+        // list(DistributedSampler(range(11), 3, rank, seed=123)) after set_epoch(2), PyTorch 1.13.
+        let hand = dealing(Order::Shuffled, 3, 1, 2, 4).deal(2, &[0..11]);
+        for (rank, wanted) in [[8, 1, 2, 7], [10, 4, 6, 5], [0, 3, 9, 8]].iter().enumerate() {
+            let got: Vec<u64> = (0..4).flat_map(|batch| hand.batch(rank as u64, batch)).flatten().collect();
+            assert_eq!(got, wanted);
+        }
+        assert_eq!(share(11, 3), 4);
+        // Fewer samples than ranks: they are repeated as often as it takes.
+        let hand = Dealing { seed: 5, ..dealing(Order::Shuffled, 7, 1, 1, 1) }.deal(0, &[0..3]);
+        assert_eq!([hand.batch(0, 0), hand.batch(6, 0)], [[2..3], [2..3]]);
+    }
+
+    #[test]
+    fn each_order_reads_each_sample_once() {
+        let files: Vec<Range<u64>> = (0..8).map(|file| file * 10..(file + 1) * 10).collect();
+        for order in [Order::Sequential, Order::Shuffled, Order::Shards, Order::Random] {
+            let dealing = Dealing { shuffle_buffer: 7, ..dealing(order, 2, 4, 3, 10) };
+            let mut read = all(&dealing.deal(1, &files), 2, 10);
+            assert_eq!(read == (0..80).collect::<Vec<u64>>(), order == Order::Sequential, "{order:?}");
+            read.sort_unstable();
+            assert_eq!(read, (0..80).collect::<Vec<u64>>(), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn epochs_differ_and_repeat_with_their_seed() {
+        let files: Vec<Range<u64>> = (0..8).map(|file| file * 10..(file + 1) * 10).collect();
+        for order in [Order::Shuffled, Order::Shards] {
+            let dealing = dealing(order, 1, 8, 1, 10);
+            let read = |epoch| all(&dealing.deal(epoch, &files), 1, 10);
+            assert_ne!(read(0), read(1));
+            assert_eq!(read(1), read(1));
+        }
+    }
+
+    #[test]
+    fn a_shuffle_buffer_is_filled_before_the_first_batch() {
+        let dealing = Dealing { shuffle_buffer: 20, ..dealing(Order::Shards, 1, 4, 1, 10) };
+        let hand = dealing.deal(0, &[0..40]);
+        let lengths: Vec<u64> =
+            (0..10).map(|batch| hand.batch(0, batch).iter().map(|run| run.end - run.start).sum()).collect();
+        assert_eq!(lengths, [24, 4, 4, 4, 4, 0, 0, 0, 0, 0]);
+    }
+}

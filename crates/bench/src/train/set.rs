@@ -1,0 +1,251 @@
+//! The samples of a target: which files there are, and where in them each sample lies.
+//!
+//! It reads no sample; packed files are scanned by `index`. Invariant: samples are numbered from 0 in the order of
+//! their files, without gaps.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use block::{Error, Result};
+
+use super::index;
+use crate::data::noise::Chance;
+use crate::target::{Listed, Target};
+use crate::workload::{Files, Format};
+
+/// How samples lie in one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spans {
+    /// The file is one sample.
+    Whole,
+    /// So many samples of one length, one after the other.
+    Even { count: u64, bytes: u64 },
+    /// Where each begins, and where the last ends.
+    Starts(Vec<u64>),
+}
+
+pub struct Set {
+    pub files: Vec<Listed>,
+    spans: Vec<Spans>,
+    /// Samples of each file.
+    pub numbers: Vec<Range<u64>>,
+    pub format: Format,
+    /// The share of each sample that is read (columns of a Parquet file).
+    pub share: f64,
+    /// Samples that are read at once where they lie side by side.
+    pub together: f64,
+    /// Whether there are bytes in it that can be checked.
+    pub real: bool,
+}
+
+/// Bytes of one file, in which samples lie side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub file: usize,
+    pub range: Range<u64>,
+}
+
+/// Endings of the files of a format; others in the folder are not of the set.
+fn endings(format: Format) -> &'static [&'static str] {
+    match format {
+        Format::Jpeg => &["jpg", "jpeg"],
+        Format::Npz => &["npz"],
+        Format::Tfrecord => &["tfrecord", "tfrecords"],
+        Format::Parquet => &["parquet"],
+        Format::Tar => &["tar"],
+        Format::Raw => &[],
+    }
+}
+
+/// Whether a file is of the set. TFRecord shards are often named without an ending: `train-00000-of-01024`.
+fn belongs(format: Format, name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    let endings = endings(format);
+    endings.is_empty()
+        || endings.contains(&ending.as_str())
+        || format == Format::Tfrecord && (file.contains("-of-") || file.contains(".tfrecord"))
+}
+
+impl Set {
+    /// What a target has of the workload's format. Packed files are scanned by so many threads.
+    pub fn of(target: &dyn Target, files: &Files, threads: usize) -> Result<Set> {
+        let listed = target.list()?;
+        let count = listed.len();
+        let found: Vec<Listed> =
+            listed.into_iter().filter(|file| file.bytes > 0 && belongs(files.format, &file.name)).collect();
+        if found.is_empty() {
+            let what = format!("there is no file of the workload's format among {count}");
+            return Err(Error::missing(what, target.url()).hint(format!(
+                "it reads {:?} files; make a set with `stoker bench data`, or name another folder or workload",
+                files.format
+            )));
+        }
+        let spans = index::spans(target, &found, files, threads)?;
+        Ok(Set::joined(found, spans, files, true))
+    }
+
+    /// The set of a workload without any bytes, sizes drawn as the workload says.
+    pub fn imagined(files: &Files, samples: u64, seed: u64) -> Set {
+        let count = samples.div_ceil(files.samples_per_file).max(1);
+        let mut chance = Chance::of(seed, 0x5e7);
+        let drawn = |number: u64, chance: &mut Chance| {
+            let sample = (files.sample_bytes + files.sample_bytes_stdev * normal(chance)).abs().max(1.0) as u64;
+            Listed { name: Arc::from(format!("{number:08}")), bytes: sample * files.samples_per_file }
+        };
+        let listed: Vec<Listed> = (0..count).map(|number| drawn(number, &mut chance)).collect();
+        let spans = listed.iter().map(|file| even(file.bytes, files.samples_per_file)).collect();
+        Set::joined(listed, spans, files, false)
+    }
+
+    fn joined(listed: Vec<Listed>, spans: Vec<Spans>, files: &Files, real: bool) -> Set {
+        let mut numbers = Vec::with_capacity(listed.len());
+        let mut next = 0;
+        for span in &spans {
+            numbers.push(next..next + span.count());
+            next += span.count();
+        }
+        let share = files.sample_bytes_read.map_or(1.0, |read| (read / files.sample_bytes).min(1.0));
+        Set { files: listed, spans, numbers, format: files.format, share, together: 1.0, real }
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.numbers.last().map_or(0, |range| range.end)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Bytes that a sample asks of the target, on average.
+    pub fn sample_bytes(&self) -> f64 {
+        self.bytes() as f64 * self.share / self.samples().max(1) as f64
+    }
+
+    /// Whether a sample is a whole file.
+    pub fn whole(&self) -> bool {
+        self.spans.iter().all(|span| *span == Spans::Whole)
+    }
+
+    /// Where samples lie that are in one run: one piece for each file.
+    pub fn locate(&self, samples: &Range<u64>) -> Vec<Run> {
+        let mut found = Vec::new();
+        let mut next = samples.start;
+        let mut file = self.numbers.partition_point(|numbers| numbers.end <= next);
+        while next < samples.end {
+            let numbers = &self.numbers[file];
+            let to = samples.end.min(numbers.end);
+            let range = self.spans[file].range(&self.files[file], next - numbers.start..to - numbers.start);
+            found.push(Run { file, range });
+            (next, file) = (to, file + 1);
+        }
+        found
+    }
+
+    /// Where each sample of a run begins and ends, counted from the beginning of the run.
+    pub fn bounds(&self, run: &Run) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        let mut from = run.range.start;
+        while from < run.range.end {
+            let to = self.stop(run, from, 0);
+            found.push(((from - run.range.start) as usize, (to - run.range.start) as usize));
+            from = to;
+        }
+        found
+    }
+
+    /// Bytes from the beginning of a file at which one of its samples ends, at or before `most` bytes past `from`, but
+    /// at least one sample further: where a long run can be cut.
+    pub fn stop(&self, run: &Run, from: u64, most: u64) -> u64 {
+        let limit = from + most;
+        if limit >= run.range.end {
+            return run.range.end;
+        }
+        match &self.spans[run.file] {
+            Spans::Whole => run.range.end,
+            Spans::Even { bytes, .. } => (limit / bytes * bytes).max(from + bytes).min(run.range.end),
+            Spans::Starts(starts) => {
+                let last = starts.partition_point(|&start| start <= limit) - 1;
+                let next = starts.partition_point(|&start| start <= from);
+                starts[last.max(next)].min(run.range.end)
+            }
+        }
+    }
+}
+
+/// As many samples as it has, all of one length.
+pub fn even(bytes: u64, count: u64) -> Spans {
+    if count <= 1 || bytes < count { Spans::Whole } else { Spans::Even { count, bytes: bytes / count } }
+}
+
+impl Spans {
+    pub fn count(&self) -> u64 {
+        match self {
+            Spans::Whole => 1,
+            Spans::Even { count, .. } => *count,
+            Spans::Starts(starts) => starts.len() as u64 - 1,
+        }
+    }
+
+    fn range(&self, file: &Listed, samples: Range<u64>) -> Range<u64> {
+        match self {
+            Spans::Whole => 0..file.bytes,
+            Spans::Even { bytes, .. } => samples.start * bytes..samples.end * bytes,
+            Spans::Starts(starts) => starts[samples.start as usize]..starts[samples.end as usize],
+        }
+    }
+}
+
+/// A number of the standard normal distribution (Box and Muller).
+fn normal(chance: &mut Chance) -> f64 {
+    let mut even = || (chance.draw() >> 11) as f64 / (1_u64 << 53) as f64;
+    let (first, second) = (1.0 - even(), even());
+    (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(spans: Vec<Spans>) -> Set {
+        let files = spans.iter().enumerate().map(|(number, span)| {
+            let bytes = match span {
+                Spans::Whole => 7,
+                Spans::Even { count, bytes } => count * bytes,
+                Spans::Starts(starts) => *starts.last().unwrap(),
+            };
+            Listed { name: number.to_string().into(), bytes }
+        });
+        let shape = Files {
+            format: Format::Raw,
+            count: 1,
+            samples_per_file: 1,
+            sample_bytes: 7.0,
+            sample_bytes_stdev: 0.0,
+            sample_bytes_read: None,
+        };
+        Set::joined(files.collect(), spans.clone(), &shape, true)
+    }
+
+    #[test]
+    fn samples_are_found_where_they_lie() {
+        let set = set(vec![Spans::Whole, Spans::Even { count: 3, bytes: 10 }, Spans::Starts(vec![0, 5, 20])]);
+        assert_eq!(set.samples(), 6);
+        let run = |file, range| Run { file, range };
+        assert_eq!(set.locate(&(0..1)), [run(0, 0..7)]);
+        assert_eq!(set.locate(&(2..4)), [run(1, 10..30)]);
+        assert_eq!(set.locate(&(0..6)), [run(0, 0..7), run(1, 0..30), run(2, 0..20)]);
+        assert_eq!(set.stop(&run(1, 0..30), 0, 25), 20);
+        assert_eq!(set.stop(&run(1, 0..30), 0, 1), 10);
+        assert_eq!(set.stop(&run(2, 0..20), 0, 6), 5);
+        assert_eq!(set.stop(&run(2, 0..20), 5, 6), 20);
+    }
+
+    #[test]
+    fn shards_are_known_by_their_names() {
+        assert!(belongs(Format::Tfrecord, "a/train-00000-of-01024"));
+        assert!(belongs(Format::Jpeg, "train/n1/n1_1.JPEG"));
+        assert!(!belongs(Format::Jpeg, "train/labels.txt"));
+        assert!(belongs(Format::Raw, "anything"));
+    }
+}

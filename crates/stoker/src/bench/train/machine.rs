@@ -1,0 +1,118 @@
+//! This machine as a measurement sees it: what it is, what its kernel counts, and how its caches are emptied.
+//!
+//! It judges nothing. Invariant: caches count as emptied only if no page of some files could be read from memory
+//! afterwards, as far as the file system tells.
+
+use ::bench::report::Environment;
+use ::bench::target::Listed;
+use ::bench::train::Cause;
+use ::bench::train::counters::{Counters, disk, received};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::io::IoSliceMut;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// File systems whose bytes lie on this machine's own disks or in its memory.
+const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];
+
+/// Files in which is looked whether a page stayed.
+const LOOKED_AT: usize = 8;
+
+pub struct Machine {
+    pub node: String,
+    pub environment: Environment,
+    /// Seconds since 1970.
+    pub started: f64,
+    folder: Option<PathBuf>,
+    /// Numbers of the device below the folder.
+    device: Option<(u32, u32)>,
+}
+
+impl Machine {
+    pub fn look(target: &str) -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let folder = fs::canonicalize(target).ok().filter(|folder| folder.is_dir());
+        let device = folder
+            .as_ref()
+            .and_then(|folder| fs::metadata(folder).ok())
+            .map(|found| (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())));
+        let memory = read("/proc/meminfo");
+        let kilobytes =
+            memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+        Machine {
+            node: read("/proc/sys/kernel/hostname"),
+            environment: Environment {
+                version: env!("CARGO_PKG_VERSION").into(),
+                kernel: read("/proc/sys/kernel/osrelease"),
+                processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
+                memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
+                file_system: folder.as_deref().and_then(file_system),
+                ranks: 1,
+            },
+            started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64()),
+            folder,
+            device,
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let (network, loopback) = received(&read("/proc/net/dev"));
+        let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
+        Counters { network, loopback, disk, throttled: 0, errors: 0 }
+    }
+
+    /// Empty the kernel's caches of these files. Tells how; nothing if pages stayed.
+    pub fn empty(&self, files: &[Listed]) -> Option<String> {
+        let folder = self.folder.as_ref()?;
+        let paths = || files.iter().map(|file| folder.join(&*file.name));
+        rustix::fs::sync();
+        let way = if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+            "drop_caches"
+        } else {
+            for path in paths() {
+                let _ = fs::File::open(path).map(|file| fadvise(&file, 0, None, Advice::DontNeed));
+            }
+            "posix_fadvise"
+        };
+        let stayed = paths().step_by(files.len().div_ceil(LOOKED_AT).max(1)).any(|path| is_in_memory(&path));
+        (!stayed).then(|| way.to_owned())
+    }
+}
+
+/// Whether the first bytes of a file are answered without its disk.
+fn is_in_memory(path: &Path) -> bool {
+    let Ok(file) = fs::File::open(path) else { return false };
+    let mut byte = [0];
+    let found = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
+    // A file system that doesn't know the question can't answer it either way; emptying was asked of the kernel.
+    matches!(found, Ok(count) if count > 0) && !matches!(found, Err(Errno::OPNOTSUPP))
+}
+
+/// What bytes of a target are waited for.
+pub fn transfer(target: &str) -> Cause {
+    let local = fs::canonicalize(target).ok().and_then(|folder| file_system(&folder));
+    if local.is_some_and(|name| LOCAL.contains(&name.as_str())) { Cause::Disk } else { Cause::Store }
+}
+
+/// The type of the file system that a folder lies on: that of the longest mount point above it.
+fn file_system(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = text.lines().filter_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        let point = front.split(' ').nth(4)?.replace("\\040", " ");
+        folder.starts_with(&point).then(|| (point.len(), back.split(' ').next().unwrap_or_default().to_owned()))
+    });
+    // Of mounts over each other the last is what is seen.
+    mounts.max_by_key(|(length, _)| *length).map(|(_, name)| name)
+}
+
+/// Readers keep files open: as many as this user may.
+pub fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

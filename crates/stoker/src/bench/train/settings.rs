@@ -1,0 +1,157 @@
+//! `--set NAME=VALUE` and `--shape-disk`, as values.
+//!
+//! Invariant: a name or a value that means nothing is refused with those that do.
+
+use ::bench::target::Shape;
+use ::bench::train::Chill;
+use ::bench::workload::{Order, Workload};
+use block::{Error, Result};
+use emulate::parse;
+
+/// What is to be otherwise than the workload says.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    pub step_seconds: Option<f64>,
+    pub repetitions: Option<u64>,
+    pub seed: Option<u64>,
+    pub chill: Option<Chill>,
+    workload: Vec<(String, String)>,
+}
+
+const NAMES: &str = "epochs, steps, batch, threads, prefetch, order, shuffle-buffer, step, pause, repetitions, seed, pass, \
+    checkpoint-bytes, checkpoint-processes, caches";
+
+impl Changes {
+    pub fn parse(texts: &[String]) -> Result<Changes> {
+        let mut changes = Changes::default();
+        for text in texts {
+            let Some((name, value)) = text.split_once('=') else {
+                return Err(Error::invalid("a change of the job was not understood", format!("--set {text}"))
+                    .hint("write it as NAME=VALUE, such as epochs=3"));
+            };
+            match name {
+                "step" => changes.step_seconds = Some(parse::duration(value)?.as_secs_f64()),
+                "repetitions" => changes.repetitions = Some(number(name, value)?),
+                "seed" => changes.seed = Some(value.parse().map_err(|_| bad(name, value, "a whole number"))?),
+                "caches" => changes.chill = Some(chill(value)?),
+                _ => changes.workload.push((name.to_owned(), value.to_owned())),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Change the workload.
+    pub fn apply(&self, workload: &mut Workload) -> Result<()> {
+        for (name, value) in &self.workload {
+            let read = &mut workload.read;
+            match name.as_str() {
+                "epochs" => read.epochs = number(name, value)?,
+                "steps" => read.steps_max = Some(number(name, value)?),
+                "batch" => read.batch = number(name, value)?,
+                "threads" => read.threads = number(name, value)?,
+                "prefetch" => read.prefetch_batches = number(name, value)?,
+                "shuffle-buffer" => read.shuffle_buffer = Some(number(name, value)?),
+                "order" => read.order = order(value)?,
+                "pause" => read.pause_seconds = Some(parse::duration(value)?.as_secs_f64()),
+                "pass" => {
+                    read.pass_au_percent = value
+                        .parse()
+                        .ok()
+                        .filter(|percent| (0.0..=100.0).contains(percent))
+                        .ok_or_else(|| bad(name, value, "percent, from 0 to 100"))?;
+                }
+                "checkpoint-bytes" | "checkpoint-processes" => {
+                    let Some(shape) = &mut workload.checkpoint else {
+                        return Err(Error::invalid("this workload has no checkpoint", &workload.name));
+                    };
+                    if name == "checkpoint-bytes" {
+                        shape.bytes = parse::bytes(value)? as f64;
+                    } else {
+                        shape.processes = number(name, value)?;
+                    }
+                }
+                _ => {
+                    return Err(Error::invalid("no such setting is known", name).hint(format!("one of {NAMES}")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad(name: &str, value: &str, wanted: &str) -> Error {
+    Error::invalid("a value was not understood", format!("{name}={value}")).hint(format!("it is {wanted}"))
+}
+
+fn number(name: &str, value: &str) -> Result<u64> {
+    let found = value.parse().ok().filter(|number| *number > 0);
+    found.ok_or_else(|| bad(name, value, "a whole number from 1"))
+}
+
+fn chill(value: &str) -> Result<Chill> {
+    match value {
+        "keep" => Ok(Chill::Never),
+        "first" => Ok(Chill::First),
+        "each" => Ok(Chill::Each),
+        _ => Err(bad("caches", value, "keep, first (empty them before each repetition) or each (before each epoch)")),
+    }
+}
+
+fn order(value: &str) -> Result<Order> {
+    match value {
+        "sequential" => Ok(Order::Sequential),
+        "shuffled" => Ok(Order::Shuffled),
+        "shards" => Ok(Order::Shards),
+        "random" => Ok(Order::Random),
+        _ => Err(bad("order", value, "sequential, shuffled, shards or random")),
+    }
+}
+
+/// `160MB/s,10000iops,5ms`: any of them, each once.
+pub fn shape(text: &str) -> Result<Shape, String> {
+    let mut shape = Shape::default();
+    let refused =
+        |part: &str| format!("`{part}` was not understood; write it like 160MB/s,10000iops or 500MB/s,500iops,5ms");
+    for part in text.split(',').map(str::trim) {
+        if let Some(count) = part.strip_suffix("iops") {
+            let count = count.trim().parse().ok().filter(|count| *count > 0);
+            shape.operations_per_second = Some(count.ok_or_else(|| refused(part))?);
+        } else if part.contains("/s") || part.ends_with("ps") {
+            shape.bytes_per_second = Some(parse::bandwidth(part).map_err(|_| refused(part))?);
+        } else {
+            shape.latency_seconds = Some(parse::duration(part).map_err(|_| refused(part))?.as_secs_f64());
+        }
+    }
+    Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_a_disk_are_read_as_a_catalogue_writes_them() {
+        let found = shape("160MB/s,10000iops").unwrap();
+        assert_eq!((found.bytes_per_second, found.operations_per_second), (Some(160_000_000), Some(10_000)));
+        assert_eq!(shape("5ms").unwrap().latency_seconds, Some(0.005));
+        for text in ["", "fast", "0iops", "160MB", "10000 iops/s"] {
+            assert!(shape(text).unwrap_err().contains("160MB/s"), "{text}");
+        }
+    }
+
+    #[test]
+    fn changes_reach_the_workload_and_unknown_ones_are_refused() {
+        let mut workload = ::bench::workload::shipped("unet3d").unwrap();
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let changes =
+            Changes::parse(&texts(&["epochs=2", "steps=10", "order=shards", "step=20ms", "caches=keep"])).unwrap();
+        changes.apply(&mut workload).unwrap();
+        assert_eq!((workload.read.epochs, workload.read.steps_max, workload.read.order), (2, Some(10), Order::Shards));
+        assert_eq!((changes.step_seconds, changes.chill), (Some(0.02), Some(Chill::Never)));
+        for wrong in ["epochs=0", "order=any", "colour=red", "pass=101", "checkpoint-bytes=1GB"] {
+            let applied = Changes::parse(&texts(&[wrong])).and_then(|changes| changes.apply(&mut workload));
+            assert!(applied.is_err(), "{wrong}");
+        }
+        assert!(Changes::parse(&texts(&["epochs"])).is_err() && Changes::parse(&texts(&["caches=hot"])).is_err());
+    }
+}

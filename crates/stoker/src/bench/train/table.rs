@@ -1,0 +1,227 @@
+//! What was measured, for people: a table of epochs, bars against the bound, the waits in words.
+//!
+//! It computes nothing that isn't in the report. Invariant: every page says that it was measured.
+
+use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
+use crate::{place, show};
+use ::bench::report::{Epoch, Mean, Report};
+use ::bench::train::Job;
+use ::bench::train::checkpoint::Pass;
+use ::bench::{accelerator, workload};
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+const WIDTH: usize = 110;
+
+fn style() -> Style {
+    Style { colour: place::colour(std::io::stdout().is_terminal()), unicode: place::unicode(), width: WIDTH }
+}
+
+/// What is shipped.
+pub fn known() -> String {
+    let mut text = String::from("workloads:\n");
+    for name in workload::names() {
+        let source = workload::shipped(name).map(|found| found.source).unwrap_or_default();
+        let _ = writeln!(text, "  {name:18} {source}");
+    }
+    text.push_str("accelerators:\n");
+    for name in accelerator::names() {
+        let steps = accelerator::shipped(name).map(|found| found.steps.into_keys().collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "  {name:18} {}", steps.unwrap_or_default());
+    }
+    text
+}
+
+/// The result of a run or of a search.
+pub fn text(report: &Report, job: &Job) -> String {
+    let mut text = if report.points.is_empty() { epochs(report, job) } else { points(report, job) };
+    if let Some(ceiling) = report.sections.get("ceiling") {
+        let of = |name: &str| ceiling.get(name).and_then(serde_json::Value::as_f64);
+        let memory = of("memory_percent").map(|percent| format!(", {percent:.1} % with verified bytes from memory"));
+        let null = of("null_percent").unwrap_or_default();
+        let _ = writeln!(text, "  ceiling of this machine: {null:.2} % without bytes{}", memory.unwrap_or_default());
+    }
+    if let Some(rules) = report.sections.get("closed").and_then(|section| section["broken"].as_array()) {
+        let _ = writeln!(text, "  closed division: {} rules broken", rules.len());
+        for rule in rules.iter().filter_map(serde_json::Value::as_str) {
+            let _ = writeln!(text, "    - {rule}");
+        }
+    }
+    for warning in &report.warnings {
+        let _ = writeln!(text, "  note: {warning}");
+    }
+    text
+}
+
+fn subtitle(report: &Report, job: &Job) -> String {
+    let kind = if job.together { "accelerators that step together" } else { "processes, each by itself" };
+    let accelerator = report.accelerator.as_deref().map(|name| format!("{name}, ")).unwrap_or_default();
+    format!(
+        "measured: {} {kind}, {accelerator}batch {}, step {:.4} s, {} streams, {} batches ahead, {}",
+        job.accelerators,
+        job.workload.read.batch,
+        job.step_seconds,
+        job.workload.read.threads,
+        job.workload.read.prefetch_batches,
+        report.target
+    )
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |value| format!("{value:.1}"))
+}
+
+fn epochs(report: &Report, job: &Job) -> String {
+    let names = [
+        "AU %",
+        "DLIO's AU %",
+        "bound %",
+        "share of bound %",
+        "samples/s",
+        "MB/s",
+        "step p50 ms",
+        "p99 ms",
+        "max ms",
+        "verified",
+    ];
+    let columns = std::iter::once(Column::left("epoch")).chain(names.map(Column::right)).collect();
+    let row = |epoch: &Epoch| {
+        let ms =
+            |name: &str| epoch.step_seconds.get(name).map_or_else(|| "-".into(), |value| format!("{:.1}", 1e3 * value));
+        let bytes = |name: &str| epoch.bytes.get(name).copied().unwrap_or(0);
+        let heat = if epoch.cold { "cold" } else { "warm" };
+        vec![
+            format!("{}.{} {heat}", epoch.repetition, epoch.epoch),
+            format!("{:.2}", epoch.au_percent),
+            format!("{:.2}", epoch.au_dlio_percent),
+            optional(epoch.bound_percent),
+            optional(epoch.share_of_bound_percent),
+            show::count(epoch.samples_per_second.round() as u64),
+            format!("{:.1}", epoch.bytes_per_second / 1e6),
+            ms("p50"),
+            ms("p99"),
+            ms("max"),
+            if bytes("asked") == 0 {
+                "-".into()
+            } else {
+                format!("{:.0} %", 100.0 * bytes("verified") as f64 / bytes("asked") as f64)
+            },
+        ]
+    };
+    let bars = report.epochs.iter().map(|epoch| Bar {
+        label: format!("{}.{}", epoch.repetition, epoch.epoch),
+        value: epoch.au_percent,
+        text: format!("{:.1} %", epoch.au_percent),
+        tone: if epoch.cold { Tone::Plain } else { Tone::Accent },
+    });
+    let pass = job.workload.read.pass_au_percent;
+    let chart = Chart {
+        title: format!("{}: accelerator utilisation", job.workload.name),
+        subtitle: subtitle(report, job),
+        table: Table { columns, rows: report.epochs.iter().map(row).collect() },
+        unit: "AU".into(),
+        bars: bars.collect(),
+        mark: Some(Mark { label: format!("{pass} % passes"), value: pass }),
+        note: waits(report),
+    };
+    let mut text = format!("\n{}", chart.text(&style()));
+    if let Some(summary) = &report.summary {
+        let verdict = if summary.passed { "passed" } else { "not passed" };
+        let cold = summary.cold_au_percent.map(|mean| format!(", cold {}", interval(&mean))).unwrap_or_default();
+        let warm = summary.warm_au_percent.map(|mean| format!(", warm {}", interval(&mean))).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "\n  {verdict}: least {:.2} % of {pass} %{cold}{warm}; limited by: {}",
+            summary.min_au_percent, summary.limited_by
+        );
+    }
+    text + &processes(report)
+}
+
+fn interval(mean: &Mean) -> String {
+    match (mean.low, mean.high) {
+        (Some(low), Some(high)) => format!("{:.2} % (95 %: {low:.2} to {high:.2}, {} runs)", mean.mean, mean.count),
+        _ => format!("{:.2} %", mean.mean),
+    }
+}
+
+/// Images per second of each process, and their sum, for each epoch.
+fn processes(report: &Report) -> String {
+    let mut text = String::new();
+    for epoch in report.epochs.iter().filter(|epoch| !epoch.processes.is_empty()) {
+        let rates = epoch.processes.iter().map(|process| process.samples_per_second);
+        let (least, most) =
+            rates.clone().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+        let _ = writeln!(
+            text,
+            "  epoch {}.{}: {} processes, {least:.1} to {most:.1} samples/s each, {:.1} together",
+            epoch.repetition,
+            epoch.epoch,
+            epoch.processes.len(),
+            rates.sum::<f64>()
+        );
+    }
+    text
+}
+
+/// Where the time went, over all epochs.
+fn waits(report: &Report) -> String {
+    let mut sums = std::collections::BTreeMap::<&str, f64>::new();
+    for (name, seconds) in report.epochs.iter().flat_map(|epoch| &epoch.wait_seconds_by_cause) {
+        *sums.entry(name).or_default() += seconds;
+    }
+    let mut sums: Vec<(&str, f64)> = sums.into_iter().filter(|(_, seconds)| *seconds >= 0.0005).collect();
+    sums.sort_by(|left, right| right.1.total_cmp(&left.1));
+    if sums.is_empty() {
+        return "Accelerators waited for nothing.".into();
+    }
+    let words: Vec<String> = sums.iter().map(|(name, seconds)| format!("{name} {seconds:.3} s")).collect();
+    format!("Accelerators waited, first steps left out: {}.", words.join(", "))
+}
+
+fn points(report: &Report, job: &Job) -> String {
+    let columns = ["accelerators", "AU %", "bound %", "MB/s", "took s"].map(Column::right).to_vec();
+    let rows = report.points.iter().map(|point| {
+        vec![
+            point.accelerators.to_string(),
+            format!("{:.2}", point.au_percent),
+            optional(point.bound_percent),
+            format!("{:.1}", point.bytes_per_second / 1e6),
+            format!("{:.1}", point.seconds),
+        ]
+    });
+    let pass = job.workload.read.pass_au_percent;
+    let found = report.accelerators.map_or_else(
+        || format!("not even one accelerator reaches {pass} %"),
+        |found| format!("{found} accelerators reach {pass} %"),
+    );
+    let took: f64 = report.points.iter().map(|point| point.seconds).sum();
+    let chart = Chart {
+        title: format!("{}: {found}", job.workload.name),
+        subtitle: format!("measured, each line a run: {}", report.target),
+        table: Table { columns, rows: rows.collect() },
+        note: format!("{} runs took {took:.1} s.", report.points.len()),
+        ..Chart::default()
+    };
+    format!("\n{}", chart.text(&style()))
+}
+
+/// Writes and reads of a checkpoint.
+pub fn checkpoint(passes: &[Pass], target: &str) -> String {
+    let columns = vec![Column::left("what"), Column::right("seconds"), Column::right("MB/s")];
+    let row = |pass: &Pass| {
+        vec![
+            format!("{} {}", pass.what, pass.number),
+            format!("{:.3}", pass.seconds),
+            format!("{:.1}", pass.bytes_per_second / 1e6),
+        ]
+    };
+    let size = passes.first().map_or(0, |pass| pass.bytes);
+    let chart = Chart {
+        title: format!("Checkpoint of {}", show::bytes(size)),
+        subtitle: format!("measured, until the slowest process was done; writes are durable: {target}"),
+        table: Table { columns, rows: passes.iter().map(row).collect() },
+        ..Chart::default()
+    };
+    format!("\n{}", chart.text(&style()))
+}
