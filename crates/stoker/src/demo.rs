@@ -23,6 +23,8 @@ const SET: Set = Set {
     images: ImageSpec { count: 1_500, classes: 10, mean_bytes: 100_000 },
     volumes: VolumeSpec { count: 4, bytes: 20_000_000 },
     seed: 7,
+    shape: None,
+    replica: None,
 };
 
 /// Readers, as the workers of a data loader would be.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use block::{Error, Kind, Result};
+use block::{Error, Kind, Result, crc64};
 
 /// Where files lie until they are whole. On the same file system as their names, or rename would fail.
 const DRAFTS: &str = ".stoker-drafts";
@@ -23,10 +23,11 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins the file that will be called `name` below `folder`. The last component of names must be unique.
+    /// Begins the file that will be called `name` below `folder`.
     pub fn begin(folder: &Path, name: &str) -> Result<Draft> {
         let path = folder.join(name);
-        let aside = folder.join(DRAFTS).join(path.file_name().expect("names are made here and end in a file"));
+        // Names of one set differ, and by more than a checksum of 64 bits would overlook.
+        let aside = folder.join(DRAFTS).join(format!("{:016x}", crc64::of(name.as_bytes())));
         let file = File::create(&aside).map_err(|error| failed("creating a file", &aside, &error))?;
         Ok(Draft { file, aside, path })
     }
@@ -35,7 +36,18 @@ impl Draft {
         self.file.write_all_at(bytes, offset).map_err(|error| failed("writing a file", &self.path, &error))
     }
 
-    pub fn finish(self) -> Result<()> {
+    /// Takes over the blocks of another file instead of being written, where the file system can.
+    pub fn share(&self, other: &Path) -> bool {
+        File::open(other).is_ok_and(|other| rustix::fs::ioctl_ficlone(&self.file, other).is_ok())
+    }
+
+    /// Gives the file its name; it has to have so many bytes by now.
+    pub fn finish(self, bytes: u64) -> Result<()> {
+        let found = self.file.metadata().map_err(|error| failed("asking a file for its size", &self.path, &error))?;
+        if found.len() != bytes {
+            let what = format!("the file came to {} bytes instead of {bytes}", found.len());
+            return Err(Error::corrupt(what, self.path.display()).hint("run it again; if it lasts, check the disk"));
+        }
         fs::rename(&self.aside, &self.path).map_err(|error| failed("naming a file", &self.path, &error))
     }
 }

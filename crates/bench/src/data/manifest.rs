@@ -8,12 +8,14 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use block::{Error, Result, crc64};
+use block::{Error, Kind, Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
 
 use super::draft::{self, Draft};
+use super::index::{self, Record};
 use super::{IMAGES, Set, VOLUMES};
+use crate::target::Target;
 
 /// Name of the manifest in the folder of its set.
 pub const MANIFEST: &str = ".stoker-data.json";
@@ -42,6 +44,26 @@ pub struct Entry {
     /// CRC-64/NVME of all bytes. In hexadecimal in the file, since JSON numbers end at 53 bits.
     #[serde(with = "hexadecimal")]
     pub crc64: u64,
+    /// Samples in the file.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub samples: u64,
+    /// Records that have a checksum of their own, in the index of the file; none where the file is one record.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub records: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Manifest {
@@ -53,6 +75,51 @@ impl Manifest {
             Some(_) => Err(Error::missing("the data set is not finished", folder.display()).hint(advice)),
             None => Err(Error::missing("there is no data set", folder.display()).hint(advice)),
         }
+    }
+
+    /// The manifest of the set in any target; none if what lies there was not made here.
+    pub fn read(target: &dyn Target) -> Result<Option<Manifest>> {
+        match whole(target, MANIFEST) {
+            Ok(json) => {
+                let manifest = parse(&json, format!("{}/{MANIFEST}", target.url()))?;
+                if manifest.files.is_empty() {
+                    let error = Error::missing("the data set is not finished", target.url());
+                    return Err(error.hint("run `stoker bench data` again: it goes on where it stopped"));
+                }
+                Ok(Some(manifest))
+            }
+            Err(error) if error.kind == Kind::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The records of a file of this set, each of which can be read and checked by itself ([`Record::check`]), in the
+    /// order of the file and without a gap between them:
+    /// - JPEG and npz: the whole file, as one record. So are TFRecord and raw files of one sample.
+    /// - TFRecord: record n is sample n, with its length and checksums around it. Raw: the same without anything around.
+    /// - tar: record n is sample n, from its first header to the padding of its last member.
+    /// - Parquet: record `group * columns + column` is that column of that row group, with its page header.
+    ///
+    /// Costs one small read of the target (sixteen bytes a record) where the file is more than one record.
+    pub fn records(&self, target: &dyn Target, entry: &Entry) -> Result<Vec<Record>> {
+        if entry.records == 0 {
+            return Ok(vec![Record { offset: 0, bytes: entry.bytes, crc64: entry.crc64 }]);
+        }
+        let records = index::decode(&self.index(target, entry)?, &entry.path, entry.bytes)?;
+        if records.len() as u64 == entry.records {
+            return Ok(records);
+        }
+        let what = format!("the index has {} records instead of {}", records.len(), entry.records);
+        Err(Error::corrupt(what, index::name(&entry.path)).hint("make the data set again in the same folder"))
+    }
+
+    /// The index of a file, as it lies in a target.
+    pub(super) fn index(&self, target: &dyn Target, entry: &Entry) -> Result<Vec<u8>> {
+        whole(target, &index::name(&entry.path))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a manifest holds strings and numbers only")
     }
 
     /// The file of that path.
@@ -90,7 +157,7 @@ impl Entry {
         }
     }
 
-    fn compare(&self, bytes: u64, crc64: u64) -> Result<()> {
+    pub(super) fn compare(&self, bytes: u64, crc64: u64) -> Result<()> {
         let what = if bytes != self.bytes {
             format!("the file has {bytes} bytes instead of {}", self.bytes)
         } else if crc64 != self.crc64 {
@@ -159,10 +226,10 @@ impl Claim {
 
     fn write(&self, files: Vec<Entry>) -> Result<Manifest> {
         let manifest = Manifest { format: FORMAT, set: self.set.clone(), files };
-        let json = serde_json::to_vec(&manifest).expect("a manifest holds strings and numbers only");
+        let json = manifest.encode();
         let draft = Draft::begin(&self.folder, MANIFEST)?;
         draft.put(0, &json)?;
-        draft.finish()?;
+        draft.finish(json.len() as u64)?;
         Ok(manifest)
     }
 }
@@ -185,11 +252,23 @@ fn read(folder: &Path) -> Result<Option<Manifest>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("reading the manifest of a data set", path.display(), &error)),
     };
-    let manifest = serde_json::from_slice(&json).map_err(|error| {
-        let error = Error::invalid(format!("the manifest of the data set can't be read: {error}"), path.display());
+    parse(&json, path.display()).map(Some)
+}
+
+fn parse(json: &[u8], on: impl std::fmt::Display) -> Result<Manifest> {
+    serde_json::from_slice(json).map_err(|error| {
+        let error = Error::invalid(format!("the manifest of the data set can't be read: {error}"), on);
         error.hint("it was made by another version or damaged: remove the folder and make the data set anew")
-    })?;
-    Ok(Some(manifest))
+    })
+}
+
+/// All bytes of a small file.
+fn whole(target: &dyn Target, name: &str) -> Result<Vec<u8>> {
+    let listed = target.stat(name)?;
+    let mut bytes = vec![0; usize::try_from(listed.bytes).expect("a file that fits in memory")];
+    let count = target.open(&listed)?.read_at(0, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 /// Sixteen hexadecimal digits.

@@ -10,6 +10,7 @@ use block::{Error, Result, crc64};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::noise::{Chance, Noise};
+use super::stream::fill;
 use super::{Put, crew};
 
 /// Pictures to take rows from; they are all held in memory.
@@ -28,6 +29,7 @@ const SWITCH: u64 = 4;
 /// Streams of chance, apart from each other.
 const PAINT: u64 = 1 << 62;
 const COMPOSE: u64 = 2 << 62;
+const PADDING: u64 = 7 << 60;
 
 const MARKER: u8 = 0xff;
 const FRAME: u8 = 0xc0;
@@ -67,18 +69,27 @@ impl Palette {
         Ok(Palette { seed, mean_bytes, head: heads.remove(0), pictures })
     }
 
-    /// Size of the file of an image.
-    pub fn bytes(&self, index: u64) -> u64 {
-        self.size(&self.rows(index))
+    /// Size of the file of an image. It is `aim` wherever a picture has that size.
+    pub fn bytes(&self, index: u64, aim: Option<u64>) -> u64 {
+        let (rows, padding) = self.rows(index, aim);
+        self.size(&rows) + padding
     }
 
     /// Gives the file of an image to `put` and returns its checksum.
-    pub fn compose(&self, index: u64, put: &mut Put<'_>) -> Result<u64> {
-        let rows = self.rows(index);
-        let mut file = Vec::with_capacity(usize::try_from(self.size(&rows)).expect("an image fits in memory"));
+    pub fn compose(&self, index: u64, aim: Option<u64>, put: &mut Put<'_>) -> Result<u64> {
+        let file = self.file(index, aim);
+        put(0, &file)?;
+        Ok(crc64::of(&file))
+    }
+
+    /// The file of an image.
+    pub fn file(&self, index: u64, aim: Option<u64>) -> Vec<u8> {
+        let (rows, padding) = self.rows(index, aim);
+        let bytes = self.size(&rows) + padding;
+        let mut file = Vec::with_capacity(usize::try_from(bytes).expect("an image fits in memory"));
         let (start, rest) = self.head.bytes.split_at(START);
         file.extend_from_slice(start);
-        file.extend_from_slice(&comment(self.seed, index));
+        file.extend_from_slice(&comment(self.seed, index, padding));
         let height_at = file.len() + self.head.height_at - START;
         file.extend_from_slice(rest);
         let height = u16::try_from(rows.len() as u64 * ROW).expect("sizes are limited so that heights fit");
@@ -90,15 +101,16 @@ impl Palette {
             file.extend_from_slice(row);
         }
         file.extend_from_slice(&[MARKER, END]);
-        put(0, &file)?;
-        Ok(crc64::of(&file))
+        file
     }
 
-    /// The rows of an image: some of one picture, some of the next, until the size is met.
-    fn rows(&self, index: u64) -> Vec<&[u8]> {
+    /// The rows of an image: some of one picture, some of the next, until the size is met; to the nearest row, or if a
+    /// size was asked for, with so many bytes of padding left.
+    fn rows(&self, index: u64, asked: Option<u64>) -> (Vec<&[u8]>, u64) {
         let mut chance = Chance::of(self.seed, COMPOSE | index);
         let (least, most) = SPREAD_PERCENT;
-        let aim = self.mean_bytes * least / 100 + chance.below(self.mean_bytes * (most - least) / 100 + 1);
+        let spread = self.mean_bytes * least / 100 + chance.below(self.mean_bytes * (most - least) / 100 + 1);
+        let aim = asked.unwrap_or(spread);
         let mut picture = &self.pictures[0];
         let mut first = 0;
         let mut rows: Vec<&[u8]> = Vec::new();
@@ -110,12 +122,18 @@ impl Palette {
             }
             let row = &picture[(first + rows.len()) % picture.len()];
             let cost = row.len() as u64 + 2;
-            if !rows.is_empty() && size + cost / 2 > aim {
-                return rows;
+            let over = if asked.is_some() { cost } else { cost / 2 };
+            if !rows.is_empty() && (size + over > aim || rows.len() == ROWS_MAX) {
+                let padding = if asked.is_some() { self.padding(aim, &rows) } else { 0 };
+                return (rows, padding);
             }
             size += cost;
             rows.push(row);
         }
+    }
+
+    fn padding(&self, aim: u64, rows: &[&[u8]]) -> u64 {
+        aim.saturating_sub(self.size(rows)).min(PADDING_MAX)
     }
 
     fn size(&self, rows: &[&[u8]]) -> u64 {
@@ -131,11 +149,22 @@ const START: usize = 2 + 18;
 /// A comment segment: marker, length and a text of fixed length.
 const COMMENT_BYTES: usize = 4 + 54;
 
-fn comment(seed: u64, index: u64) -> Vec<u8> {
+/// What a segment holds beyond that, for its length has sixteen bits.
+const PADDING_MAX: u64 = u16::MAX as u64 + 2 - COMMENT_BYTES as u64;
+
+/// Rows of the highest picture: its height has sixteen bits, too.
+const ROWS_MAX: usize = u16::MAX as usize / ROW as usize;
+
+fn comment(seed: u64, index: u64, padding: u64) -> Vec<u8> {
     let text = format!("stoker seed {seed:020} image {index:015}");
-    let mut segment = vec![MARKER, COMMENT, 0, (COMMENT_BYTES - 2) as u8];
+    let length = u16::try_from(COMMENT_BYTES as u64 - 2 + padding).expect("padding is limited so that it fits");
+    let mut segment = vec![MARKER, COMMENT];
+    segment.extend_from_slice(&length.to_be_bytes());
     segment.extend_from_slice(text.as_bytes());
     assert_eq!(segment.len(), COMMENT_BYTES, "sizes are known before the comment is written");
+    segment.resize(usize::from(length) + 2, 0);
+    // Noise, which no storage can shrink.
+    fill(&mut Noise::of(&mut Chance::of(seed, PADDING | index)), &mut segment[COMMENT_BYTES..]);
     segment
 }
 

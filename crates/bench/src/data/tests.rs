@@ -21,6 +21,7 @@ fn set() -> Set {
         images: ImageSpec { count: 60, classes: 4, mean_bytes: 100_000 },
         volumes: VolumeSpec { count: 2, bytes: 1_000_000 },
         seed: 7,
+        ..Set::default()
     }
 }
 
@@ -41,7 +42,7 @@ fn every_image_decodes_without_complaint_in_its_full_size() {
     for (mean_bytes, count) in [(100_000, 60), (4 << 10, 10), (1 << 20, 3)] {
         let folder = scratch();
         let manifest = made(
-            &Set { images: ImageSpec { count, classes: 2, mean_bytes }, volumes: VolumeSpec::default(), seed: 3 },
+            &Set { images: ImageSpec { count, classes: 2, mean_bytes }, seed: 3, ..Set::default() },
             folder.path(),
         );
         for file in contents(folder.path(), &manifest) {
@@ -60,7 +61,7 @@ fn every_image_decodes_without_complaint_in_its_full_size() {
 fn images_have_the_asked_sizes_and_are_all_different() {
     let folder = scratch();
     let images = ImageSpec { count: 400, classes: 10, mean_bytes: 100_000 };
-    let manifest = made(&Set { images, volumes: VolumeSpec::default(), seed: 1 }, folder.path());
+    let manifest = made(&Set { images, seed: 1, ..Set::default() }, folder.path());
     let mean = manifest.bytes() / 400;
     assert!((97_000..103_000).contains(&mean), "{mean}");
     let (least, most) =
@@ -212,8 +213,7 @@ fn a_missing_folder_is_said_with_a_cure() {
 fn a_set_larger_than_the_disk_is_refused_before_anything_is_written() {
     let folder = scratch();
     let volumes = VolumeSpec { count: 1_000_000, bytes: 4_000_000_000 };
-    let error =
-        generate(&Set { images: ImageSpec::default(), volumes, seed: 1 }, folder.path(), THREADS, &|_| ()).unwrap_err();
+    let error = generate(&Set { volumes, seed: 1, ..Set::default() }, folder.path(), THREADS, &|_| ()).unwrap_err();
     assert_eq!(error.kind, Kind::Full, "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -247,10 +247,10 @@ fn two_runs_do_not_share_a_folder() {
 fn nonsense_is_refused_with_what_would_make_sense() {
     let image = |count, classes, mean_bytes| Set {
         images: ImageSpec { count, classes, mean_bytes },
-        volumes: VolumeSpec::default(),
         seed: 1,
+        ..Set::default()
     };
-    let volume = |bytes| Set { images: ImageSpec::default(), volumes: VolumeSpec { count: 1, bytes }, seed: 1 };
+    let volume = |bytes| Set { volumes: VolumeSpec { count: 1, bytes }, seed: 1, ..Set::default() };
     for set in [
         image(0, 1, 100_000),
         image(3, 0, 100_000),

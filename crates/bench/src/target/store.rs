@@ -129,7 +129,9 @@ impl Shared {
         while let Some(page) = pages.next().await {
             for listed in page? {
                 // A key that ends in a slash is how tools mark an empty folder.
-                if let Some(name) = listed.key.strip_prefix(&self.prefix).filter(|name| !name.ends_with('/')) {
+                // What begins with a dot is no data, as in a folder.
+                let is_seen = |name: &&str| !name.ends_with('/') && !name.split('/').any(|part| part.starts_with('.'));
+                if let Some(name) = listed.key.strip_prefix(&self.prefix).filter(is_seen) {
                     found.push(self.remember(name, &listed));
                 }
             }
