@@ -8,7 +8,7 @@
 mod crew;
 mod draft;
 mod manifest;
-mod noise;
+pub(crate) mod noise;
 mod picture;
 mod volume;
 

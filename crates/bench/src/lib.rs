@@ -15,6 +15,7 @@
 
 pub mod accelerator;
 pub mod data;
+pub mod import;
 pub mod ranks;
 pub mod report;
 pub mod simulate;
