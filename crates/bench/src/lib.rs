@@ -25,6 +25,7 @@ pub mod bound;
 pub mod clock;
 pub mod data;
 pub mod probe;
+pub mod import;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

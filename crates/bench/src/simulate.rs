@@ -1,1 +1,243 @@
-//! The loop of a training job as a discrete-event simulation, for more accelerators than there are.
+//! The loop of a training job in simulated time, for more accelerators than there are.
+//!
+//! It reads no files and no clock, and says nothing that its figures don't: `docs/simulation.md` tells what is
+//! simulated, by which formulas, and where it misfits what was published. Invariants: the same question and seed give
+//! the same answer; what comes out is always called simulated.
+
+pub mod answer;
+pub mod bound;
+pub mod cache;
+mod epoch;
+pub mod latency;
+mod order;
+pub mod server;
+mod tally;
+
+#[cfg(test)]
+mod published;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::report::Report;
+use crate::workload::{Order, Workload, place_of};
+use cache::Policy;
+use latency::Latency;
+
+pub use answer::{Answer, Run, ask};
+
+/// Steps that a simulation may have over all accelerators and epochs: more takes hours.
+const STEPS_MAX: u64 = 1_000_000_000;
+
+/// Bytes of a request by which records of one file are read in order: the buffer of TensorFlow's reader of records.
+const RECORDS_REQUEST_BYTES: f64 = 262_144.0;
+
+/// What is asked: a workload on so many accelerators, and what feeds them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    pub workload: Workload,
+    pub step_seconds: f64,
+    pub accelerators: u64,
+    /// Steps of an epoch. The set has as many samples as they take.
+    pub steps: u64,
+    pub epochs: u64,
+    pub store: Store,
+    pub cache: Cache,
+    pub nodes: Nodes,
+    pub overhead: Overhead,
+}
+
+/// What the store gives. No figure is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    pub name: String,
+    pub bytes_per_second: Option<f64>,
+    /// Of one stream.
+    pub stream_bytes_per_second: Option<f64>,
+    pub requests_per_second: Option<f64>,
+    /// Bytes of one request at most; samples that are larger take several, one after another. No figure is a sample a
+    /// request, or 256 KiB where records of one file are read in order.
+    pub request_bytes: Option<f64>,
+    pub latency: Latency,
+}
+
+/// A cache before the store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    pub rule: Rule,
+    pub place: Place,
+    /// What the disk of one node gives.
+    pub bytes_per_second: Option<f64>,
+    pub latency: Latency,
+}
+
+/// Which reads find the cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// A share of each epoch, in any place of it; the last one is of all further epochs. None is no cache.
+    Rates(Vec<f64>),
+    /// As much of the set as fits; what hits comes out.
+    Ratio { ratio: f64, policy: Policy },
+}
+
+/// Where the cache is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// Each node has all that hits.
+    Local,
+    /// Spread over the nodes, which read from each other.
+    #[default]
+    Peers,
+    /// On machines of its own.
+    Apart,
+}
+
+/// The machines that the accelerators are in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Accelerators of one.
+    pub accelerators: u64,
+    /// Of its network, each way.
+    pub bytes_per_second: Option<f64>,
+    /// Share of the accelerators that read slowly, and how many times as long each read takes there.
+    pub stragglers: f64,
+    pub straggling: f64,
+}
+
+/// What a step costs besides data and computing: the barrier and the program around it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    pub seconds: f64,
+    /// Steps from one barrier to the next.
+    pub every: u64,
+}
+
+impl Store {
+    /// What a probe of the target found, from the report of a measured run.
+    pub fn probed(report: &Report, place: &str) -> Result<Store> {
+        let advice = "name a report of `stoker bench train`, which probes its target";
+        let missing = |what: &str| Error::missing(what, place).hint(advice);
+        let probe = report.sections.get("probe").ok_or_else(|| missing("this report has no probe of its target"))?;
+        let figure = |name: &str| probe.get(name).and_then(serde_json::Value::as_f64).filter(|found| *found > 0.0);
+        let first = &probe["first_byte_seconds"];
+        let percentile = |name: &str| first.get(name).and_then(serde_json::Value::as_f64);
+        let median = first.as_f64().or(percentile("p50")).unwrap_or(0.0);
+        let p99 = percentile("p99").unwrap_or(median).max(median);
+        let bandwidth = figure("bandwidth_bytes_per_second");
+        Ok(Store {
+            name: format!("{}, probed", report.target),
+            bytes_per_second: Some(bandwidth.ok_or_else(|| missing("the probe of this report has no bandwidth"))?),
+            stream_bytes_per_second: figure("stream_bytes_per_second"),
+            requests_per_second: figure("requests_per_second"),
+            request_bytes: None,
+            latency: Latency { median, p99, ..Latency::default() },
+        })
+    }
+}
+
+/// The fields of a file that describes a store, as they are typed after `--store`.
+pub fn fields(text: &str, place: &str) -> Result<Vec<(String, String)>> {
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        let what = format!("this describes no store: {}", error.message());
+        Error::invalid(what, place_of(text, place, error.span()))
+            .hint("write lines such as bandwidth = \"300Gbit/s\" and latency = \"20ms\"")
+    })?;
+    let field = |(name, value): (String, toml::Value)| match value {
+        toml::Value::String(text) => Ok((name, text)),
+        toml::Value::Integer(_) | toml::Value::Float(_) => Ok((name, value.to_string())),
+        _ => Err(Error::invalid("a field of a store is a text or a number", format!("{place}, {name}"))),
+    };
+    table.into_iter().map(field).collect()
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache {
+            rule: Rule::Rates(Vec::new()),
+            place: Place::default(),
+            bytes_per_second: None,
+            latency: Latency::default(),
+        }
+    }
+}
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes { accelerators: 1, bytes_per_second: None, stragglers: 0.0, straggling: 1.0 }
+    }
+}
+
+impl Default for Overhead {
+    fn default() -> Overhead {
+        Overhead { seconds: 0.0, every: 1 }
+    }
+}
+
+impl Question {
+    /// Samples of an epoch, over all accelerators.
+    pub fn samples(&self) -> u64 {
+        self.steps * self.workload.read.batch * self.accelerators
+    }
+
+    fn node_count(&self) -> u64 {
+        self.accelerators.div_ceil(self.nodes.accelerators)
+    }
+
+    /// Requests of one sample, on average. Records that are read in the order in which they lie share requests.
+    fn requests_per_sample(&self) -> f64 {
+        let Workload { files, read, .. } = &self.workload;
+        let size = self.workload.bytes_per_sample();
+        let is_in_order = matches!(read.order, Order::Sequential | Order::Shards);
+        if files.samples_per_file > 1 && is_in_order {
+            return size / self.store.request_bytes.unwrap_or(RECORDS_REQUEST_BYTES);
+        }
+        self.store.request_bytes.map_or(1.0, |bytes| (size / bytes).ceil())
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |what: &str, on: String| Err(Error::invalid(what, on));
+        let read = &self.workload.read;
+        if [self.accelerators, self.steps, self.epochs, self.nodes.accelerators, self.overhead.every].contains(&0) {
+            return wrong("accelerators, steps, epochs and barriers are at least 1", self.workload.name.clone());
+        }
+        let steps = self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs);
+        if steps > STEPS_MAX || self.accelerators.saturating_mul(read.threads) >= u64::from(u32::MAX) {
+            let on = format!("{} accelerators, {} epochs of {} steps", self.accelerators, self.epochs, self.steps);
+            return Err(Error::invalid("that is too much to simulate", on).hint("ask for fewer steps or epochs"));
+        }
+        let store = &self.store;
+        let rates = [
+            store.bytes_per_second,
+            store.stream_bytes_per_second,
+            store.requests_per_second,
+            store.request_bytes,
+            self.cache.bytes_per_second,
+            self.nodes.bytes_per_second,
+        ];
+        if rates.into_iter().flatten().any(|rate| !(rate > 0.0 && rate.is_finite())) {
+            return wrong("bandwidths, requests per second and sizes are above 0", self.store.name.clone());
+        }
+        let latencies = [store.latency, self.cache.latency];
+        let is_time = |latency: &Latency| {
+            let range = 0.0..3600.0;
+            range.contains(&latency.median) && range.contains(&latency.p99) && latency.p99 >= latency.median
+        };
+        if !latencies.iter().all(is_time) || !(0.0..3600.0).contains(&self.overhead.seconds) {
+            return wrong("a latency is below an hour, and its 99th percentile no less", self.store.name.clone());
+        }
+        let shares: &[f64] = match &self.cache.rule {
+            Rule::Rates(rates) => rates,
+            Rule::Ratio { ratio, .. } => std::slice::from_ref(ratio),
+        };
+        if !shares.iter().chain([&self.nodes.stragglers]).all(|share| (0.0..=1.0).contains(share)) {
+            return wrong("a share is from 0 to 1", format!("{shares:?}, stragglers {}", self.nodes.stragglers));
+        }
+        if !(1.0..=1e6).contains(&self.nodes.straggling) {
+            return wrong("stragglers take at least as long as the others", self.nodes.straggling.to_string());
+        }
+        Ok(())
+    }
+}

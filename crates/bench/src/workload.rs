@@ -125,7 +125,7 @@ impl Workload {
         Ok(parsed)
     }
 
-    fn check(&self, place: &str) -> Result<()> {
+    pub(crate) fn check(&self, place: &str) -> Result<()> {
         let Workload { files, read, .. } = self;
         let wrong = |what: &str| Err(Error::invalid(what, format!("{place} ({})", self.name)));
         if !(1.0..=1e15).contains(&files.sample_bytes) || !(0.0..=1e15).contains(&files.sample_bytes_stdev) {

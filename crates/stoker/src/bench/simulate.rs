@@ -1,10 +1,209 @@
-//! `stoker bench simulate`.
+//! `stoker bench simulate`: the loop of a training job in simulated time, for more accelerators than there are.
+//!
+//! It simulates nothing itself. Invariant: whatever is shown or saved is called simulated.
 
+mod parse;
+mod show;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
+use ::bench::report::{Environment, Kind, Report, SCHEMA};
+use ::bench::simulate::{Answer, Cache, Nodes, Overhead, Question, Rule, Store, ask, fields};
+use ::bench::workload::Workload;
+use ::bench::{accelerator, import, workload};
+use anyhow::Result;
+use block::Error;
+
+/// Steps of an epoch where nothing says how many: what the first round of MLPerf Storage asked for.
+const STEPS: u64 = 100;
+
+/// What is simulated, by which formulas, and where it misfits what was published: docs/simulation.md
 #[derive(clap::Args, Clone, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// Shipped workload, a file of your own (.toml), or a workload of DLIO (.yaml); also as --import
+    #[arg(long, value_name = "NAME|FILE", alias = "import")]
+    workload: String,
+    /// Shipped accelerator, a file of your own, or the time of a step; not needed where a DLIO file has it
+    #[arg(long, value_name = "NAME|FILE|TIME")]
+    accelerator: Option<String>,
+    /// How many: 180; several draw a curve: 60,98,180 or 20..200 or 20..200:20
+    #[arg(long, value_name = "N,N..")]
+    accelerators: String,
+    /// 300Gbit/s[,latency=20ms,p99=100ms,stream=70MB/s,rps=5500,request=8MB,slow=1%:2s], or a file with these fields
+    #[arg(long, value_name = "FIGURES|FILE", required_unless_present = "calibrate")]
+    store: Option<String>,
+    /// Take the figures of the store from the probe in the report of a measured run
+    #[arg(long, value_name = "REPORT.json", conflicts_with = "store")]
+    calibrate: Option<PathBuf>,
+    /// Share of the set that a cache holds: 0.5[,policy=never|lru|random,place=peers|local|apart,bandwidth=6GB/s,latency=1ms]
+    #[arg(long, value_name = "SHARE", conflicts_with = "hit_rate")]
+    cache_ratio: Option<String>,
+    /// Share of reads that hit a cache; several are of one epoch each: 25%,100%[,place=..,bandwidth=..,latency=..]
+    #[arg(long, value_name = "SHARES")]
+    hit_rate: Option<String>,
+    /// Accelerators of a node, and its network each way: 8[,25Gbit/s,stragglers=2%x3]
+    #[arg(long, value_name = "K")]
+    node: Option<String>,
+    /// What a barrier and the program cost each step: 16ms[,every=50]
+    #[arg(long, value_name = "TIME")]
+    overhead: Option<String>,
+    /// Epochs, and steps of each: 5 or 5x500; by default 100 steps, and one epoch where no cache fills
+    #[arg(long, value_name = "N[xSTEPS]")]
+    epochs: Option<String>,
+    /// Seed, or one for each repetition
+    #[arg(long, value_name = "N[..N]", default_value = "1..5")]
+    seed: String,
+    /// Write the report to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+pub fn run(args: Args) -> Result<ExitCode> {
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
+    let bar = show::bar(questions.len() * seeds.len());
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let answers = ask(&questions, &seeds, threads, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let report = report(&args, &answers?, &seeds, started);
+    if let Some(path) = &args.json {
+        report.save(path)?;
+    }
+    show::print(&report, &questions[0]);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One question for each number of accelerators.
+fn questions(args: &Args) -> Result<Vec<Question>> {
+    let (workload, step_seconds) = factors(args)?;
+    let cache = match (&args.cache_ratio, &args.hit_rate) {
+        (Some(ratio), _) => parse::cache(ratio, true)?,
+        (None, Some(rate)) => parse::cache(rate, false)?,
+        (None, None) => Cache::default(),
+    };
+    let (epochs, steps) = match &args.epochs {
+        Some(typed) => parse::epochs(typed)?,
+        None => match &cache.rule {
+            Rule::Ratio { .. } => (workload.read.epochs.max(2), None),
+            Rule::Rates(rates) if rates.len() > 1 => (workload.read.epochs.max(rates.len() as u64), None),
+            Rule::Rates(_) => (1, None),
+        },
+    };
+    let question = Question {
+        steps: steps.unwrap_or_else(|| workload.read.steps_max.unwrap_or(STEPS).min(STEPS)),
+        workload,
+        step_seconds,
+        accelerators: 1,
+        epochs,
+        store: store(args)?,
+        cache,
+        nodes: args.node.as_deref().map_or(Ok(Nodes::default()), parse::nodes)?,
+        overhead: args.overhead.as_deref().map_or(Ok(Overhead::default()), parse::overhead)?,
+    };
+    let counts = parse::counts(&args.accelerators)?;
+    Ok(counts.into_iter().map(|accelerators| Question { accelerators, ..question.clone() }).collect())
+}
+
+/// The workload as the accelerator takes it, and the time of a step.
+fn factors(args: &Args) -> Result<(Workload, f64)> {
+    let typed = &args.workload;
+    let ends =
+        |ending: &[&str]| Path::new(typed).extension().is_some_and(|found| ending.iter().any(|end| found == *end));
+    let (workload, own) = match () {
+        () if ends(&["yaml", "yml"]) => import::dlio(&read(Path::new(typed))?, typed)?,
+        () if ends(&["toml"]) => (Workload::parse(&read(Path::new(typed))?, typed)?, None),
+        () => (workload::shipped(typed)?, None),
+    };
+    let step = match (&args.accelerator, own) {
+        (None, Some(step)) => step,
+        (None, None) => {
+            let error = Error::invalid("no accelerator was named", format!("--workload {typed}"));
+            return Err(error
+                .hint("name one, such as --accelerator h100, or the time of a step, such as 300ms")
+                .into());
+        }
+        (Some(name), _) => match ::emulate::parse::duration(name) {
+            Ok(time) if !time.is_zero() => return Ok((workload, time.as_secs_f64())),
+            _ if name.ends_with(".toml") => {
+                accelerator::Accelerator::parse(&read(Path::new(name))?, name)?.step(&workload.name)?.clone()
+            }
+            _ => accelerator::shipped(name)?.step(&workload.name)?.clone(),
+        },
+    };
+    Ok((step.applied(workload), step.step_seconds))
+}
+
+fn store(args: &Args) -> Result<Store> {
+    if let Some(path) = &args.calibrate {
+        return Ok(Store::probed(&Report::open(path)?, &path.display().to_string())?);
+    }
+    let typed = args.store.as_deref().unwrap_or_default();
+    let fields = match typed.ends_with(".toml") {
+        true => fields(&read(Path::new(typed))?, typed)?,
+        false => parse::fields(typed),
+    };
+    Ok(parse::store(typed, &fields)?)
+}
+
+fn read(path: &Path) -> Result<String> {
+    Ok(std::fs::read_to_string(path).map_err(|error| Error::io("cannot read the file", path.display(), &error))?)
+}
+
+fn report(args: &Args, answers: &[Answer], seeds: &[u64], started: f64) -> Report {
+    let question = &answers[0].question;
+    let alone = (answers.len() == 1).then(|| &answers[0]);
+    let accelerator = args.accelerator.clone().unwrap_or_else(|| "its own step".to_owned());
+    let hits: Vec<&Vec<f64>> = answers.iter().map(|answer| &answer.hits).collect();
+    Report {
+        schema: SCHEMA,
+        kind: Kind::Simulated,
+        command: "simulate".to_owned(),
+        finished: true,
+        started,
+        environment: environment(),
+        settings: serde_json::json!({ "question": question, "seeds": seeds, "accelerators": args.accelerators }),
+        target: question.store.name.clone(),
+        seed: seeds[0],
+        workload: Some(question.workload.name.clone()),
+        accelerator: Some(accelerator),
+        accelerators: alone.map(|answer| answer.question.accelerators),
+        epochs: alone.map(|answer| answer.runs.concat()).unwrap_or_default(),
+        summary: alone.map(Answer::summary),
+        points: answers.iter().map(Answer::point).collect(),
+        cells: Vec::new(),
+        timeline: Vec::new(),
+        sections: [("simulation".to_owned(), serde_json::json!({ "hit_share_by_point_and_epoch": hits }))].into(),
+        warnings: warnings(question),
+    }
+}
+
+/// What a reader must know before trusting a figure.
+fn warnings(question: &Question) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let read = &question.workload.read;
+    if question.steps < 10 * read.prefetch_batches {
+        warnings.push(format!(
+            "{} steps are few beside {} batches ahead: what was fetched during the first step flatters the others; ask for more with --epochs {}x{}",
+            question.steps, read.prefetch_batches, question.epochs, 20 * read.prefetch_batches
+        ));
+    }
+    if question.workload.checkpoint.is_some() {
+        warnings.push("writing and reading back the state of the model is not simulated".to_owned());
+    }
+    warnings
+}
+
+fn environment() -> Environment {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let kilobytes = text("/proc/meminfo").split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
+    Environment {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
+        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        memory_bytes: kilobytes.unwrap_or(0) << 10,
+        file_system: None,
+        ranks: 1,
+    }
 }

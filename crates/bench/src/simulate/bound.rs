@@ -1,0 +1,54 @@
+//! What the loop could reach at most, in closed form: the least of what each resource lets through.
+//!
+//! It knows no chance: barriers, spread of sizes and of latencies only lower what it says. Invariant: every term is a
+//! figure of the question divided by what one step asks of that resource.
+
+use super::{Place, Question};
+
+/// The bound and what sets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// Share of the time in which accelerators compute.
+    pub au: f64,
+    pub limited_by: &'static str,
+}
+
+/// The bound at a share of hits.
+pub fn bound(question: &Question, hit: f64) -> Bound {
+    let read = &question.workload.read;
+    let (store, cache, nodes) = (&question.store, &question.cache, &question.nodes);
+    let (batch, size) = (read.batch as f64, question.workload.bytes_per_sample());
+    let all = question.accelerators as f64 * batch;
+    let per_node = question.accelerators.min(nodes.accelerators) as f64 * batch;
+    let (miss, requests) = (1.0 - hit, question.requests_per_sample());
+    let others = 1.0 - 1.0 / question.node_count() as f64;
+    let remote = match cache.place {
+        Place::Local => 0.0,
+        Place::Peers => hit * others,
+        Place::Apart => hit,
+    };
+    let over = |capacity: Option<f64>, asked: f64| {
+        capacity.filter(|_| asked > 0.0).map_or(f64::INFINITY, |capacity| capacity / asked)
+    };
+    let pace = store.stream_bytes_per_second.map_or(0.0, |pace| size / pace);
+    let slow = if nodes.stragglers > 0.0 { nodes.straggling } else { 1.0 };
+    let sample = (miss * (requests * store.latency.mean() + pace) + hit * cache.latency.mean()) * slow;
+    let streams = read.threads.min(read.prefetch_batches) as f64;
+    let ways = [
+        ("accelerator", 1.0 / (question.step_seconds + question.overhead.seconds / question.overhead.every as f64)),
+        ("store bandwidth", over(store.bytes_per_second, miss * all * size)),
+        ("store requests", over(store.requests_per_second, miss * all * requests)),
+        ("network", over(nodes.bytes_per_second, (miss + remote) * per_node * size)),
+        ("disk", over(cache.bytes_per_second, hit * per_node * size)),
+        ("latency", if sample > 0.0 { streams / (batch * sample) } else { f64::INFINITY }),
+    ];
+    let (limited_by, steps_per_second) =
+        ways.into_iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("the list is not empty");
+    Bound { au: question.step_seconds * steps_per_second, limited_by }
+}
+
+/// Accelerators that the bandwidth of the store keeps at a utilisation; none where nothing limits it.
+pub fn accelerators_at(question: &Question, hit: f64, au: f64) -> Option<f64> {
+    let demand = question.workload.read.batch as f64 * question.workload.bytes_per_sample() / question.step_seconds;
+    Some(question.store.bytes_per_second? / ((1.0 - hit) * demand * au)).filter(|count| count.is_finite())
+}
