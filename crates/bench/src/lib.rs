@@ -7,6 +7,7 @@
 //! - [`simulate`]: the same loop in simulated time, for more accelerators than there are.
 //! - [`sweep`]: files of each size by each number of threads.
 //! - [`trace`]: what a program asks of a folder, as a workload.
+//! - [`loader`]: the loop through a loader that others made.
 //! - [`ranks`]: the processes that measure together.
 //! - [`report`]: what was found, as JSON.
 //!
@@ -15,6 +16,7 @@
 
 pub mod accelerator;
 pub mod data;
+pub mod loader;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

@@ -3,6 +3,7 @@
 mod compare;
 mod data;
 mod launch;
+mod loader;
 mod ranks;
 mod simulate;
 mod sweep;
