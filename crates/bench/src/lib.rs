@@ -8,6 +8,7 @@
 //! - [`sweep`]: files of each size by each number of threads.
 //! - [`cold`]: making caches forget, and proof that they did.
 //! - [`trace`]: what a program asks of a folder, as a workload.
+//! - [`loader`]: the loop through a loader that others made.
 //! - [`ranks`]: the processes that measure together.
 //! - [`report`]: what was found, as JSON; [`csv`]: the same as a table for other programs.
 //! - [`compare`]: reports against each other, with intervals.
@@ -26,6 +27,7 @@ pub mod clock;
 pub mod data;
 pub mod probe;
 pub mod import;
+pub mod loader;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

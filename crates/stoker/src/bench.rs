@@ -3,6 +3,8 @@
 mod compare;
 mod data;
 mod launch;
+#[allow(dead_code, reason = "for `bench train`, once it has its loop")]
+mod loader;
 mod ranks;
 mod simulate;
 mod sweep;

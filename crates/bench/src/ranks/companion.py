@@ -62,7 +62,7 @@ class Mpi:
 
         self.mpi, self.world = MPI, MPI.COMM_WORLD
         self.rank, self.size = self.world.Get_rank(), self.world.Get_size()
-        self.library = "mpi4py on " + MPI.Get_library_version().splitlines()[0]
+        self.library = "mpi4py on " + MPI.Get_library_version().splitlines()[0].strip("\0 ")
 
     def wait(self, request):
         began = time.monotonic()

@@ -1,0 +1,93 @@
+//! What a loader says is read as if an enemy had written it. The programs are shells that say what they are told to.
+
+use super::*;
+
+struct Seen(Vec<u64>);
+
+impl Watch for Seen {
+    fn begin(&mut self, epoch: u64) -> Result<bool> {
+        self.0.push(epoch);
+        Ok(epoch == 1)
+    }
+
+    fn made(&mut self, _epoch: u64, _step: u64, _steps: u64) {}
+}
+
+fn job() -> Job {
+    let workload = crate::workload::shipped("unet3d").expect("it is shipped");
+    let step =
+        Step { step_seconds: 0.5, batch: Some(4), prefetch_batches: None, derived: false, source: String::new() };
+    Job { epochs: 1, ..Job::of(&workload, &step, 2, None, 1) }
+}
+
+fn said(script: &str) -> Result<Vec<Epoch>> {
+    let mut program = Command::new("sh");
+    program.args(["-c", &format!("read job; {script}")]);
+    run(Loader::Torch, &job(), program, &mut Seen(Vec::new()))
+}
+
+/// Two steps: one second of waiting in each, half a second of computing, then a barrier of a quarter.
+fn part(accelerator: u64) -> String {
+    format!(
+        r#"echo '{{"epoch":1,"accelerator":{accelerator},"seconds":3.5,"samples":8,"bytes":80,"steps":[[0,1,0.5,0.25,0.6,0.4],[1.75,1,0.5,0.25,0.5,0.25]]}}'; "#
+    )
+}
+
+const READY: &str = r#"echo '{"ready":1}'; read go; "#;
+
+#[test]
+fn an_epoch_is_joined_from_its_accelerators() {
+    let epochs = said(&format!("{READY}{}{}", part(1), part(0))).expect("an epoch");
+    let [epoch] = &epochs[..] else { panic!("one epoch, not {epochs:?}") };
+    assert_eq!((epoch.epoch, epoch.steps, epoch.samples, epoch.cold), (1, 2, 16, true));
+    // One step of half a second in the 1.75 seconds after the first; DLIO counts the first barrier in: 0.5 of 2.0.
+    assert!((epoch.au_percent - 100.0 * 0.5 / 1.75).abs() < 1e-9, "{}", epoch.au_percent);
+    assert!((epoch.au_dlio_percent - 25.0).abs() < 1e-9, "{}", epoch.au_dlio_percent);
+    let waits: Vec<(&str, f64)> = epoch.wait_seconds_by_cause.iter().map(|(name, one)| (name.as_str(), *one)).collect();
+    assert_eq!(waits, [("barrier", 0.5), ("cpu", 0.5), ("loader", 0.5), ("store", 1.0)]);
+    assert!((epoch.bytes_per_second - 160.0 / 3.5).abs() < 1e-9);
+    assert_eq!(epoch.step_seconds["max"], 1.75);
+}
+
+#[test]
+fn what_can_not_be_is_refused() {
+    let whole = part(0);
+    for (script, part) in [
+        ("echo hello".to_owned(), "hello"),
+        (r#"echo '{"ready":2}'"#.to_owned(), "epoch 2 after 0"),
+        (format!("{READY}{whole}{whole}"), "accelerator 0"),
+        (format!("{READY}{}", whole.replace("\"accelerator\":0", "\"accelerator\":2")), "accelerator 2"),
+        (format!("{READY}{}", whole.replace("3.5", "-1")), "can't be"),
+        (format!("{READY}{}", whole.replace("3.5", "1e300")), "can't be"),
+        (format!("{READY}{}", whole.replace("\"samples\":8", "\"samples\":9")), "9 samples"),
+        (format!("{READY}{}", whole.replace("\"epoch\":1", "\"epoch\":3")), "epoch 3"),
+        (format!("{READY}{whole}"), "ended before"),
+        ("echo oh no >&2; exit 3".to_owned(), "exit status: 3): oh no"),
+        (format!("{READY}{whole}{}exit 4", super::tests::part(1)), "exit status: 4"),
+    ] {
+        let error = said(&script).expect_err(&script);
+        assert!(error.to_string().contains(part), "{script}: {error}");
+    }
+}
+
+#[test]
+fn a_missing_library_is_told_with_how_to_get_it() {
+    let error = said(r#"echo '{"missing":"No module named torch"}'; exit 1"#).expect_err("nothing to load with");
+    assert!(error.hint.contains("pip install torch"), "{error}");
+    let error = said(r#"echo '{"refusal":{"what":"a","on":"b","try":"c"}}'; exit 1"#).expect_err("a refusal");
+    assert_eq!((error.what.as_str(), error.on.as_str(), error.hint.as_str()), ("a", "b", "c"));
+}
+
+#[test]
+fn a_failure_between_epochs_ends_the_program() {
+    struct Failing;
+    impl Watch for Failing {
+        fn begin(&mut self, _epoch: u64) -> Result<bool> {
+            Err(Error::invalid("no", "here"))
+        }
+        fn made(&mut self, _epoch: u64, _step: u64, _steps: u64) {}
+    }
+    let mut program = Command::new("sh");
+    program.args(["-c", r#"read job; echo '{"ready":1}'; exec sleep 1000"#]);
+    assert_eq!(run(Loader::Torch, &job(), program, &mut Failing).expect_err("it failed").what, "no");
+}

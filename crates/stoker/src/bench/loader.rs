@@ -1,0 +1,163 @@
+//! Starts the programs in Python that load as PyTorch, TensorFlow or DALI do; they travel with the command.
+//!
+//! It measures nothing. Invariant: the program that runs is the one that this version of the command brought.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bench::loader::{Job, Loader, Watch};
+use bench::report::Epoch;
+use block::{Error, crc64};
+
+use super::launch;
+use crate::place;
+
+const FILES: [(&str, &str); 4] = [
+    ("common.py", include_str!("../../../../python/loaders/common.py")),
+    ("torch_loader.py", include_str!("../../../../python/loaders/torch_loader.py")),
+    ("tensorflow_loader.py", include_str!("../../../../python/loaders/tensorflow_loader.py")),
+    ("dali_loader.py", include_str!("../../../../python/loaders/dali_loader.py")),
+];
+
+/// Run a job through a loader.
+pub fn run(loader: Loader, job: &Job, watch: &mut dyn Watch) -> anyhow::Result<Vec<Epoch>> {
+    Ok(started(&launch::python(), &place::cache(None)?, loader, job, watch)?)
+}
+
+fn started(python: &str, cache: &Path, loader: Loader, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Epoch>, Error> {
+    let folder = unpack(cache)?;
+    let file = match loader {
+        Loader::Torch => "torch_loader.py",
+        Loader::Tensorflow => "tensorflow_loader.py",
+        Loader::Dali => "dali_loader.py",
+    };
+    let mut program = Command::new(python);
+    // Without -B each start would leave its __pycache__ beside the programs.
+    program.arg("-B").arg(folder.join(file));
+    bench::loader::run(loader, job, program, watch)
+}
+
+/// The programs as files, because processes that Python starts afresh read them again.
+fn unpack(cache: &Path) -> Result<PathBuf, Error> {
+    let told: Vec<u8> = FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()].concat()).collect();
+    let folder = cache.join(format!("loaders/{:016x}", crc64::of(&told)));
+    let doing = |error: std::io::Error| {
+        Error::io("cannot unpack the loaders", folder.display(), &error).hint("set XDG_CACHE_HOME to a folder of yours")
+    };
+    fs::create_dir_all(&folder).map_err(doing)?;
+    for (name, text) in FILES {
+        let path = folder.join(name);
+        if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+            continue;
+        }
+        let draft = folder.join(format!("{name}.{}", std::process::id()));
+        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(doing)?;
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::data::{ImageSpec, Set, VolumeSpec, generate};
+    use bench::workload::{Format, Order, Workload};
+
+    struct Seen {
+        begun: Vec<u64>,
+    }
+
+    impl Watch for Seen {
+        fn begin(&mut self, epoch: u64) -> Result<bool, Error> {
+            self.begun.push(epoch);
+            Ok(epoch == 1)
+        }
+
+        fn made(&mut self, _epoch: u64, step: u64, steps: u64) {
+            assert!(step <= steps);
+        }
+    }
+
+    fn python_with(library: &str) -> Option<String> {
+        let has = |python: &&str| {
+            let asked = Command::new(python).args(["-c", &format!("import {library}")]).output();
+            asked.is_ok_and(|done| done.status.success())
+        };
+        let found = ["python3", "/usr/bin/python3"].into_iter().find(has);
+        if found.is_none() {
+            eprintln!("SKIPPED: no python3 here has {library}");
+        }
+        found.map(str::to_owned)
+    }
+
+    /// Fifty small pictures for two accelerators, two epochs: six batches of four each.
+    fn job(folder: &Path) -> Job {
+        let mut workload: Workload = bench::workload::shipped("unet3d").expect("it is shipped");
+        workload.files.format = Format::Jpeg;
+        workload.read.order = Order::Shuffled;
+        let step = bench::accelerator::Step {
+            step_seconds: 0.02,
+            batch: Some(4),
+            prefetch_batches: None,
+            derived: false,
+            source: String::new(),
+        };
+        let folder = folder.to_str().expect("a name of ours");
+        Job { epochs: 2, workers: 2, ..Job::of(&workload, &step, 2, Some(folder), 7) }
+    }
+
+    #[test]
+    fn pytorch_loads_what_its_sampler_deals_in_every_epoch() {
+        let Some(python) = python_with("torch") else { return };
+        let scratch = tempfile::tempdir().expect("a folder");
+        let data = scratch.path().join("data");
+        fs::create_dir(&data).expect("a folder");
+        let images = ImageSpec { count: 50, classes: 2, mean_bytes: 8 << 10 };
+        let set = Set { images, volumes: VolumeSpec::default(), seed: 1 };
+        let made = generate(&set, &data, 2, &|_| {}).expect("a set");
+        let (smallest, largest) =
+            made.files.iter().fold((u64::MAX, 0), |(low, high), file| (low.min(file.bytes), high.max(file.bytes)));
+        let mut seen = Seen { begun: Vec::new() };
+        for decode in [false, true] {
+            let job = Job { decode, ..job(&data) };
+            let epochs = started(&python, scratch.path(), Loader::Torch, &job, &mut seen).expect("two epochs");
+            assert_eq!(epochs.len(), 2);
+            for (number, epoch) in epochs.iter().enumerate() {
+                assert_eq!((epoch.epoch, epoch.steps, epoch.samples), (number as u64 + 1, 6, 48));
+                assert_eq!(epoch.cold, number == 0);
+                assert!((48 * smallest..=48 * largest).contains(&epoch.bytes["asked"]), "{epoch:?}");
+                assert!(epoch.au_percent > 0.0 && epoch.au_percent <= 100.0, "{epoch:?}");
+                assert!(epoch.step_seconds["p50"] >= 0.02, "no step is shorter than its nominal time: {epoch:?}");
+            }
+        }
+        assert_eq!(seen.begun, [1, 2, 1, 2]);
+        let few = Job { batch: 20, ..job(&data) };
+        let error = started(&python, scratch.path(), Loader::Torch, &few, &mut seen).expect_err("one step counts not");
+        assert!(error.to_string().contains("fewer accelerators, or a larger set"), "{error}");
+        let gone = job(&scratch.path().join("absent"));
+        let error = started(&python, scratch.path(), Loader::Torch, &gone, &mut seen).expect_err("no folder");
+        assert!(error.on.contains("absent"), "{error}");
+    }
+
+    #[test]
+    fn a_python_without_the_library_is_told_what_to_install() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let mut seen = Seen { begun: Vec::new() };
+        // Without the site's packages no Python has any of them.
+        let python = scratch.path().join("bare");
+        fs::write(&python, "#!/bin/sh\nexec python3 -S -E \"$@\"\n").expect("a script");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&python, executable).expect("its mode");
+        let python = python.to_str().expect("a name of ours");
+        for (loader, cure) in [
+            (Loader::Torch, "pip install torch"),
+            (Loader::Tensorflow, "pip install tensorflow"),
+            (Loader::Dali, "pip install nvidia-dali"),
+        ] {
+            let error = started(python, scratch.path(), loader, &job(scratch.path()), &mut seen).expect_err("nothing");
+            assert!(error.hint.contains(cure), "{error}");
+        }
+        let error = started("/nowhere/python3", scratch.path(), Loader::Torch, &job(scratch.path()), &mut seen);
+        assert!(error.expect_err("no Python").hint.contains("install python3"));
+    }
+}
