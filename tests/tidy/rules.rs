@@ -80,6 +80,10 @@ const BANS: [Ban; 6] = [
                 "crates/store/src/",
                 "silences and patience are timed on tokio's clock, which tests stop; decisions are given durations",
             ),
+            (
+                "crates/bench/src/sweep/clock.rs",
+                "measuring is what it is for; nothing is decided by it but a limit on time",
+            ),
             ("crates/node/src/fill.rs", "how old a reader's wait is; the pace, `window`, is given the waits"),
             ("crates/node/src/view.rs", "how long a reader waited, for the pace of the fill"),
         ],

@@ -51,6 +51,9 @@ fn unit(phase: Phase, found: &[&Cell]) -> String {
             None => "blocks a second".to_owned(),
         },
     };
+    if phase == Phase::Write {
+        return what;
+    }
     let cold = found.iter().filter(|cell| cell.cold).count();
     match () {
         () if cold == found.len() => format!("{what}, cold"),
