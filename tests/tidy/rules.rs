@@ -81,6 +81,10 @@ const BANS: [Ban; 6] = [
                 "silences and patience are timed on tokio's clock, which tests stop; decisions are given durations",
             ),
             ("crates/cache/src/waits.rs", "how long readers waited, told to people; no decision follows from it"),
+            (
+                "crates/bench/src/sweep/clock.rs",
+                "measuring is what it is for; nothing is decided by it but a limit on time",
+            ),
             ("crates/node/src/fill.rs", "how old a reader's wait is; the pace, `window`, is given the waits"),
             ("crates/node/src/view.rs", "how long a reader waited, for the pace of the fill"),
         ],

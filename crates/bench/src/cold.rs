@@ -15,8 +15,6 @@ use serde::{Deserialize, Serialize};
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 /// Clean pages, names and attributes of the whole machine.
 const EVERYTHING: &str = "3";
-/// Names and attributes alone.
-const NAMES: &str = "2";
 /// Of a file that is looked at in one piece: one byte of answer a page of it.
 const WINDOW: u64 = 1 << 30;
 /// `f_type` of every FUSE file system, see statfs(2).
@@ -65,8 +63,8 @@ impl Cooler {
         for file in files {
             left += forget(file, by_kernel)?;
         }
-        // Whoever looked has brought the names back.
-        let names_cold = by_kernel && fs::write(DROP_CACHES, NAMES).is_ok();
+        // Whoever looked has brought names and attributes back, and blocks of the disk that they stand in.
+        let names_cold = by_kernel && fs::write(DROP_CACHES, EVERYTHING).is_ok();
         let because = match left {
             0 => self.hidden(folder)?,
             left => Some(format!("{left} bytes of the files are still in memory")),

@@ -168,8 +168,13 @@ struct Turn<'a> {
 impl Turn<'_> {
     fn work(&mut self) -> Result<()> {
         for number in 0..self.share.files {
-            // A phase that removes has to remove all, however long it takes.
-            if self.is_over(self.job.phase != Phase::Delete) {
+            // A phase that removes has to remove all, and without a file there would be nothing to read.
+            let by_time = match self.job.phase {
+                Phase::Delete => false,
+                Phase::Write => number > 0,
+                Phase::Stat | Phase::Read | Phase::Random => true,
+            };
+            if self.is_over(by_time) {
                 break;
             }
             let name = self.share.name(number);

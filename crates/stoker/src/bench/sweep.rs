@@ -21,6 +21,14 @@ use std::time::{Duration, SystemTime};
 const CELL_BYTES_MAX: u64 = 8 << 30;
 /// How much of the free space a cell takes at most, unless --limit says otherwise.
 const FREE_SHARE: u64 = 2;
+/// What one call moves: what copying programs ask a file system for, and about what pays for a request to a store.
+const FOLDER_BLOCK: u64 = 1 << 20;
+const STORE_BLOCK: u64 = 8 << 20;
+const RANDOM_BLOCK: u64 = 128 << 10;
+/// A shorter phase says more about starting threads than about storage.
+const TELLING_SECONDS: f64 = 0.1;
+/// What other programs read as a number without loss: JSON is often read into 64-bit floats.
+const SEED_BITS: u32 = 53;
 /// Of a program that was ended by Ctrl-C, as shells count.
 const INTERRUPTED: u8 = 130;
 
@@ -41,8 +49,9 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "stat,read,random",
           value_parser = ["write", "stat", "read", "random", "delete"])]
     phases: Vec<String>,
-    /// Size of one call, and after a comma that of one call of a random read
-    #[arg(long, value_name = "SIZE[,SIZE]", value_delimiter = ',', value_parser = bytes, default_value = "1MiB,128KiB")]
+    /// Size of one call, and after a comma that of one call of a random read; by default 1MiB (of a store 8MiB)
+    /// and 128KiB
+    #[arg(long, value_name = "SIZE[,SIZE]", value_delimiter = ',', value_parser = bytes)]
     block: Vec<u64>,
     /// End each phase after this time, and each cell after this many bytes; by default 3s and 8GiB or half of the
     /// free space
@@ -75,7 +84,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let ranks = ranks();
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    let seed = started.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(48);
+    let seed = (started.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % (1 << SEED_BITS);
     let mut settings = settings(&args, seed)?;
     settings.check(ranks.size())?;
     let mut report = report(&args, &settings, ranks.size(), started);
@@ -94,8 +103,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if ranks.rank() != 0 {
         return Ok(code(ended?));
     }
-    save(args.json.as_deref(), &report)?;
     let cells = cells(&report);
+    report.warnings.extend(short(&cells));
+    save(args.json.as_deref(), &report)?;
     if !cells.is_empty() {
         print!("{}", table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal())));
     }
@@ -122,13 +132,21 @@ fn ranks() -> Box<dyn Ranks> {
 
 /// What to work on.
 fn site(args: &Args) -> anyhow::Result<Site> {
-    match args.target.split_once("://") {
-        Some((scheme, _)) if scheme != "file" => {
+    match is_store(args) {
+        true if args.direct => {
+            let error = Error::invalid("direct I/O is for folders", &args.target);
+            Err(error.hint("leave out --direct: nothing of a store passes through the page cache").into())
+        }
+        true => {
             let error = Error::invalid("a sweep of a store is not built yet", &args.target);
             Err(error.hint("mount it, and give the folder").into())
         }
-        _ => Ok(Site::Folder { root: folder(args), direct: args.direct }),
+        false => Ok(Site::Folder { root: folder(args), direct: args.direct }),
     }
+}
+
+fn is_store(args: &Args) -> bool {
+    args.target.split_once("://").is_some_and(|(scheme, _)| scheme != "file")
 }
 
 fn folder(args: &Args) -> PathBuf {
@@ -143,6 +161,7 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
         list
     };
     let (block, random_block) = match args.block[..] {
+        [] => (if is_store(args) { STORE_BLOCK } else { FOLDER_BLOCK }, RANDOM_BLOCK),
         [block] => (block, block),
         [block, random] => (block, random),
         _ => {
@@ -229,12 +248,22 @@ fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Re
 }
 
 fn save(json: Option<&Path>, report: &Report) -> block::Result<()> {
-    json.map_or(Ok(()), |path| report.save(path))
+    let hint = "name a file in a folder that exists and has room as --json";
+    json.map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
 }
 
 fn cells(report: &Report) -> Vec<Cell> {
     let read = |cell: &serde_json::Value| serde_json::from_value(cell.clone()).expect("a cell was written as one");
     report.cells.iter().map(read).collect()
+}
+
+/// Cells whose throughput is not to be trusted. Looking names up and removing is short by nature.
+fn short(cells: &[Cell]) -> Option<String> {
+    let is_short = |cell: &&Cell| cell.phase.moves_bytes() && cell.seconds < TELLING_SECONDS;
+    let count = cells.iter().filter(is_short).count();
+    (count > 0).then(|| {
+        format!("{count} of {} cells lasted less than {TELLING_SECONDS} s: raise the size of --limit", cells.len())
+    })
 }
 
 /// What was measured so far, on the disk and on the terminal.

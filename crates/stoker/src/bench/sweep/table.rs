@@ -13,6 +13,8 @@ const SHADES: [(u8, u8); 8] = [(236, 250), (17, 255), (18, 255), (25, 255), (31,
 
 const LABEL: usize = 9;
 const COLUMN: usize = 11;
+/// Of two latencies.
+const WIDE_COLUMN: usize = 14;
 
 pub fn text(cells: &[Cell], warnings: &[String], colour: bool) -> String {
     let mut out = String::new();
@@ -20,11 +22,11 @@ pub fn text(cells: &[Cell], warnings: &[String], colour: bool) -> String {
         let found: Vec<&Cell> = cells.iter().filter(|cell| cell.phase == phase).collect();
         if !found.is_empty() {
             let figure = |cell: &Cell| throughput(phase, cell);
-            map(&mut out, &format!("{}, {}", phase.name(), unit(phase, &found)), &found, colour, figure);
+            map(&mut out, &format!("{}, {}", phase.name(), unit(phase, &found)), &found, (COLUMN, colour), figure);
         }
         if matches!(phase, Phase::Read | Phase::Random) && !found.is_empty() {
             let title = format!("{} latency, p50 / p99 of a {}", phase.name(), of_what(phase));
-            map(&mut out, &title, &found, false, |cell| (0.0, latencies(cell)));
+            map(&mut out, &title, &found, (WIDE_COLUMN, false), |cell| (0.0, latencies(cell)));
         }
     }
     let summary = Summary::of(cells);
@@ -49,6 +51,9 @@ fn unit(phase: Phase, found: &[&Cell]) -> String {
             None => "blocks a second".to_owned(),
         },
     };
+    if phase == Phase::Write {
+        return what;
+    }
     let cold = found.iter().filter(|cell| cell.cold).count();
     match () {
         () if cold == found.len() => format!("{what}, cold"),
@@ -90,7 +95,13 @@ pub fn size(bytes: u64) -> String {
     show::bytes(bytes)
 }
 
-fn map(out: &mut String, title: &str, found: &[&Cell], colour: bool, figure: impl Fn(&Cell) -> (f64, String)) {
+fn map(
+    out: &mut String,
+    title: &str,
+    found: &[&Cell],
+    (column, colour): (usize, bool),
+    figure: impl Fn(&Cell) -> (f64, String),
+) {
     let distinct = |of: fn(&Cell) -> u64| {
         let mut values: Vec<u64> = found.iter().map(|cell| of(cell)).collect();
         values.sort_unstable();
@@ -102,7 +113,7 @@ fn map(out: &mut String, title: &str, found: &[&Cell], colour: bool, figure: imp
     let _ = writeln!(out, "\n  {title}");
     let _ = write!(out, "  {:>LABEL$}", "threads");
     for threads in &threads {
-        let _ = write!(out, "{threads:>COLUMN$}");
+        let _ = write!(out, "{threads:>column$}");
     }
     out.push('\n');
     for bytes in sizes {
@@ -110,11 +121,11 @@ fn map(out: &mut String, title: &str, found: &[&Cell], colour: bool, figure: imp
         for threads in &threads {
             match found.iter().find(|cell| cell.file_bytes == bytes && cell.threads == *threads) {
                 None => {
-                    let _ = write!(out, "{:>COLUMN$}", "-");
+                    let _ = write!(out, "{:>column$}", "-");
                 }
                 Some(cell) => {
                     let (value, text) = figure(cell);
-                    out.push_str(&shade(&format!("{text:>COLUMN$}"), value, most, colour));
+                    out.push_str(&shade(&format!("{text:>column$}"), value, most, colour));
                 }
             }
         }
