@@ -11,7 +11,10 @@ const MIB: f64 = 1_048_576.0;
 
 /// From -1 to 1, the same at every call.
 fn jitter(seed: u64, at: u64) -> f64 {
-    let mixed = (seed ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mut mixed = seed.wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
     (mixed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
@@ -185,7 +188,7 @@ pub fn processes(target: &str, per_process: f64, nodes: u64) -> Report {
 /// Probes of a bisection.
 pub fn find_max() -> Report {
     let mut report = blank("train", Kind::Measured, "s3://training/unet3d", 1);
-    (report.workload, report.accelerator, report.accelerators) = (Some("unet3d".into()), Some("h100".into()), Some(13));
+    (report.workload, report.accelerator, report.accelerators) = (Some("unet3d".into()), Some("h100".into()), Some(14));
     report.points = [1, 2, 4, 8, 16, 12, 14, 13].map(|count| point(count, 13.4, 1.0)).to_vec();
     report.summary = Some(Summary {
         pass_au_percent: 90.0,
@@ -217,7 +220,10 @@ pub fn simulated() -> Report {
         (Some("resnet50".into()), Some("a100".into()), Some(1024));
     for (hits, knee) in [(0.0, 88.0), (50.0, 176.0), (85.0, 560.0), (100.0, 4096.0)] {
         for count in [8, 16, 32, 64, 96, 128, 180, 256, 360, 512, 768, 1024] {
-            report.points.push(Point { at: map(&[("hit_percent", hits)]), ..point(count, knee, 0.985) });
+            report.points.push(Point {
+                at: map(&[("hit_percent", hits), ("nodes", (count as f64 / 8.0).ceil())]),
+                ..point(count, knee, 0.985)
+            });
         }
     }
     report.summary =
@@ -231,7 +237,12 @@ pub fn nodes() -> Report {
     for count in [1u64, 2, 4, 8, 12, 16] {
         let rate = 2.7e9 * count as f64 / (1.0 + 0.012 * (count as f64 - 1.0));
         report.points.push(Point {
-            at: map(&[("nodes", count as f64)]),
+            at: map(&[
+                ("nodes", count as f64),
+                ("hit_percent", 40.0 + count as f64),
+                ("au_percent_low", 70.0),
+                ("au_percent_high", 97.0),
+            ]),
             bytes_per_second: rate,
             ..point(8 * count, 90.0, 1.0)
         });
@@ -251,6 +262,14 @@ pub fn sweep(target: &str, speed: f64) -> Report {
     }
     let syncs = [("s3://training", 171.0), ("s3://far-away", 402.0), ("/mnt/lustre", 96.0)];
     let sync = |(store, seconds): (&str, f64)| json!({"store": store, "seconds": seconds, "bytes": 150_000_000_000u64, "requests": 1_281_167});
+    let regime = |phase: &str, threads: u64| {
+        json!({"phase": phase, "threads": threads, "ranks": 1, "latency_seconds": 0.0181,
+        "bytes_per_second": 95e6 * threads as f64, "files_per_second": 55.2 * threads as f64, "knee_bytes": 1.7e6, "r_squared": 0.997})
+    };
+    report.sections.insert("regimes".into(), json!([regime("write", 1), regime("read", 1), regime("read", 128)]));
+    report
+        .sections
+        .insert("probe".into(), json!({"supply": {"requests_per_second": 5000.0, "bytes_per_second": 1.9e9}}));
     report.sections.insert("sync".into(), Value::Array(syncs.map(sync).to_vec()));
     report
 }

@@ -19,6 +19,10 @@ export interface Line {
   dashed?: boolean;
   dots?: boolean;
   area?: boolean;
+  /// The interval around each point: x, low, high.
+  band?: [number, number, number][];
+  /// Not in the legend: the sentence of the chart says what such lines are.
+  quiet?: boolean;
 }
 
 export interface Limit {
@@ -39,6 +43,8 @@ export interface Panel {
   tick?: (value: number) => string;
   lines: Line[];
   limits: Limit[];
+  /// Places on the x axis that divide it.
+  knees?: Limit[];
   min?: number;
   max?: number;
   log10?: boolean;
@@ -48,6 +54,7 @@ export interface Part {
   label: string;
   value: number;
   colour: number | string;
+  pale?: boolean;
 }
 
 export interface Mark {
@@ -83,7 +90,14 @@ export interface HeatChart extends Frame {
   format: (value: number) => string;
 }
 
-export type Chart = LineChart | BarChart | HeatChart;
+export interface TableChart extends Frame {
+  type: "table";
+  /// All but the first are figures.
+  columns: string[];
+  rows: string[][];
+}
+
+export type Chart = LineChart | BarChart | HeatChart | TableChart;
 
 export function kinds(reports: { report: { kind: Kind } }[]): Kind[] {
   return [...new Set(reports.map((named) => named.report.kind))];

@@ -1,6 +1,6 @@
 // The result in one sentence, and its most telling figures.
 import { binary, bytes, figure, percent, rate, seconds } from "./format";
-import { cells, type Mean, type Named, type Report, sample, syncs } from "./report";
+import { accelerators, cells, type Mean, type Named, places, type Point, type Report, sample, syncs } from "./report";
 
 export interface Tile {
   label: string;
@@ -8,14 +8,13 @@ export interface Tile {
   note: string;
 }
 
-const times = (report: Report) =>
-  report.accelerators ? `${figure(report.accelerators)} × ${(report.accelerator ?? "accelerator").toUpperCase()}` : (report.accelerator ?? "").toUpperCase();
+/// Whether the report has one verdict: curves have a verdict a point.
+export function isOne(report: Report): boolean {
+  return report.points?.length ? places(report).size === 1 : (report.epochs ?? []).length > 0;
+}
 
-/// The most accelerators that still pass, of points that were tried at one place.
-function most(report: Report): number | undefined {
-  const pass = report.summary?.pass_au_percent;
-  const points = report.points ?? [];
-  if (pass === undefined || new Set(points.map((point) => JSON.stringify(point.at ?? {}))).size > 1) return undefined;
+/// The most accelerators that still pass.
+function most(points: Point[], pass: number): number | undefined {
   const passing = points.filter((point) => point.au_percent >= pass).map((point) => point.accelerators);
   return passing.length ? Math.max(...passing) : undefined;
 }
@@ -28,19 +27,24 @@ export function headline(reports: Named[]): string {
     return `${reports.length} runs of ${workloads.join(", ")}, compared`;
   }
   const { summary } = only;
-  const what = [only.workload, times(only)].filter(Boolean).join(" on ");
-  const largest = most(only);
-  if (largest !== undefined && only.points?.length) return `${only.workload ?? "The loop"} keeps ${figure(largest)} × ${(only.accelerator ?? "accelerators").toUpperCase()} busy`;
+  const curves = [...places(only).values()];
+  if (summary && curves.length === 1) {
+    const count = most(curves[0]!, summary.pass_au_percent);
+    if (count !== undefined) return `${only.workload ?? "The loop"} keeps ${accelerators({ ...only, accelerators: count })} busy`;
+  }
+  const what = [only.workload, accelerators(only)].filter(Boolean).join(" on ");
+  if (curves.length) return `${[only.workload, accelerators({ ...only, accelerators: 0 })].filter(Boolean).join(" on ")}, up to ${figure(Math.max(...(only.points ?? []).map((point) => point.accelerators)))} accelerators`;
   const busy = summary?.warm_au_percent ?? summary?.cold_au_percent;
   if (busy && only.epochs?.length) return `${what}: ${percent(busy.mean)} busy`;
-  if (cells(only).length) return `Files of each size by each number of threads`;
+  const [fast] = ofCells(only);
+  if (fast) return `Reads at up to ${fast.value}`;
   return what || `stoker bench ${only.command}`;
 }
 
 /// `± 0.3`, and of how many.
 function spread(mean: Mean, format: (value: number) => string): string {
   if (mean.low === undefined || mean.high === undefined) return mean.count === 1 ? "one repetition, no interval" : "";
-  return `± ${format((mean.high - mean.low) / 2)} over ${mean.count}`;
+  return `± ${format((mean.high - mean.low) / 2)} (n = ${mean.count})`;
 }
 
 export function tiles(report: Report): Tile[] {
@@ -55,8 +59,11 @@ export function tiles(report: Report): Tile[] {
   }
   const shares = epochs.flatMap((epoch) => epoch.share_of_bound_percent ?? []);
   if (shares.length) found.push({ label: "Share of the bound", value: percent(shares.reduce((a, b) => a + b, 0) / shares.length), note: "of what the target could give" });
-  const largest = most(report);
-  if (largest !== undefined && report.points?.length) found.push({ label: "Accelerators kept busy", value: figure(largest), note: `at ${figure(summary!.pass_au_percent)} % or more` });
+  for (const [place, points] of summary && !epochs.length ? [...places(report)].slice(0, 6) : []) {
+    const count = most(points, summary!.pass_au_percent);
+    const label = place ? `Kept busy, ${place}` : "Accelerators kept busy";
+    found.push({ label, value: count === undefined ? "none" : figure(count), note: `at ${figure(summary!.pass_au_percent)} % or more` });
+  }
   if (summary?.limited_by) found.push({ label: "Limited by", value: summary.limited_by, note: "" });
   found.push(...ofCells(report));
   for (const sync of syncs(report).slice(0, 1)) found.push({ label: "Sync", value: seconds(sync.seconds), note: `${bytes(sync.bytes)} of ${sync.store}` });

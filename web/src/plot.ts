@@ -22,7 +22,24 @@ function table(panel: Panel): uPlot.AlignedData {
     const values = new Map(line.points);
     return xs.map((x) => values.get(x) ?? null);
   });
-  return [xs, ...series];
+  return [xs, ...series, ...edges(panel, xs)];
+}
+
+/// Edges of the bands of lines, as lines without colour behind all others.
+function edges(panel: Panel, xs: number[]): (number | null)[][] {
+  return panel.lines.flatMap((line) => {
+    if (!line.band?.length) return [];
+    const [low, high] = [new Map(line.band.map(([x, low]) => [x, low])), new Map(line.band.map(([x, , high]) => [x, high]))];
+    return [xs.map((x) => high.get(x) ?? null), xs.map((x) => low.get(x) ?? null)];
+  });
+}
+
+function bands(panel: Panel, host: Element): uPlot.Band[] {
+  const banded = panel.lines.filter((line) => line.band?.length);
+  return banded.map((line, at) => {
+    const above = 1 + panel.lines.length + 2 * at;
+    return { series: [above, above + 1], fill: `${resolved(host, paint(line.colour))}26` };
+  });
 }
 
 /// Where the y axis begins and ends.
@@ -46,7 +63,8 @@ function limits(panel: Panel, host: Element): (plot: uPlot) => void {
     ctx.strokeStyle = ctx.fillStyle = resolved(host, "var(--faint)");
     ctx.font = `${FONT * scale}px ${getComputedStyle(host).fontFamily}`;
     ctx.lineWidth = scale;
-    ctx.textAlign = "right";
+    ctx.textAlign = "left";
+    ctx.lineJoin = "round";
     for (const limit of panel.limits) {
       const y = Math.round(plot.valToPos(limit.value, "y", true));
       if (y < bbox.top - 1 || y > bbox.top + bbox.height) continue;
@@ -55,9 +73,29 @@ function limits(panel: Panel, host: Element): (plot: uPlot) => void {
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      const isHigh = y - bbox.top < (FONT + 6) * scale;
+      const isHigh = y - bbox.top < bbox.height / 4;
       ctx.textBaseline = isHigh ? "top" : "bottom";
-      ctx.fillText(limit.label, bbox.left + bbox.width - 4 * scale, y + (isHigh ? 4 : -3) * scale);
+      const place = [bbox.left + 8 * scale, y + (isHigh ? 5 : -3) * scale] as const;
+      // A rim in the colour of the card keeps the words readable over lines.
+      ctx.setLineDash([]);
+      ctx.strokeStyle = resolved(host, "var(--card)");
+      ctx.lineWidth = 4 * scale;
+      ctx.strokeText(limit.label, ...place);
+      ctx.strokeStyle = ctx.fillStyle;
+      ctx.lineWidth = scale;
+      ctx.fillText(limit.label, ...place);
+    }
+    for (const knee of panel.knees ?? []) {
+      const x = Math.round(plot.valToPos(knee.value, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.setLineDash([3 * scale, 3 * scale]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.textBaseline = "bottom";
+      ctx.textAlign = x > bbox.left + bbox.width / 2 ? "right" : "left";
+      ctx.fillText(knee.label, x + (ctx.textAlign === "right" ? -5 : 5) * scale, bbox.top + bbox.height - 4 * scale);
     }
     ctx.restore();
   };
@@ -77,7 +115,9 @@ function series(chart: LineChart, panel: Panel, host: Element): uPlot.Series[] {
     if (line.area) found.fill = `${stroke}26`;
     return found;
   });
-  return [{ label: chart.x.label }, ...lines];
+  const edge: uPlot.Series = { width: 0, spanGaps: true, points: { show: false } };
+  const invisible = panel.lines.flatMap((line) => (line.band?.length ? [edge, edge] : []));
+  return [{ label: chart.x.label }, ...lines, ...invisible.map((edge) => ({ ...edge }))];
 }
 
 /// Ticks of powers of two between the ends, thinned to `most`.
@@ -94,6 +134,27 @@ function decades(low: number, high: number): number[] {
   return found;
 }
 
+/// Room for the words of the y axis; the same for all panels, so that one moment stands above the other.
+function room(chart: LineChart): number {
+  const words = chart.panels.flatMap((panel) => {
+    const [low, high] = range(panel, table(panel));
+    const ticks = panel.log10 ? decades(low, high) : [0.25, 0.3, 0.5, 0.75, 1].map((share) => Number((high * share).toPrecision(1)));
+    return ticks.map((value) => (panel.tick ?? panel.format)(value).length);
+  });
+  return 16 + Math.max(3, ...words) * 6.8;
+}
+
+/// The point under the cursor; edges of bands have none.
+function pointed(plot: uPlot, at: number, lines: number): HTMLElement {
+  const point = document.createElement("div");
+  const stroke = plot.series[at]?.stroke;
+  point.style.background = typeof stroke === "function" ? String(stroke(plot, at)) : "transparent";
+  point.style.width = point.style.height = "8px";
+  point.style.margin = "-4px 0 0 -4px";
+  if (at > lines) point.style.display = "none";
+  return point;
+}
+
 export function draw(host: HTMLElement, chart: LineChart, index: number, moved: (x: number | undefined) => void): uPlot {
   const panel = chart.panels[index]!;
   const data = table(panel);
@@ -107,24 +168,27 @@ export function draw(host: HTMLElement, chart: LineChart, index: number, moved: 
   const look = { stroke: resolved(host, "var(--faint)"), font: `${FONT}px ${getComputedStyle(host).fontFamily}`, ticks: { show: false } };
   const grid = { stroke: resolved(host, "var(--grid)"), width: 1 };
   const labelled = Math.max(3, Math.floor((width - 80) / 64));
-  const across: uPlot.Axis = { ...look, grid: { show: false }, size: 28, gap: 6, space: 64, values: (_, ticks) => ticks.map((x) => chart.x.format(x)) };
+  const across: uPlot.Axis = { ...look, grid: { show: false }, size: 28, gap: 6, space: 64, values: (_, ticks) => ticks.map((x) => chart.x.format(x)), filter: (_, ticks) => ticks };
+  // The panel below tells the time of those above it.
+  if (index < chart.panels.length - 1) Object.assign(across, { size: 8, values: () => [] });
   if (chart.x.log2) across.splits = () => powers(first, last, labelled);
   if (chart.x.whole && !chart.x.log2) across.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
-  const up: uPlot.Axis = { ...look, grid, gap: 6, space: 34, values: (_, ticks) => ticks.map(tick), size: (_, words) => 16 + Math.max(24, ...(words ?? []).map((word) => word.length * 6.6)) };
+  const up: uPlot.Axis = { ...look, grid, gap: 6, space: 34, values: (_, ticks) => ticks.map(tick), filter: (_, ticks) => ticks, size: room(chart) };
   if (panel.log10) up.splits = () => decades(low, high);
   return new uPlot(
     {
       width,
-      height: index === 0 && chart.panels.length === 1 ? HEIGHT + (chart.wide ? 50 : 0) : chart.wide ? HEIGHT_LOW : HEIGHT_LOW + 30,
+      height: chart.panels.length === 1 ? HEIGHT + (chart.wide ? 50 : 0) : HEIGHT_LOW + (chart.wide ? 0 : 20),
       padding: [10, 14, 0, 0],
       legend: { show: false },
-      cursor: { drag: { x: false, y: false }, y: false, points: { size: 8 }, sync: { key: `${chart.id}-${chart.sub}` } },
+      cursor: { drag: { x: false, y: false }, y: false, points: { size: 8, show: (plot, at) => pointed(plot, at, panel.lines.length) }, sync: { key: `${chart.id}-${chart.sub}` } },
       scales: {
         x: { time: false, range: () => ends, ...(chart.x.log2 ? { distr: 3 as const, log: 2 as const } : {}) },
         y: { range: () => [low, high], ...(panel.log10 ? { distr: 3 as const, log: 10 as const } : {}) },
       },
       axes: [across, up],
       series: series(chart, panel, host),
+      bands: bands(panel, host),
       hooks: {
         draw: [limits(panel, host)],
         setCursor: [(plot) => moved(plot.cursor.idx === null || plot.cursor.idx === undefined || (plot.cursor.left ?? -1) < 0 ? undefined : plot.data[0][plot.cursor.idx])],

@@ -174,12 +174,55 @@ export function syncs(report: Report): Sync[] {
   }));
 }
 
-/// What the disk and the target can give, by the names of what they gave.
+/// What the disk and the target can give, by the names of what they gave; of the target also what a probe found.
 export function limits(report: Report): Record<string, number> {
-  return numbers(report.sections?.["limits"]);
+  const probed = numbers(fields(report.sections?.["probe"])["supply"]);
+  return { ...probed, ...numbers(report.sections?.["limits"]) };
+}
+
+/// Latency and bandwidth that a fit found for one phase and number of threads, and the size of file between them.
+export interface Regime {
+  phase: string;
+  threads: number;
+  ranks: number;
+  figures: Record<string, number>;
+}
+
+export function regimes(report: Report): Regime[] {
+  const found = report.sections?.["regimes"];
+  const list = Array.isArray(found) ? found.map(fields) : [];
+  return list.map((regime) => ({
+    phase: String(regime["phase"] ?? ""),
+    threads: number(regime["threads"]),
+    ranks: number(regime["ranks"]) || 1,
+    figures: numbers(regime),
+  }));
+}
+
+/// `8 × V100`.
+export function accelerators(report: Report): string {
+  const name = report.accelerator ?? "";
+  // Names of chips are letters and figures; others are words of a user.
+  const shown = /^[a-z]+[0-9]+[a-z]*$/.test(name) ? name.toUpperCase() : name;
+  if (!report.accelerators) return shown;
+  return `${report.accelerators.toLocaleString("en")}\u00a0×\u00a0${shown || "accelerators"}`;
 }
 
 /// What a sample of this workload is called.
 export function sample(report: Report): string {
   return /resnet|imagenet|retinanet|image/i.test(report.workload ?? "") ? "images" : "samples";
+}
+
+/// Points by what else varies, in words: the share of hits, where one number of accelerators has several. What else
+/// stands in `at` was found, not chosen.
+export function places(report: Report): Map<string, Point[]> {
+  const points = [...(report.points ?? [])].sort((a, b) => a.accelerators - b.accelerators);
+  const hit = (point: Point) => Math.round(point.at?.["hit_percent"] ?? 0);
+  const varies = points.some((point) => points.some((other) => other.accelerators === point.accelerators && hit(other) !== hit(point)));
+  const found = new Map<string, Point[]>();
+  for (const point of points) {
+    const place = varies ? `${hit(point)} % hits` : "";
+    found.set(place, [...(found.get(place) ?? []), point]);
+  }
+  return found;
 }

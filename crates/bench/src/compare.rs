@@ -256,13 +256,31 @@ fn warnings(reports: &[Report]) -> Vec<String> {
         if !report.finished {
             found.push(format!("report {} is of a run that was interrupted", index + 1));
         }
-        found.extend(report.warnings.iter().map(|warning| format!("report {} says: {warning}", index + 1)));
     }
+    found.extend(told(reports));
     if reports.iter().any(|report| is_alone(&report.epochs)) {
         let what = "a report has one repetition: its intervals are of epochs, and say nothing of how runs differ";
         found.push(what.to_owned());
     }
     found
+}
+
+/// Warnings of the reports themselves, each once.
+fn told(reports: &[Report]) -> Vec<String> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (index, report) in reports.iter().enumerate() {
+        for warning in &report.warnings {
+            match found.iter_mut().find(|(known, _)| known == warning) {
+                Some((_, by)) => by.push((index + 1).to_string()),
+                None => found.push((warning, vec![(index + 1).to_string()])),
+            }
+        }
+    }
+    let each = found.into_iter().map(|(warning, by)| match &by[..] {
+        [only] => format!("report {only} says: {warning}"),
+        several => format!("reports {} say: {warning}", several.join(", ")),
+    });
+    each.collect()
 }
 
 fn said(values: &[String]) -> String {

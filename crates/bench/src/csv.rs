@@ -96,9 +96,8 @@ fn spread(name: &str, value: &Value, fields: &mut Fields) {
     let below = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
     match value {
         Value::Object(members) => members.iter().for_each(|(key, value)| spread(&below(key), value, fields)),
-        Value::Array(members) => {
-            members.iter().enumerate().for_each(|(index, value)| spread(&below(&index.to_string()), value, fields));
-        }
+        // One cell: lists differ in length, and a column for each place would say nothing.
+        Value::Array(_) => fields.push((below_or_value(name), value.to_string())),
         Value::Null => {}
         Value::String(text) => fields.push((below_or_value(name), guarded(text))),
         other => fields.push((below_or_value(name), other.to_string())),

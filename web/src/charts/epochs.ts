@@ -1,10 +1,10 @@
 // What epochs say: utilisation, samples a second, where the time went, and how runs compare in throughput.
 import { type Bar, type BarChart, type Chart, kinds, type Line, type Mark } from "../chart";
 import { figure, percent, seconds } from "../format";
-import { type Epoch, type Mean, type Named, type Report, sample } from "../report";
+import { accelerators, type Epoch, type Named, type Report, sample } from "../report";
 
 /// The colour of each cause of a wait; the same in every report.
-const CAUSES = ["store", "requests", "network", "disk", "cpu", "loader", "barrier", "unknown"];
+const CAUSES = ["store", "requests", "latency", "network", "disk", "cpu", "loader", "barrier", "straggler", "unknown"];
 
 interface Group {
   epoch: number;
@@ -96,7 +96,8 @@ export function rates(reports: Named[]): Chart[] {
 
 /// Samples a second of each process over the epochs; nodes of many processes as a sum each.
 export function processes(reports: Named[]): Chart[] {
-  return reports.flatMap(({ name, report }): Chart[] => {
+  if (reports.length > 1) return [];
+  return reports.flatMap(({ report }): Chart[] => {
     const unit = sample(report);
     const all = (report.epochs ?? []).filter((epoch) => epoch.repetition === (report.epochs?.[0]?.repetition ?? 1));
     const every = all.flatMap((epoch) => epoch.processes ?? []);
@@ -113,16 +114,19 @@ export function processes(reports: Named[]): Chart[] {
     const lines = [...sums].map(([label, line], colour): Line => ({ label, colour, dots: true, points: [...line] }));
     const whole = new Map<number, number>();
     for (const process of every) whole.set(process.epoch, (whole.get(process.epoch) ?? 0) + process.samples_per_second);
-    lines.push({ label: "all together", colour: "ink", dots: true, dashed: true, points: [...whole] });
+    const format = (value: number) => `${figure(value)}/s`;
     return [
       {
         type: "lines",
         id: "processes",
         title: `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by ${byNode ? "node" : "process"}`,
-        sub: `Each ${byNode ? "node" : "process"} over the epochs, and their sum${reports.length > 1 ? `: ${name}` : ""}.`,
+        sub: `Each ${byNode ? "node" : "process"} over the epochs, and their sum.`,
         kinds: [report.kind],
         x: { label: "epoch", format: figure, whole: true },
-        panels: [{ label: `${unit}/s`, format: (value) => `${figure(value)}/s`, tick: figure, lines, limits: [], min: 0 }],
+        panels: [
+          { label: "each", format, tick: figure, lines, limits: [], min: 0 },
+          { label: "together", format, tick: figure, lines: [{ label: "sum", colour: "ink", dots: true, points: [...whole] }], limits: [], min: 0 },
+        ],
       },
     ];
   });
@@ -158,48 +162,42 @@ export function waits(reports: Named[]): Chart[] {
   const shown = groups.filter((group) => group.bars.length);
   if (totals.size < 2) return [];
   const legend = [...totals].map(([label, value]) => ({
-    label: label === "computing" ? label : `waiting for ${waitedFor(label)}`,
+    label,
     colour: label === "computing" ? "computing" : colour(label),
     text: percent((100 * value) / all),
   }));
-  const sub = "The time of all accelerators together, by what they did with it.";
+  const sub = "The time of all accelerators together: computing, or waiting for the store, for leave to send requests, for disk, processor, loader, or each other.";
   return [{ type: "bars", id: "waits", title: "Where the time went", sub, kinds: kinds(reports), max: 100, groups: shown, legend }];
 }
-
-const waitedFor = (cause: string) =>
-  ({ store: "the store", disk: "the disk", cpu: "the processor", loader: "the loader", barrier: "the barrier", network: "the network", unknown: "an unknown cause" })[cause] ?? cause;
 
 function colour(cause: string): string {
   return CAUSES.includes(cause) ? `cause-${cause}` : "cause-unknown";
 }
 
-/// Reports side by side: a group for each workload, accelerator and number of them; a bar for each target.
+/// Reports side by side: a group for each workload, accelerator and number of them; bars for each target.
 export function compared(reports: Named[]): Chart[] {
   if (reports.length < 2) return [];
   const targets = [...new Set(reports.map(({ report }) => report.target))];
+  const mixed = kinds(reports).length > 1;
   const groups = new Map<string, Bar[]>();
   for (const { name, report } of reports) {
-    const found = throughput(report);
-    if (!found) continue;
-    const label = [report.workload, report.accelerators ? `${report.accelerators} × ${(report.accelerator ?? "").toUpperCase()}` : ""].filter(Boolean).join(", ");
-    const value = found.mean;
-    const bar: Bar = {
+    const label = [report.workload, accelerators(report)].filter(Boolean).join(", ");
+    const bars = phases(report).map(([phase, values]): Bar => ({
       label: targets.length === reports.length ? report.target : `${report.target} – ${name}`,
-      text: `${figure(value)}/s`,
-      parts: [{ label: "samples/s", value, colour: targets.indexOf(report.target) }],
-      low: found.low,
-      high: found.high,
-    };
-    if (kinds(reports).length > 1) bar.tag = report.kind;
-    groups.set(label, [...(groups.get(label) ?? []), bar]);
+      tag: [phase, mixed ? report.kind : ""].filter(Boolean).join(", "),
+      text: `${figure(average(values))}/s`,
+      parts: [{ label: phase, value: average(values), colour: targets.indexOf(report.target), pale: phase === "cold" }],
+      ...range(values),
+    }));
+    if (bars.length) groups.set(label, [...(groups.get(label) ?? []), ...bars]);
   }
-  if (![...groups.values()].some((bars) => bars.length)) return [];
+  if (!groups.size) return [];
   const unit = reports[0] ? sample(reports[0].report) : "samples";
   const chart: BarChart = {
     type: "bars",
     id: "compared",
     title: `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by storage, model and accelerators`,
-    sub: "The mean over epochs and repetitions; the thin line is its interval of 95 %.",
+    sub: "The mean of the epochs, cold ones pale and apart; the thin line spans them.",
     kinds: kinds(reports),
     wide: true,
     groups: [...groups].map(([label, bars]) => ({ label, bars })),
@@ -207,8 +205,10 @@ export function compared(reports: Named[]): Chart[] {
   return [chart];
 }
 
-function throughput(report: Report): Mean | undefined {
-  if (report.summary?.samples_per_second.count) return report.summary.samples_per_second;
-  const values = (report.epochs ?? []).map((epoch) => epoch.samples_per_second);
-  return values.length ? { mean: average(values), count: values.length } : undefined;
+/// Samples a second of cold and of warm epochs; of the summary where there are no epochs.
+function phases(report: Report): [string, number[]][] {
+  const of = (cold: boolean) => (report.epochs ?? []).filter((epoch) => epoch.cold === cold).map((epoch) => epoch.samples_per_second);
+  const found = ([["cold", of(true)], ["warm", of(false)]] as [string, number[]][]).filter(([, values]) => values.length);
+  const mean = report.summary?.samples_per_second;
+  return found.length || !mean?.count ? found : [["", [mean.mean]]];
 }

@@ -4,9 +4,30 @@ import type { Named } from "../report";
 import { busy, compared, processes, rates, waits } from "./epochs";
 import { disk, requests, sync } from "./machine";
 import { nodes, utilisation } from "./scale";
-import { heat, latency } from "./sweep";
+import { heat, latency, twoRegimes } from "./sweep";
 
 export function charts(reports: Named[]): Chart[] {
-  const makers = [utilisation, compared, busy, waits, rates, nodes, processes, sync, requests, disk, heat, latency];
-  return makers.flatMap((make) => make(reports));
+  const makers = [utilisation, compared, busy, waits, rates, nodes, processes, requests, disk, sync, heat, twoRegimes, latency];
+  return paired(makers.flatMap((make) => make(reports)));
+}
+
+/// Narrow charts stand in twos: of an odd number between wide ones, one becomes wide. Bars bear it best.
+function paired(drawn: Chart[]): Chart[] {
+  const done: Chart[] = [];
+  let narrow: Chart[] = [];
+  const settle = () => {
+    const odd = narrow.find((chart) => chart.type === "bars") ?? narrow[narrow.length - 1];
+    done.push(...narrow.map((chart) => (narrow.length % 2 === 1 && chart === odd ? { ...chart, wide: true } : chart)));
+    narrow = [];
+  };
+  for (const chart of drawn) {
+    if (!chart.wide) {
+      narrow.push(chart);
+      continue;
+    }
+    settle();
+    done.push(chart);
+  }
+  settle();
+  return done;
 }

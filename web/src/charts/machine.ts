@@ -27,67 +27,68 @@ function line(report: Report, label: string, colour: number | string, value: (se
 
 const TIME = { label: "time since the run began", format: clock };
 
-function limit(report: Report, name: string, format: (value: number) => string): Limit[] {
-  const value = limits(report)[name];
-  return value ? [{ label: `limit ${format(value)}`, value }] : [];
+/// A limit that all reports have in common; others would crowd the chart.
+function limit(reports: Named[], name: string, format: (value: number) => string): Limit[] {
+  const values = new Set(reports.map(({ report }) => limits(report)[name]));
+  const [value] = values;
+  return value && values.size === 1 ? [{ label: `limit ${format(value)}`, value }] : [];
 }
 
-const of = (reports: Named[], name: string) => (reports.length > 1 ? `: ${name}` : "");
-
-export function requests(reports: Named[]): Chart[] {
-  return reports.flatMap(({ name, report }): Chart[] => {
-    const seen = report.timeline ?? [];
-    if (seen.length < 2 || !seen.some((second) => second.requests || second.bytes)) return [];
-    const some = (value: (second: Second) => number) => seen.some((second) => value(second) > 0);
-    const lines = [line(report, "requests", 0, (second) => second.requests, { area: true })];
-    if (some((second) => second.throttled)) lines.push(line(report, "throttled (429, 503)", "bad", (second) => second.throttled));
-    if (some((second) => second.errors)) lines.push(line(report, "errors", 3, (second) => second.errors));
-    const panels: Panel[] = [
-      { label: "requests/s", format: (value) => `${figure(value)}/s`, tick: figure, lines, limits: limit(report, "requests_per_second", (value) => `${figure(value)}/s`), min: 0 },
-      {
-        label: "bytes/s",
-        format: rate,
-        tick: rate,
-        lines: [line(report, "bytes", 1, (second) => second.bytes, { area: true })],
-        limits: limit(report, "bytes_per_second", rate),
-        min: 0,
-      },
-    ];
-    const throttled = seen.reduce((sum, second) => sum + second.throttled, 0);
-    const sub = throttled ? `What was asked of the target each second; ${figure(throttled)} answers asked for patience` : "What was asked of the target each second; no answer asked for patience";
-    return [{ type: "lines", id: "requests", title: "Requests and throttling", sub: `${sub}${of(reports, name)}.`, kinds: [report.kind], wide: true, x: TIME, panels }];
-  });
+/// A value of each second, of a panel of its own or beside others.
+interface Trace {
+  label: string;
+  colour: number | string;
+  value: (second: Second) => number | undefined;
 }
 
-export function disk(reports: Named[]): Chart[] {
-  return reports.flatMap(({ name, report }): Chart[] => {
-    const seen = report.timeline ?? [];
-    const has = (key: string) => seen.some((second) => (second.disk?.[key] ?? 0) > 0);
-    const panels: Panel[] = [];
-    if (has("utilisation_percent"))
-      panels.push({
-        label: "utilisation",
-        format: percent,
-        tick: percentTick,
-        lines: [line(report, "utilisation", 0, (second) => second.disk?.["utilisation_percent"], { area: true })],
-        limits: [],
-        min: 0,
-        max: 100,
-      });
-    for (const [label, suffix, format] of [
-      ["throughput", "bytes_per_second", rate],
-      ["IOPS", "iops", (value: number) => `${figure(value)} IOPS`],
-    ] as const) {
-      const lines: Line[] = [];
-      for (const [side, colour] of [["read", 1], ["write", 2]] as const)
-        if (has(`${side}_${suffix}`)) lines.push(line(report, side, colour, (second) => second.disk?.[`${side}_${suffix}`], { area: lines.length === 0 }));
-      const tick = suffix === "iops" ? figure : format;
-      const most = limit(report, `read_${suffix}`, format);
-      if (lines.length) panels.push({ label, format, tick, lines, limits: most, min: 0 });
-    }
-    if (!panels.length) return [];
-    return [{ type: "lines", id: "disk", title: "The disk", sub: `What it did each second, against what it can${of(reports, name)}.`, kinds: [report.kind], wide: true, x: TIME, panels }];
-  });
+/// A line for each trace; of several reports a line for each of them, which needs a panel for each trace.
+function lines(reports: Named[], traces: Trace[]): Line[] {
+  const [only] = reports;
+  if (reports.length === 1 && only) return traces.map((trace, at) => line(only.report, trace.label, trace.colour, trace.value, { area: at === 0 }));
+  return traces.slice(0, 1).flatMap((trace) => reports.map(({ name, report }, colour) => line(report, name, colour, trace.value)));
+}
+
+const timed = (reports: Named[]) => reports.filter(({ report }) => (report.timeline ?? []).length > 1);
+const some = (reports: Named[], value: (second: Second) => number | undefined) =>
+  reports.some(({ report }) => (report.timeline ?? []).some((second) => (value(second) ?? 0) > 0));
+
+export function requests(all: Named[]): Chart[] {
+  const reports = timed(all);
+  if (!some(reports, (second) => second.requests || second.bytes)) return [];
+  const count = (value: number) => `${figure(value)}/s`;
+  const asked: Trace = { label: "requests", colour: 0, value: (second) => second.requests };
+  const troubles = [
+    { label: "throttled (429, 503)", colour: "bad", value: (second: Second) => second.throttled },
+    { label: "errors", colour: 3, value: (second: Second) => second.errors },
+  ].filter((trace) => some(reports, trace.value));
+  const panel = (label: string, traces: Trace[], most: Limit[]): Panel => ({ label, format: count, tick: figure, lines: lines(reports, traces), limits: most, min: 0 });
+  const most = limit(reports, "requests_per_second", count);
+  // Where each report has its line, trouble has a panel of its own.
+  const panels = reports.length > 1 ? [panel("requests/s", [asked], most), ...troubles.map((trace) => panel(`${trace.label}/s`, [trace], []))] : [panel("requests/s", [asked, ...troubles], most)];
+  const moved: Trace = { label: "bytes", colour: 1, value: (second) => second.bytes };
+  panels.push({ label: "bytes/s", format: rate, tick: rate, lines: lines(reports, [moved]), limits: limit(reports, "bytes_per_second", rate), min: 0 });
+  const throttled = reports.flatMap(({ report }) => report.timeline ?? []).reduce((sum, second) => sum + second.throttled, 0);
+  const sub = `What was asked of the target each second; ${throttled ? figure(throttled) : "no"} ${throttled === 1 || !throttled ? "answer" : "answers"} asked for patience.`;
+  return [{ type: "lines", id: "requests", title: "Requests and throttling", sub, kinds: kinds(reports), wide: true, x: TIME, panels }];
+}
+
+export function disk(all: Named[]): Chart[] {
+  const reports = timed(all);
+  const of = (key: string) => (second: Second) => second.disk?.[key];
+  const panels: Panel[] = [];
+  const add = (label: string, keys: string[], format: (value: number) => string, tick: (value: number) => string, max?: number) => {
+    const present = keys.filter((key) => some(reports, of(key)));
+    const traces = present.map((key, at): Trace => ({ label: key.startsWith("write") ? "write" : key.startsWith("read") ? "read" : label, colour: max ? 0 : at + 1, value: of(key) }));
+    if (!traces.length) return;
+    const panel: Panel = { label: reports.length > 1 && keys.length > 1 ? `${label}, ${traces[0]!.label}` : label, format, tick, lines: lines(reports, traces), limits: limit(reports, present[0]!, format), min: 0 };
+    if (max) panel.max = max;
+    panels.push(panel);
+  };
+  add("utilisation", ["utilisation_percent"], percent, percentTick, 100);
+  add("throughput", ["read_bytes_per_second", "write_bytes_per_second"], rate, rate);
+  add("IOPS", ["read_iops", "write_iops"], (value) => `${figure(value)} IOPS`, figure);
+  if (!panels.length) return [];
+  return [{ type: "lines", id: "disk", title: "The disk", sub: "What it did each second, against what it can.", kinds: kinds(reports), wide: true, x: TIME, panels }];
 }
 
 export function sync(reports: Named[]): Chart[] {

@@ -1,21 +1,7 @@
 // Utilisation against the number of accelerators, and throughput against nodes.
 import { type Chart, kinds, type Line, type Limit } from "../chart";
 import { figure, percent, percentTick, rate } from "../format";
-import { type Named, type Point, type Report, sample } from "../report";
-
-/// What a point varies besides the accelerators, in words.
-function at(point: Point): string {
-  const places = Object.entries(point.at ?? {}).filter(([name]) => name !== "nodes");
-  return places.map(([name, value]) => (name === "hit_percent" ? `${figure(value)} % hits` : `${name} ${figure(value)}`)).join(", ");
-}
-
-/// Points of one place each, by increasing number of accelerators.
-function curves(report: Report): Map<string, Point[]> {
-  const found = new Map<string, Point[]>();
-  for (const point of report.points ?? []) found.set(at(point), [...(found.get(at(point)) ?? []), point]);
-  for (const points of found.values()) points.sort((a, b) => a.accelerators - b.accelerators);
-  return found;
-}
+import { type Named, places, type Point, type Report, sample } from "../report";
 
 const together = (...words: string[]) => words.filter((word) => word !== "").join(", ");
 
@@ -35,11 +21,29 @@ function single(reports: Named[]): [string, Point[]][] {
   return [...found].filter(curve);
 }
 
+/// Intervals of points that were repeated.
+function band(points: Point[]): [number, number, number][] {
+  return points.flatMap(({ accelerators, at }): [number, number, number][] => {
+    const [low, high] = [at?.["au_percent_low"], at?.["au_percent_high"]];
+    return low === undefined || high === undefined ? [] : [[accelerators, Math.max(0, low), Math.min(100, high)]];
+  });
+}
+
+/// The most accelerators at each number of nodes.
+function full(report: Report): [number, number][] {
+  const found = new Map<number, Point>();
+  for (const point of report.points ?? []) {
+    const count = point.at?.["nodes"];
+    if (count && point.accelerators >= (found.get(count)?.accelerators ?? 0)) found.set(count, point);
+  }
+  return [...found].map(([count, point]) => [count, point.bytes_per_second]);
+}
+
 export function utilisation(reports: Named[]): Chart[] {
   const many = reports.length > 1;
   const mixed = kinds(reports).length > 1;
   const named: [string, Point[]][] = reports.flatMap(({ name, report }) =>
-    [...curves(report)].map(([place, points]): [string, Point[]] => [
+    [...places(report)].map(([place, points]): [string, Point[]] => [
       together(many ? name : "", place, mixed ? report.kind : "") || "utilisation",
       points,
     ]),
@@ -47,12 +51,13 @@ export function utilisation(reports: Named[]): Chart[] {
   named.push(...single(reports));
   const lines = named.flatMap(([label, points], colour): Line[] => {
     const bound = points.filter((point) => point.bound_percent !== undefined);
-    const found: Line[] = [{ label, colour, dots: points.length < 40, points: points.map((point) => [point.accelerators, point.au_percent]) }];
+    const found: Line[] = [{ label, colour, dots: points.length < 40, points: points.map((point) => [point.accelerators, point.au_percent]), band: band(points) }];
     if (bound.length)
       found.push({
         label: named.length > 1 ? `bound of ${label}` : "bound",
         colour: named.length > 1 ? colour : "ink",
         dashed: true,
+        quiet: named.length > 1,
         points: bound.map((point) => [point.accelerators, point.bound_percent!]),
       });
     return found;
@@ -76,13 +81,15 @@ export function utilisation(reports: Named[]): Chart[] {
   ];
 }
 
+type Formats = [((value: number) => string), ((value: number) => string)];
+
 /// Throughput by number of nodes, beside the first times the nodes.
 export function nodes(reports: Named[]): Chart[] {
   const byBytes: [string, [number, number][]][] = reports.map(({ name, report }) => [
     name,
-    (report.points ?? []).flatMap((point): [number, number][] => (point.at?.["nodes"] ? [[point.at["nodes"], point.bytes_per_second]] : [])),
+    full(report),
   ]);
-  const bytes = chart(reports, "nodes", "Throughput by number of nodes", rate, byBytes);
+  const bytes = chart(reports, "nodes", "Throughput by number of nodes", [rate, rate], byBytes);
   const groups = new Map<string, [number, number][]>();
   for (const { report } of reports) {
     const inProcesses = new Set((report.epochs ?? []).flatMap((epoch) => (epoch.processes ?? []).map((process) => process.node)));
@@ -93,10 +100,10 @@ export function nodes(reports: Named[]): Chart[] {
   }
   const unit = reports[0] ? `${sample(reports[0].report)}/s` : "samples/s";
   const title = `${unit[0]!.toUpperCase()}${unit.slice(1)} by number of nodes`;
-  return [...bytes, ...chart(reports, "nodes-samples", title, (value) => `${figure(value)} ${unit}`, [...groups])];
+  return [...bytes, ...chart(reports, "nodes-samples", title, [(value) => `${figure(value)} ${unit}`, figure], [...groups])];
 }
 
-function chart(reports: Named[], id: string, title: string, format: (value: number) => string, named: [string, [number, number][]][]): Chart[] {
+function chart(reports: Named[], id: string, title: string, [format, tick]: Formats, named: [string, [number, number][]][]): Chart[] {
   const lines = named.flatMap(([name, points], colour): Line[] => {
     const sorted = [...points].sort((a, b) => a[0] - b[0]);
     const first = sorted[0];
@@ -105,7 +112,7 @@ function chart(reports: Named[], id: string, title: string, format: (value: numb
     const ideal: [number, number][] = sorted.map(([count]) => [count, (first[1] / first[0]) * count]);
     return [
       { label, colour, dots: true, points: sorted },
-      { label: named.length > 1 ? `ideal of ${name}` : "ideal", colour: named.length > 1 ? colour : "ink", dashed: true, points: ideal },
+      { quiet: named.length > 1, label: named.length > 1 ? `ideal of ${name}` : "ideal", colour: named.length > 1 ? colour : "ink", dashed: true, points: ideal },
     ];
   });
   if (!lines.length) return [];
@@ -114,10 +121,10 @@ function chart(reports: Named[], id: string, title: string, format: (value: numb
       type: "lines",
       id,
       title,
-      sub: "Dashed: the fewest nodes' throughput a node, times the nodes.",
+      sub: "Dashed: as if each node added what the fewest reach.",
       kinds: kinds(reports),
       x: { label: "nodes", format: figure, whole: true },
-      panels: [{ label: "throughput", format, tick: format, lines, limits: [], min: 0 }],
+      panels: [{ label: "throughput", format, tick, lines, limits: [], min: 0 }],
     },
   ];
 }

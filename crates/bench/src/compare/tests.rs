@@ -135,6 +135,14 @@ fn what_makes_runs_differ_is_said_and_another_target_is_not() {
 }
 
 #[test]
+fn a_warning_that_several_reports_give_is_told_once() {
+    let mut first = report(&[(1, true, 50.0), (2, true, 50.0)]);
+    first.warnings = vec!["the set fits in memory".into()];
+    let found = compare(&[first.clone(), first]).warnings;
+    assert_eq!(found, ["reports 1, 2 say: the set fits in memory"]);
+}
+
+#[test]
 fn epochs_of_a_single_run_are_said_to_be_no_repetitions() {
     let found = compare(&[report(&[(1, true, 50.0), (1, false, 60.0), (1, false, 61.0)])]);
     assert!(found.warnings.iter().any(|warning| warning.contains("one repetition")), "{:?}", found.warnings);
