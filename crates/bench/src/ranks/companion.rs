@@ -57,10 +57,10 @@ impl Companion {
         let greeting = pipes.answer(b'H').and_then(|text| Greeting::parse(&text));
         match greeting {
             Ok(greeting) => Ok(Companion { greeting, pipes: Mutex::new(pipes), child }),
-            Err(error) => {
+            Err(mut error) => {
                 drop(pipes);
-                let status = leave(&mut child);
-                Err(Error { on: format!("{name} ({status})"), ..error })
+                error.on = format!("{name} ({})", leave(&mut child));
+                Err(error)
             }
         }
     }
@@ -72,9 +72,9 @@ impl Companion {
     fn call<T>(&self, letter: u8, own: &[u8], take: impl FnOnce(&mut Pipes) -> Result<T>) -> Result<T> {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
         let done = pipes.ask(letter, own).and_then(|()| take(&mut pipes));
-        done.map_err(|error| Error {
-            on: format!("rank {} of {} on {}", self.greeting.rank, self.greeting.size, self.greeting.host),
-            ..error
+        done.map_err(|mut error| {
+            error.on = format!("rank {} of {} on {}", self.greeting.rank, self.greeting.size, self.greeting.host);
+            error
         })
     }
 }
