@@ -8,6 +8,7 @@ use block::{Error, Kind, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use store::{Counts, Location, open_to_write};
 
@@ -131,9 +132,21 @@ fn make(args: &Args, threads: usize) -> anyhow::Result<(Manifest, serde_json::Va
     }
     let bar = show::bar("make");
     let began = Instant::now();
-    let manifest = data::generate(&set, &args.folder, threads, &|progress| advance(&bar, progress))?;
+    let is_resumed = args.folder.join(data::MANIFEST).exists();
+    let progressed = AtomicU64::new(0);
+    let manifest = data::generate(&set, &args.folder, threads, &|progress| {
+        progressed.fetch_add(1, Relaxed);
+        advance(&bar, progress);
+    })?;
     bar.finish_and_clear();
-    let step = step("make", &manifest, began.elapsed().as_secs_f64(), &args.folder.display().to_string());
+    // A finished set tells once that it is whole; one that is made tells of each piece and each file.
+    if progressed.into_inner() <= 1 {
+        return Ok((manifest, json!({"step": "found"})));
+    }
+    let mut step = step("make", &manifest, began.elapsed().as_secs_f64(), &args.folder.display().to_string());
+    if is_resumed {
+        step["resumed"] = json!(true);
+    }
     Ok((manifest, step))
 }
 
@@ -301,6 +314,9 @@ fn told(step: &serde_json::Value) -> String {
         if let Some(count) = step[name].as_u64() {
             line += &format!(", {} {of}", show::count(count));
         }
+    }
+    if step["resumed"] == true {
+        line += "; some of it stood already, so that the rate says little";
     }
     line
 }
