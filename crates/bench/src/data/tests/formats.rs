@@ -42,7 +42,7 @@ fn checked(set: &Set, folder: &Path, around: u64) -> Manifest {
 
 fn masked(bytes: &[u8]) -> u32 {
     let crc = checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32;
-    ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8)
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 #[test]
