@@ -13,6 +13,7 @@ mod train;
 use std::process::ExitCode;
 
 #[derive(clap::Subcommand, Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it, for as long as the command runs")]
 pub enum Command {
     /// Run the loop of a training job against a folder or a store, and report how busy accelerators are
     Train(train::Args),

@@ -14,6 +14,8 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use super::*;
 
+mod formats;
+
 const THREADS: usize = 2;
 
 fn set() -> Set {
