@@ -5,5 +5,5 @@ import { viteSingleFile } from "vite-plugin-singlefile";
 
 export default defineConfig({
   plugins: [svelte(), viteSingleFile({ removeViteModuleLoader: true })],
-  build: { target: "es2022", modulePreload: false, reportCompressedSize: false },
+  build: { target: "es2022", modulePreload: false, reportCompressedSize: false, rolldownOptions: { checks: { bundlerTimings: false } } },
 });

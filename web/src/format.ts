@@ -59,7 +59,9 @@ export function seconds(value: number): string {
 export function clock(value: number): string {
   const whole = Math.round(value);
   const rest = String(whole % 60).padStart(2, "0");
-  return `${Math.floor(whole / 60)}:${rest}`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes}:${rest}`;
+  return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${rest}`;
 }
 
 export function moment(since1970: number): string {

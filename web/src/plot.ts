@@ -6,6 +6,8 @@ import { type LineChart, paint, type Panel } from "./chart";
 const HEIGHT = 230;
 /// Of a panel below others.
 const HEIGHT_LOW = 150;
+/// Above a limit, for its words.
+const HEADROOM = 1.15;
 const DASHES = [6, 4];
 const FONT = 12;
 
@@ -46,7 +48,8 @@ function bands(panel: Panel, host: Element): uPlot.Band[] {
 function range(panel: Panel, data: uPlot.AlignedData): [number, number] {
   const values = data.slice(1).flatMap((series) => [...series]).filter((value): value is number => typeof value === "number");
   const limits = panel.limits.map((limit) => limit.value);
-  const top = Math.max(...values, ...limits, 0);
+  const limit = Math.max(...limits, 0) * HEADROOM;
+  const top = Math.max(...values, limit, 0);
   if (panel.log10) {
     const positive = values.filter((value) => value > 0);
     return [10 ** Math.floor(Math.log10(Math.min(...positive))), 10 ** Math.ceil(Math.log10(top) + 1e-9)];
@@ -54,7 +57,7 @@ function range(panel: Panel, data: uPlot.AlignedData): [number, number] {
   return [panel.min ?? Math.min(...values), panel.max ?? (top > 0 ? top * 1.08 : 1)];
 }
 
-/// Limits as dashed lines with their words above the line, or below it at the top.
+/// Limits and knees as dashed lines with their words.
 function limits(panel: Panel, host: Element): (plot: uPlot) => void {
   return (plot) => {
     const { ctx, bbox } = plot;
@@ -63,7 +66,9 @@ function limits(panel: Panel, host: Element): (plot: uPlot) => void {
     ctx.strokeStyle = ctx.fillStyle = resolved(host, "var(--faint)");
     ctx.font = `${FONT * scale}px ${getComputedStyle(host).fontFamily}`;
     ctx.lineWidth = scale;
-    ctx.textAlign = "left";
+    // A fixed scale has its lines at the top, and most often on the right; others have room above their limits.
+    const below = panel.max !== undefined;
+    ctx.textAlign = below ? "left" : "right";
     ctx.lineJoin = "round";
     for (const limit of panel.limits) {
       const y = Math.round(plot.valToPos(limit.value, "y", true));
@@ -73,9 +78,8 @@ function limits(panel: Panel, host: Element): (plot: uPlot) => void {
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      const isHigh = y - bbox.top < bbox.height / 4;
-      ctx.textBaseline = isHigh ? "top" : "bottom";
-      const place = [bbox.left + 8 * scale, y + (isHigh ? 5 : -3) * scale] as const;
+      ctx.textBaseline = below ? "top" : "bottom";
+      const place = [below ? bbox.left + 8 * scale : bbox.left + bbox.width - 2 * scale, y + (below ? 5 : -3) * scale] as const;
       // A rim in the colour of the card keeps the words readable over lines.
       ctx.setLineDash([]);
       ctx.strokeStyle = resolved(host, "var(--card)");
@@ -144,15 +148,12 @@ function room(chart: LineChart): number {
   return 16 + Math.max(3, ...words) * 6.8;
 }
 
-/// The point under the cursor; edges of bands have none.
-function pointed(plot: uPlot, at: number, lines: number): HTMLElement {
-  const point = document.createElement("div");
-  const stroke = plot.series[at]?.stroke;
-  point.style.background = typeof stroke === "function" ? String(stroke(plot, at)) : "transparent";
-  point.style.width = point.style.height = "8px";
-  point.style.margin = "-4px 0 0 -4px";
-  if (at > lines) point.style.display = "none";
-  return point;
+/// Points under the cursor in the colour of their line; edges of bands have none.
+function pointed(panel: Panel, host: Element): uPlot.Cursor.Points {
+  const colour = (at: number, of: string) => (at > panel.lines.length ? "transparent" : of);
+  const line = (at: number) => resolved(host, paint(panel.lines[at - 1]?.colour ?? "ink"));
+  const rim = resolved(host, "var(--card)");
+  return { size: 9, width: 1.5, fill: (_, at) => colour(at, line(at)), stroke: (_, at) => colour(at, rim) };
 }
 
 export function draw(host: HTMLElement, chart: LineChart, index: number, moved: (x: number | undefined) => void): uPlot {
@@ -181,7 +182,7 @@ export function draw(host: HTMLElement, chart: LineChart, index: number, moved: 
       height: chart.panels.length === 1 ? HEIGHT + (chart.wide ? 50 : 0) : HEIGHT_LOW + (chart.wide ? 0 : 20),
       padding: [10, 14, 0, 0],
       legend: { show: false },
-      cursor: { drag: { x: false, y: false }, y: false, points: { size: 8, show: (plot, at) => pointed(plot, at, panel.lines.length) }, sync: { key: `${chart.id}-${chart.sub}` } },
+      cursor: { drag: { x: false, y: false }, y: false, points: pointed(panel, host), sync: { key: `${chart.id}-${chart.sub}` } },
       scales: {
         x: { time: false, range: () => ends, ...(chart.x.log2 ? { distr: 3 as const, log: 2 as const } : {}) },
         y: { range: () => [low, high], ...(panel.log10 ? { distr: 3 as const, log: 10 as const } : {}) },

@@ -151,10 +151,13 @@ struct Values {
     values: Vec<f64>,
 }
 
+type OfEpoch = fn(&Epoch) -> f64;
+type OfReport = fn(&Report) -> String;
+
 fn values(report: &Report) -> Vec<Values> {
     let mut found = Vec::new();
     for (is_cold, phase) in [(true, "cold"), (false, "warm")] {
-        let of: [(&str, &'static str, fn(&Epoch) -> f64); 3] = [
+        let of: [(&str, &'static str, OfEpoch); 3] = [
             ("samples per second", "samples/s", |epoch| epoch.samples_per_second),
             ("utilisation", "%", |epoch| epoch.au_percent),
             ("bytes per second", "B/s", |epoch| epoch.bytes_per_second),
@@ -182,7 +185,7 @@ fn values(report: &Report) -> Vec<Values> {
 
 /// A value for each repetition where there are several, since epochs of one run aren't independent; else one for each
 /// epoch.
-fn by_repetition(epochs: &[Epoch], is_cold: bool, value: fn(&Epoch) -> f64) -> Vec<f64> {
+fn by_repetition(epochs: &[Epoch], is_cold: bool, value: OfEpoch) -> Vec<f64> {
     let mut repetitions: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for epoch in epochs.iter().filter(|epoch| epoch.cold == is_cold) {
         repetitions.entry(epoch.repetition).or_default().push(value(epoch));
@@ -227,7 +230,7 @@ fn binary(bytes: u64) -> String {
 
 /// What is not the same in all reports, although the comparison takes it to be; and what each of them lacks.
 fn warnings(reports: &[Report]) -> Vec<String> {
-    let of: [(&str, fn(&Report) -> String); 12] = [
+    let of: [(&str, OfReport); 12] = [
         ("command", |report| report.command.clone()),
         ("kind", |report| report.kind.name().to_owned()),
         ("workload", |report| report.workload.clone().unwrap_or_default()),

@@ -30,9 +30,9 @@ function band(points: Point[]): [number, number, number][] {
 }
 
 /// The most accelerators at each number of nodes.
-function full(report: Report): [number, number][] {
+function full(points: Point[]): [number, number][] {
   const found = new Map<number, Point>();
-  for (const point of report.points ?? []) {
+  for (const point of points) {
     const count = point.at?.["nodes"];
     if (count && point.accelerators >= (found.get(count)?.accelerators ?? 0)) found.set(count, point);
   }
@@ -85,10 +85,9 @@ type Formats = [((value: number) => string), ((value: number) => string)];
 
 /// Throughput by number of nodes, beside the first times the nodes.
 export function nodes(reports: Named[]): Chart[] {
-  const byBytes: [string, [number, number][]][] = reports.map(({ name, report }) => [
-    name,
-    full(report),
-  ]);
+  const byBytes = reports.flatMap(({ name, report }) =>
+    [...places(report)].map(([place, points]): [string, [number, number][]] => [together(reports.length > 1 ? name : "", place), full(points)]),
+  );
   const bytes = chart(reports, "nodes", "Throughput by number of nodes", [rate, rate], byBytes);
   const groups = new Map<string, [number, number][]>();
   for (const { report } of reports) {
@@ -121,7 +120,7 @@ function chart(reports: Named[], id: string, title: string, [format, tick]: Form
       type: "lines",
       id,
       title,
-      sub: "Dashed: as if each node added what the fewest reach.",
+      sub: "Dashed: the smallest run, times the nodes.",
       kinds: kinds(reports),
       x: { label: "nodes", format: figure, whole: true },
       panels: [{ label: "throughput", format, tick, lines, limits: [], min: 0 }],

@@ -57,7 +57,7 @@ fn a_mean_has_the_interval_of_students_t() {
 
 #[test]
 fn a_ratio_has_welchs_interval_on_its_logarithm() {
-    // Means 200 and 100; squared errors 10000/3/... : 100, 150... by hand: s = 10 and 5, n = 3.
+    // Means 200 and 100, standard deviations 10 and 5, three values each.
     let found = ratio(&[190.0, 200.0, 210.0], &[95.0, 100.0, 105.0]).expect("a ratio");
     // Relative errors are both 0.05 / sqrt(3): 4 degrees of freedom, t = 2.77645.
     let half = 2.77645 * (2.0 * 0.05f64.powi(2) / 3.0).sqrt();
