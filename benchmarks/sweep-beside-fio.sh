@@ -23,7 +23,7 @@ run_fio() {
   name=$1 pattern=$2 block=$3 bytes=$4 files=$5; shift 5
   fio --name="$name" --directory="$folder/fio" --rw="$pattern" --bs="$block" --filesize="$bytes" --nrfiles="$files" \
     --openfiles=1 --file_service_type=sequential --numjobs=4 --thread --direct=1 --ioengine=psync --group_reporting \
-    --output-format=json "$@"
+    --fallocate=none --invalidate=0 --output-format=json "$@"
 }
 
 by_stoker() { # phase, sizes, blocks

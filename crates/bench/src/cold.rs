@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(forget(&path, false).expect("advice"), 0);
         assert_eq!(seen(), 0);
         fs::read(&path).expect("the file");
-        let cooled = Cooler::default().cool_files(folder.path(), &[path.clone()]).expect("cooling");
+        let cooled = Cooler::default().cool_files(folder.path(), std::slice::from_ref(&path)).expect("cooling");
         assert!(cooled.cold && cooled.because.is_none() && !cooled.means.is_empty(), "{cooled:?}");
     }
 

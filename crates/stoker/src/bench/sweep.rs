@@ -202,7 +202,7 @@ fn limits(args: &Args) -> anyhow::Result<(Option<Duration>, u64)> {
     }
     let default_time = args.limit.is_empty().then_some(Duration::from_secs(3));
     let free =
-        rustix::fs::statvfs(&folder(args)).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        rustix::fs::statvfs(folder(args)).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
     Ok((time.or(default_time), most.unwrap_or(CELL_BYTES_MAX.min(free / FREE_SHARE))))
 }
 
