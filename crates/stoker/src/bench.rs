@@ -11,7 +11,7 @@ use std::process::ExitCode;
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// Run the loop of a training job against a folder or a store, and report how busy accelerators are
-    Train(train::Args),
+    Train(Box<train::Args>),
     /// Make a data set in a true format
     Data(data::Args),
     /// Write, stat, read and remove files of each size by each number of threads
@@ -24,7 +24,7 @@ pub enum Command {
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Train(args) => train::run(args),
+        Command::Train(args) => train::run(*args),
         Command::Data(args) => data::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Simulate(args) => simulate::run(args),
