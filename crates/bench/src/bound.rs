@@ -73,6 +73,9 @@ impl Demand {
     }
 }
 
+/// Rates so near to each other are one limit, seen twice.
+const TIE: f64 = 1.1;
+
 /// The most that the supply allows.
 pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let Demand { accelerators, batch, sample_bytes, step_seconds, requests_per_sample, .. } = *demand;
@@ -87,8 +90,12 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let percent = |rate: f64| 100.0 * step_seconds * rate * demand.head_start();
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
     by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
-    let least = by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
-    Bound { au_percent: least.1, limited_by: least.0, by_rate }
+    let (name, least) =
+        by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
+    // Of files that are small, a probe of the bandwidth sees no more than the requests allow: then those are what binds.
+    let is_tie = name == "store bandwidth" && percent(rates[1].1) < TIE * least;
+    let limited_by = if is_tie { rates[1].0.to_owned() } else { name };
+    Bound { au_percent: least, limited_by, by_rate }
 }
 
 #[cfg(test)]
@@ -147,6 +154,9 @@ mod tests {
         let found = bound(&small, &disk);
         assert_eq!(found.limited_by, "store requests");
         assert!((found.au_percent - 100.0 * 0.195 * 500.0 / 256.0).abs() < 0.01);
+        // Files of that size show the disk's 500 requests as 57 MB/s, or a little less.
+        let seen = Supply { bytes_per_second: 57e6, ..disk };
+        assert_eq!(bound(&small, &seen).limited_by, "store requests");
         // 8 streams, 100 ms each: 80 samples a second of 328.
         let far = Supply { latency_seconds: 0.1, ..plenty() };
         let found = bound(&small, &far);

@@ -124,13 +124,13 @@ impl Prober<'_> {
             }
             let sample = chance.below(self.set.samples());
             let run = &self.set.locate(&(sample..sample + 1))[0];
-            let mut opened = self.target.open(&self.set.files[run.file])?;
-            let mut at = run.range.start;
-            let mut to = run.range.end.min(at + most);
-            // Small samples are read from their beginning as far as a long read goes.
-            if most == LONG && !self.set.whole() {
-                to = (at + most).min(self.set.files[run.file].bytes).min(at + self.together());
-            }
+            let file = &self.set.files[run.file];
+            let mut opened = self.target.open(file)?;
+            // Of packed files a long read goes over its neighbours: small samples would show requests, not bandwidth.
+            let is_long = most == LONG && !self.set.whole();
+            let end = if is_long { file.bytes } else { run.range.end };
+            let mut at = if is_long { run.range.start.min(file.bytes.saturating_sub(LONG)) } else { run.range.start };
+            let to = end.min(at + most);
             while at < to {
                 let length = (to - at).min(buffer.len() as u64) as usize;
                 let count = opened.read_at(at, &mut buffer[..length])?;
@@ -142,10 +142,5 @@ impl Prober<'_> {
             times.push(self.clock.now() - start);
             done.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Bytes that a stream reads at once of a packed file.
-    fn together(&self) -> u64 {
-        (self.set.together * self.set.sample_bytes()).max(1.0) as u64
     }
 }

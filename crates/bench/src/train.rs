@@ -375,6 +375,26 @@ pub fn warn(report: &mut Report, what: impl Into<String>) {
     }
 }
 
+/// Where the target could give more than was reached: what the readers did meanwhile.
+fn gap(report: &mut Report) {
+    let shares = report.epochs.iter().filter_map(|epoch| Some((epoch.share_of_bound_percent?, epoch)));
+    let Some((share, worst)) = shares.min_by(|left, right| left.0.total_cmp(&right.0)) else { return };
+    let waits = worst.wait_seconds_by_cause.iter().filter(|(name, seconds)| *name != "barrier" && **seconds > 0.0);
+    let total: f64 = waits.clone().map(|(_, seconds)| seconds).sum();
+    if share >= 95.0 || total <= 0.0 {
+        return;
+    }
+    let words: Vec<String> = waits.map(|(name, seconds)| format!("{name} {:.0} %", 100.0 * seconds / total)).collect();
+    let what = format!(
+        "epoch {}.{} reached {share:.0} % of the bound; its accelerators waited on {}. Each stream reads, checks and decodes \
+        one sample after the other: more threads or batches ahead may reach it, unless the processor is busy",
+        worst.repetition,
+        worst.epoch,
+        words.join(", ")
+    );
+    warn(report, what);
+}
+
 /// What the figures themselves give reason to doubt.
 fn doubts(bench: &Bench, report: &mut Report) {
     let verified: u64 = report.epochs.iter().filter_map(|epoch| epoch.bytes.get("verified")).sum();
@@ -387,6 +407,7 @@ fn doubts(bench: &Bench, report: &mut Report) {
             format!("an epoch reached {most:.0} % of the bound: caches gave more than the probe saw of the target");
         warn(report, what);
     }
+    gap(report);
     let least = report.epochs.iter().map(|epoch| epoch.ceiling_percent).fold(100.0, f64::min);
     if least < report.summary.as_ref().map_or(0.0, |summary| summary.pass_au_percent) {
         warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");

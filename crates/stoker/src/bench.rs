@@ -16,7 +16,7 @@ use std::process::ExitCode;
 #[allow(clippy::large_enum_variant, reason = "there is one of it, for as long as the command runs")]
 pub enum Command {
     /// Run the loop of a training job against a folder or a store, and report how busy accelerators are
-    Train(train::Args),
+    Train(Box<train::Args>),
     /// Make a data set in a true format
     Data(data::Args),
     /// Write, stat, read and remove files of each size by each number of threads
@@ -31,7 +31,7 @@ pub enum Command {
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Train(args) => train::run(args),
+        Command::Train(args) => train::run(*args),
         Command::Data(args) => data::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Simulate(args) => simulate::run(args),

@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::thread;
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ pub fn run(course: &Course, shape: &Checkpoint, told: &mut dyn FnMut(Pass) -> Re
     let first = u64::from(course.ranks.rank()) * own;
     let bytes = ((shape.bytes / shape.processes as f64).ceil() as u64).max(1);
     let files: Vec<Listed> = (first..(first + own).min(shape.processes))
-        .map(|process| Listed { name: format!("checkpoint/{process:05}.state").into(), bytes })
+        .map(|process| Listed { name: format!("checkpoint-{process:05}.state").into(), bytes })
         .collect();
     let block = content(course.seed);
     let sum = checksum(&block, bytes);
@@ -127,6 +127,17 @@ fn each(files: &[Listed], work: &(dyn Fn(&Listed) -> Result<f64> + Sync)) -> Res
 }
 
 fn write(target: &dyn Writable, file: &Listed, block: &[u8]) -> Result<()> {
+    let done = put(target, file, block);
+    done.map_err(|error| match error.kind {
+        Kind::Full => error.hint(format!(
+            "free some space: each process writes {} bytes; or write less: --set checkpoint-bytes=N",
+            file.bytes
+        )),
+        _ => error,
+    })
+}
+
+fn put(target: &dyn Writable, file: &Listed, block: &[u8]) -> Result<()> {
     let mut created = target.create(&file.name, file.bytes)?;
     let mut left = file.bytes;
     while left > 0 {

@@ -64,7 +64,7 @@ fn records(file: &Listed, opened: &mut dyn Opened) -> Result<Spans> {
     let first = size_at(0)?;
     let count = file.bytes / first;
     // Most sets have records of one size: three lengths at the right places show it without a scan.
-    let is_even = file.bytes % first == 0
+    let is_even = file.bytes.is_multiple_of(first)
         && [count / 2, count - 1].iter().all(|place| size_at(place * first).is_ok_and(|size| size == first));
     if is_even {
         return Ok(if count == 1 { Spans::Whole } else { Spans::Even { count, bytes: first } });

@@ -101,7 +101,7 @@ fn epochs(report: &Report, job: &Job) -> String {
             ms("p50"),
             ms("p99"),
             ms("max"),
-            if bytes("asked") == 0 {
+            if bytes("asked") == 0 || report.target == "null:" {
                 "-".into()
             } else {
                 format!("{:.0} %", 100.0 * bytes("verified") as f64 / bytes("asked") as f64)
