@@ -15,6 +15,8 @@ mod tally;
 
 #[cfg(test)]
 mod published;
+#[cfg(test)]
+mod tests;
 
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -197,6 +199,11 @@ impl Question {
         self.store.request_bytes.map_or(1.0, |bytes| (size / bytes).ceil())
     }
 
+    /// As errors name it.
+    fn place(&self) -> String {
+        format!("{} from {}", self.workload.name, self.store.name)
+    }
+
     fn check(&self) -> Result<()> {
         let wrong = |what: &str, on: String| Err(Error::invalid(what, on));
         let read = &self.workload.read;
@@ -218,7 +225,7 @@ impl Question {
             self.nodes.bytes_per_second,
         ];
         if rates.into_iter().flatten().any(|rate| !(rate > 0.0 && rate.is_finite())) {
-            return wrong("bandwidths, requests per second and sizes are above 0", self.store.name.clone());
+            return wrong("bandwidths, requests per second and sizes are above 0", self.place());
         }
         let latencies = [store.latency, self.cache.latency];
         let is_time = |latency: &Latency| {
@@ -226,7 +233,7 @@ impl Question {
             range.contains(&latency.median) && range.contains(&latency.p99) && latency.p99 >= latency.median
         };
         if !latencies.iter().all(is_time) || !(0.0..3600.0).contains(&self.overhead.seconds) {
-            return wrong("a latency is below an hour, and its 99th percentile no less", self.store.name.clone());
+            return wrong("a latency is below an hour, and its 99th percentile no less", self.place());
         }
         let shares: &[f64] = match &self.cache.rule {
             Rule::Rates(rates) => rates,

@@ -37,14 +37,14 @@ fn chart(report: &Report, question: &Question) -> Chart {
         None => (points(&report.points), point_bars(&report.points, pass)),
     };
     let shape = format!(
-        "{} epochs of {} steps of {} s with {} samples, {} readers and {} batches ahead; {} repetitions.",
-        question.epochs,
+        "{} of {} steps of {} s with {} samples, {} readers and {} batches ahead; {}.",
+        several(question.epochs, "epoch"),
         question.steps,
         question.step_seconds,
         question.workload.read.batch,
         question.workload.read.threads,
         question.workload.read.prefetch_batches,
-        report.points.first().map_or(0, |_| report.settings["seeds"].as_array().map_or(0, Vec::len)),
+        several(report.settings["seeds"].as_array().map_or(0, Vec::len) as u64, "repetition"),
     );
     Chart {
         title: format!("Simulated: {} on {accelerator}, from {}", question.workload.name, question.store.name),
@@ -55,6 +55,10 @@ fn chart(report: &Report, question: &Question) -> Chart {
         mark: (pass > 0.0).then(|| Mark { label: format!("enough: {pass} %"), value: pass }),
         note: note(report, question),
     }
+}
+
+fn several(count: u64, what: &str) -> String {
+    format!("{} {what}{}", show::count(count), if count == 1 { "" } else { "s" })
 }
 
 fn percent(value: Option<f64>) -> String {
