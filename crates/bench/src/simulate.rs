@@ -34,6 +34,11 @@ const STEPS_MAX: u64 = 1_000_000_000;
 /// Bytes of a request by which records of one file are read in order: the buffer of TensorFlow's reader of records.
 const RECORDS_REQUEST_BYTES: f64 = 262_144.0;
 
+/// Readers and batches ahead that a simulation may have: some 100 bytes for each.
+const AHEAD_MAX: u64 = 10_000_000;
+/// Samples of a batch: the place of each is looked up.
+const BATCH_MAX: u64 = 10_000_000;
+
 /// What is asked: a workload on so many accelerators, and what feeds them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -184,6 +189,11 @@ impl Question {
         self.steps * self.workload.read.batch * self.accelerators
     }
 
+    /// Steps of all accelerators in all epochs.
+    pub fn steps_of_all(&self) -> u64 {
+        self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs)
+    }
+
     fn node_count(&self) -> u64 {
         self.accelerators.div_ceil(self.nodes.accelerators)
     }
@@ -210,10 +220,11 @@ impl Question {
         if [self.accelerators, self.steps, self.epochs, self.nodes.accelerators, self.overhead.every].contains(&0) {
             return wrong("accelerators, steps, epochs and barriers are at least 1", self.workload.name.clone());
         }
-        let steps = self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs);
-        if steps > STEPS_MAX || self.accelerators.saturating_mul(read.threads) >= u64::from(u32::MAX) {
+        let ahead = self.accelerators.saturating_mul(read.threads.max(read.prefetch_batches));
+        if self.steps_of_all() > STEPS_MAX || ahead > AHEAD_MAX || read.batch > BATCH_MAX {
             let on = format!("{} accelerators, {} epochs of {} steps", self.accelerators, self.epochs, self.steps);
-            return Err(Error::invalid("that is too much to simulate", on).hint("ask for fewer steps or epochs"));
+            return Err(Error::invalid("that is too much to simulate", on)
+                .hint("ask for fewer accelerators, steps or epochs, or smaller batches"));
         }
         let store = &self.store;
         let rates = [

@@ -32,7 +32,7 @@ fn wide(bytes_per_second: f64) -> Store {
 }
 
 fn answer(question: Question, seeds: &[u64]) -> Answer {
-    ask(&[question], seeds, 2, &|| ()).unwrap().remove(0)
+    ask(&[question], seeds, 2, &|_| ()).unwrap().remove(0)
 }
 
 fn au(question: Question) -> f64 {

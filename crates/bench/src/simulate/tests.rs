@@ -23,7 +23,7 @@ fn question(accelerators: u64) -> Question {
 }
 
 fn epochs(question: &Question) -> Vec<Epoch> {
-    ask(std::slice::from_ref(question), &[11], 1, &|| ()).unwrap().remove(0).runs.remove(0)
+    ask(std::slice::from_ref(question), &[11], 1, &|_| ()).unwrap().remove(0).runs.remove(0)
 }
 
 #[track_caller]
@@ -105,7 +105,7 @@ fn the_answer_depends_on_the_seed_alone() {
     let store = Store { latency: Latency { median: 0.05, p99: 0.5, ..Latency::default() }, ..Store::default() };
     let questions = [Question { store: store.clone(), ..question(7) }, Question { store, ..question(9) }];
     let with = |threads, seeds: &[u64]| {
-        let answers = ask(&questions, seeds, threads, &|| ()).unwrap();
+        let answers = ask(&questions, seeds, threads, &|_| ()).unwrap();
         answers.into_iter().map(|answer| answer.runs).collect::<Vec<_>>()
     };
     assert_eq!(with(1, &[1, 2]), with(4, &[1, 2]));
@@ -123,7 +123,7 @@ fn a_question_that_makes_no_sense_is_refused() {
         nodes(Nodes { accelerators: 0, ..Nodes::default() }),
         nodes(Nodes { straggling: 0.5, ..Nodes::default() }),
     ] {
-        let error = ask(&[wrong], &[1], 1, &|| ()).unwrap_err();
+        let error = ask(&[wrong], &[1], 1, &|_| ()).unwrap_err();
         assert!(!error.on.is_empty() && !error.hint.is_empty());
     }
 }

@@ -63,9 +63,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
-    let bar = show::bar(questions.len() * seeds.len());
+    let steps = questions.iter().fold(0, |steps: u64, question| steps.saturating_add(question.steps_of_all()));
+    let bar = show::bar(steps.saturating_mul(seeds.len() as u64));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let answers = ask(&questions, &seeds, threads, &|| bar.inc(1));
+    let answers = ask(&questions, &seeds, threads, &|steps| bar.inc(steps));
     bar.finish_and_clear();
     let report = report(&args, &answers?, &seeds, started);
     if let Some(path) = &args.json {
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn the_probe_of_a_measured_run_is_a_store() {
         let question = asked("--workload bert --accelerator v100 --accelerators 8 --store 1GB/s").unwrap().remove(0);
-        let answers = ask(&[question], &[1], 1, &|| ()).unwrap();
+        let answers = ask(&[question], &[1], 1, &|_| ()).unwrap();
         let typed = "--workload bert --accelerator 1s --accelerators 8 --store 1GB/s".split_whitespace();
         let args = Typed::try_parse_from(["x"].into_iter().chain(typed)).unwrap().args;
         let mut measured = report(&args, &answers, &[1], 0.0);

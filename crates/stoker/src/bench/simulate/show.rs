@@ -12,10 +12,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, show};
 
-/// Progress by runs, with an estimate.
-pub fn bar(runs: usize) -> ProgressBar {
-    let bar = ProgressBar::new(runs as u64);
-    let style = "simulating {bar:28} {pos} of {len} runs  {eta} left";
+/// Progress by steps of all accelerators, with an estimate.
+pub fn bar(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let style = "simulating {bar:28} {percent:>3}%  {human_pos} of {human_len} steps  {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
