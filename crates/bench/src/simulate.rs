@@ -14,8 +14,6 @@ pub mod server;
 mod tally;
 
 #[cfg(test)]
-mod published;
-#[cfg(test)]
 mod tests;
 
 use block::{Error, Result};

@@ -1,5 +1,7 @@
 //! The loop against what can be computed without it.
 
+mod published;
+
 use super::latency::Latency;
 use super::{Cache, Nodes, Overhead, Place, Policy, Question, Rule, Store, ask};
 use crate::report::Epoch;

@@ -3,9 +3,9 @@
 //! It tunes nothing: figures of a question are those of the publication, or are named as assumed. Invariant: a point
 //! that misfits stays here as a misfit, with the range that the simulation gives.
 
-use super::bound::accelerators_at;
-use super::latency::Latency;
-use super::{Answer, Cache, Nodes, Overhead, Place, Question, Rule, Store, ask};
+use crate::simulate::bound::accelerators_at;
+use crate::simulate::latency::Latency;
+use crate::simulate::{Answer, Cache, Nodes, Overhead, Place, Question, Rule, Store, ask};
 use crate::workload::Order;
 use crate::{accelerator, workload};
 
@@ -210,7 +210,7 @@ fn disks_bind_on_what_they_bind_on_by_their_limits() {
 
 /// Published rows: workload, accelerator, hosts, accelerators, AU in percent, samples/s.
 fn rows() -> Vec<(&'static str, &'static str, u64, u64, f64, f64)> {
-    let lines = include_str!("mlperf-v1.0.tsv").lines().filter(|line| !line.starts_with('#'));
+    let lines = include_str!("../mlperf-v1.0.tsv").lines().filter(|line| !line.starts_with('#'));
     let row = |line: &'static str| {
         let cells: Vec<&str> = line.split('\t').collect();
         let number = |index: usize| cells[index].parse::<f64>().unwrap();
