@@ -14,7 +14,7 @@ pub mod server;
 mod tally;
 
 #[cfg(test)]
-mod published;
+mod tests;
 
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,11 @@ const STEPS_MAX: u64 = 1_000_000_000;
 
 /// Bytes of a request by which records of one file are read in order: the buffer of TensorFlow's reader of records.
 const RECORDS_REQUEST_BYTES: f64 = 262_144.0;
+
+/// Readers and batches ahead that a simulation may have: some 100 bytes for each.
+const AHEAD_MAX: u64 = 10_000_000;
+/// Samples of a batch: the place of each is looked up.
+const BATCH_MAX: u64 = 10_000_000;
 
 /// What is asked: a workload on so many accelerators, and what feeds them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +187,11 @@ impl Question {
         self.steps * self.workload.read.batch * self.accelerators
     }
 
+    /// Steps of all accelerators in all epochs.
+    pub fn steps_of_all(&self) -> u64 {
+        self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs)
+    }
+
     fn node_count(&self) -> u64 {
         self.accelerators.div_ceil(self.nodes.accelerators)
     }
@@ -197,16 +207,22 @@ impl Question {
         self.store.request_bytes.map_or(1.0, |bytes| (size / bytes).ceil())
     }
 
+    /// As errors name it.
+    fn place(&self) -> String {
+        format!("{} from {}", self.workload.name, self.store.name)
+    }
+
     fn check(&self) -> Result<()> {
         let wrong = |what: &str, on: String| Err(Error::invalid(what, on));
         let read = &self.workload.read;
         if [self.accelerators, self.steps, self.epochs, self.nodes.accelerators, self.overhead.every].contains(&0) {
             return wrong("accelerators, steps, epochs and barriers are at least 1", self.workload.name.clone());
         }
-        let steps = self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs);
-        if steps > STEPS_MAX || self.accelerators.saturating_mul(read.threads) >= u64::from(u32::MAX) {
+        let ahead = self.accelerators.saturating_mul(read.threads.max(read.prefetch_batches));
+        if self.steps_of_all() > STEPS_MAX || ahead > AHEAD_MAX || read.batch > BATCH_MAX {
             let on = format!("{} accelerators, {} epochs of {} steps", self.accelerators, self.epochs, self.steps);
-            return Err(Error::invalid("that is too much to simulate", on).hint("ask for fewer steps or epochs"));
+            return Err(Error::invalid("that is too much to simulate", on)
+                .hint("ask for fewer accelerators, steps or epochs, or smaller batches"));
         }
         let store = &self.store;
         let rates = [
@@ -218,7 +234,7 @@ impl Question {
             self.nodes.bytes_per_second,
         ];
         if rates.into_iter().flatten().any(|rate| !(rate > 0.0 && rate.is_finite())) {
-            return wrong("bandwidths, requests per second and sizes are above 0", self.store.name.clone());
+            return wrong("bandwidths, requests per second and sizes are above 0", self.place());
         }
         let latencies = [store.latency, self.cache.latency];
         let is_time = |latency: &Latency| {
@@ -226,7 +242,7 @@ impl Question {
             range.contains(&latency.median) && range.contains(&latency.p99) && latency.p99 >= latency.median
         };
         if !latencies.iter().all(is_time) || !(0.0..3600.0).contains(&self.overhead.seconds) {
-            return wrong("a latency is below an hour, and its 99th percentile no less", self.store.name.clone());
+            return wrong("a latency is below an hour, and its 99th percentile no less", self.place());
         }
         let shares: &[f64] = match &self.cache.rule {
             Rule::Rates(rates) => rates,

@@ -24,7 +24,8 @@ const BYTES: [(&str, u64); 14] = [
 ];
 
 /// Units of bits, as contracts for networks state them.
-const BITS: [(&str, u64); 4] = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+const BITS: [(&str, u64); 5] =
+    [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000), ("Tbit", 1_000_000_000_000)];
 
 /// Bytes: `4096`, `1.5GB`, `256 KiB`.
 pub fn bytes(text: &str) -> Result<u64> {

@@ -22,7 +22,7 @@ pub enum Command {
     /// Write, stat, read and remove files of each size by each number of threads
     Sweep(sweep::Args),
     /// The loop of a training job in simulated time, for more accelerators than there are
-    Simulate(simulate::Args),
+    Simulate(Box<simulate::Args>),
     /// Lay reports over each other
     Compare(compare::Args),
     /// Whether the ranks of mpirun, srun or torchrun find each other, and what a barrier costs
@@ -34,7 +34,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Train(args) => train::run(*args),
         Command::Data(args) => data::run(args),
         Command::Sweep(args) => sweep::run(args),
-        Command::Simulate(args) => simulate::run(args),
+        Command::Simulate(args) => simulate::run(*args),
         Command::Compare(args) => compare::run(args),
         Command::Ranks(args) => ranks::run(&args),
     }

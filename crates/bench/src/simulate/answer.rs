@@ -20,6 +20,9 @@ use crate::report::{Epoch, Mean, Point, Summary};
 /// Confidence of intervals.
 const CONFIDENCE: f64 = 0.95;
 
+/// Is told how many steps have passed.
+pub type Done<'a> = &'a (dyn Fn(u64) + Sync);
+
 /// One run: all epochs with one seed.
 pub type Run = Vec<Epoch>;
 
@@ -32,8 +35,8 @@ pub struct Answer {
     pub hits: Vec<f64>,
 }
 
-/// Ask each question with each seed. `done` is told of each run that has ended.
-pub fn ask(questions: &[Question], seeds: &[u64], threads: usize, done: &(dyn Fn() + Sync)) -> Result<Vec<Answer>> {
+/// Ask each question with each seed. `done` is told how many steps have passed, over all accelerators.
+pub fn ask(questions: &[Question], seeds: &[u64], threads: usize, done: Done) -> Result<Vec<Answer>> {
     questions.iter().try_for_each(Question::check)?;
     let jobs: Vec<(usize, usize)> =
         (0..questions.len()).flat_map(|question| (0..seeds.len()).map(move |seed| (question, seed))).collect();
@@ -42,9 +45,8 @@ pub fn ask(questions: &[Question], seeds: &[u64], threads: usize, done: &(dyn Fn
         for _ in 0..threads.clamp(1, jobs.len().max(1)) {
             scope.spawn(|| {
                 while let Some(&(question, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let run = run(&questions[question], seeds[seed], seed as u64 + 1);
+                    let run = run(&questions[question], seeds[seed], seed as u64 + 1, done);
                     results.lock().expect("nothing panics with the lock").insert((question, seed), run);
-                    done();
                 }
             });
         }
@@ -60,11 +62,11 @@ pub fn ask(questions: &[Question], seeds: &[u64], threads: usize, done: &(dyn Fn
 }
 
 /// All epochs with one seed, and the share of hits of each.
-fn run(question: &Question, seed: u64, repetition: u64) -> (Run, Vec<f64>) {
+fn run(question: &Question, seed: u64, repetition: u64, done: Done) -> (Run, Vec<f64>) {
     let (mut visit, mut draws) = (Visit::new(question), Draws::of(seed, 0));
     let one = |epoch: u64| {
         visit.begin(epoch, &mut draws);
-        let tally = epoch::Epoch::new(question, &mut visit, &mut draws).run();
+        let tally = epoch::Epoch::new(question, &mut visit, &mut draws, done).run();
         let hit = tally.hits as f64 / tally.samples as f64;
         (describe(question, &tally, hit, repetition, epoch), hit)
     };

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::answer::Done;
 use super::latency::Draws;
 use super::order::Visit;
 use super::server::Server;
@@ -85,12 +86,13 @@ pub struct Epoch<'a> {
     finished: u64,
     stepped: f64,
     tally: Tally,
+    done: Done<'a>,
 }
 
 const CAUSES: [Cause; 5] = [Cause::Latency, Cause::Store, Cause::Requests, Cause::Network, Cause::Disk];
 
 impl<'a> Epoch<'a> {
-    pub fn new(question: &'a Question, visit: &'a mut Visit, draws: &'a mut Draws) -> Epoch<'a> {
+    pub fn new(question: &'a Question, visit: &'a mut Visit, draws: &'a mut Draws, done: Done<'a>) -> Epoch<'a> {
         let (ranks, read) = (question.accelerators as usize, &question.workload.read);
         let servers = servers(question);
         let (share, due) = (question.nodes.stragglers, vec![f64::INFINITY; servers.len()]);
@@ -112,6 +114,7 @@ impl<'a> Epoch<'a> {
             finished: 0,
             stepped: 0.0,
             tally: Tally { first_step_ends: vec![0.0; ranks], ..Tally::default() },
+            done,
         }
     }
 
@@ -322,6 +325,7 @@ impl<'a> Epoch<'a> {
         if rank == 0 && taken > 0 {
             self.tally.steps.push(now - self.stepped);
             self.stepped = now;
+            (self.done)(self.question.accelerators);
         }
         if taken == self.question.steps {
             self.finished += 1;

@@ -63,9 +63,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
-    let bar = show::bar(questions.len() * seeds.len());
+    let steps = questions.iter().fold(0, |steps: u64, question| steps.saturating_add(question.steps_of_all()));
+    let bar = show::bar(steps.saturating_mul(seeds.len() as u64));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let answers = ask(&questions, &seeds, threads, &|| bar.inc(1));
+    let answers = ask(&questions, &seeds, threads, &|steps| bar.inc(steps));
     bar.finish_and_clear();
     let report = report(&args, &answers?, &seeds, started);
     if let Some(path) = &args.json {
@@ -175,12 +176,12 @@ fn report(args: &Args, answers: &[Answer], seeds: &[u64], started: f64) -> Repor
         cells: Vec::new(),
         timeline: Vec::new(),
         sections: [("simulation".to_owned(), serde_json::json!({ "hit_share_by_point_and_epoch": hits }))].into(),
-        warnings: warnings(question),
+        warnings: warnings(args, question),
     }
 }
 
 /// What a reader must know before trusting a figure.
-fn warnings(question: &Question) -> Vec<String> {
+fn warnings(args: &Args, question: &Question) -> Vec<String> {
     let mut warnings = Vec::new();
     let read = &question.workload.read;
     if question.steps < 10 * read.prefetch_batches {
@@ -188,6 +189,10 @@ fn warnings(question: &Question) -> Vec<String> {
             "{} steps are few beside {} batches ahead: what was fetched during the first step flatters the others; ask for more with --epochs {}x{}",
             question.steps, read.prefetch_batches, question.epochs, 20 * read.prefetch_batches
         ));
+    }
+    if args.calibrate.is_some() {
+        let what = "the store was probed from the machines of that run: more of them may get more, or less";
+        warnings.push(what.to_owned());
     }
     if question.workload.checkpoint.is_some() {
         warnings.push("writing and reading back the state of the model is not simulated".to_owned());
@@ -205,5 +210,63 @@ fn environment() -> Environment {
         memory_bytes: kilobytes.unwrap_or(0) << 10,
         file_system: None,
         ranks: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn asked(typed: &str) -> Result<Vec<Question>> {
+        questions(&Typed::try_parse_from(["x"].into_iter().chain(typed.split_whitespace()))?.args)
+    }
+
+    #[test]
+    fn a_curve_asks_one_question_for_each_number_and_takes_the_accelerators_batch() {
+        let found = asked("--workload unet3d --accelerator v100 --accelerators 60,180 --store 300Gbit/s").unwrap();
+        let counts: Vec<u64> = found.iter().map(|question| question.accelerators).collect();
+        assert_eq!((counts, found[0].workload.read.batch, found[0].step_seconds), (vec![60, 180], 4, 1.3604));
+        assert_eq!((found[0].epochs, found[0].steps), (1, 100));
+    }
+
+    #[test]
+    fn a_file_of_dlio_brings_its_step_and_a_file_of_figures_its_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, figures) = (folder.path().join("photos.yaml"), folder.path().join("store.toml"));
+        let text = "dataset: {format: jpeg, num_files_train: 9, record_length: 1e5}\ntrain: {computation_time: 0.25}";
+        std::fs::write(&file, text).unwrap();
+        std::fs::write(&figures, "name = \"ours\"\nbandwidth = \"8Gbit/s\"\nlatency = \"20ms\"\nrps = 5500\n").unwrap();
+        let typed = format!("--import {} --accelerators 8 --store {}", file.display(), figures.display());
+        let found = asked(&typed).unwrap().remove(0);
+        assert_eq!((found.workload.name.as_str(), found.step_seconds), ("photos", 0.25));
+        assert_eq!((found.store.name.as_str(), found.store.bytes_per_second), ("ours", Some(1e9)));
+        assert_eq!((found.store.latency.median, found.store.requests_per_second), (0.02, Some(5500.0)));
+    }
+
+    #[test]
+    fn the_probe_of_a_measured_run_is_a_store() {
+        let question = asked("--workload bert --accelerator v100 --accelerators 8 --store 1GB/s").unwrap().remove(0);
+        let answers = ask(&[question], &[1], 1, &|_| ()).unwrap();
+        let typed = "--workload bert --accelerator 1s --accelerators 8 --store 1GB/s".split_whitespace();
+        let args = Typed::try_parse_from(["x"].into_iter().chain(typed)).unwrap().args;
+        let mut measured = report(&args, &answers, &[1], 0.0);
+        assert_eq!(measured.kind, Kind::Simulated);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        measured.save(&path).unwrap();
+        let typed = format!("--workload bert --accelerator 1s --accelerators 8 --calibrate {}", path.display());
+        assert!(asked(&typed).unwrap_err().to_string().contains("no probe"));
+        let probe = serde_json::json!({ "bandwidth_bytes_per_second": 2e9, "first_byte_seconds": 0.01 });
+        measured.sections.insert("probe".to_owned(), probe);
+        measured.save(&path).unwrap();
+        let store = asked(&typed).unwrap().remove(0).store;
+        assert_eq!((store.bytes_per_second, store.latency.median, store.latency.p99), (Some(2e9), 0.01, 0.01));
     }
 }

@@ -12,10 +12,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, show};
 
-/// Progress by runs, with an estimate.
-pub fn bar(runs: usize) -> ProgressBar {
-    let bar = ProgressBar::new(runs as u64);
-    let style = "simulating {bar:28} {pos} of {len} runs  {eta} left";
+/// Progress by steps of all accelerators, with an estimate.
+pub fn bar(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let style = "simulating {bar:28} {percent:>3}%  {human_pos} of {human_len} steps  {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
@@ -37,14 +37,14 @@ fn chart(report: &Report, question: &Question) -> Chart {
         None => (points(&report.points), point_bars(&report.points, pass)),
     };
     let shape = format!(
-        "{} epochs of {} steps of {} s with {} samples, {} readers and {} batches ahead; {} repetitions.",
-        question.epochs,
+        "{} of {} steps of {} s with {} samples, {} readers and {} batches ahead; {}.",
+        several(question.epochs, "epoch"),
         question.steps,
         question.step_seconds,
         question.workload.read.batch,
         question.workload.read.threads,
         question.workload.read.prefetch_batches,
-        report.points.first().map_or(0, |_| report.settings["seeds"].as_array().map_or(0, Vec::len)),
+        several(report.settings["seeds"].as_array().map_or(0, Vec::len) as u64, "repetition"),
     );
     Chart {
         title: format!("Simulated: {} on {accelerator}, from {}", question.workload.name, question.store.name),
@@ -55,6 +55,10 @@ fn chart(report: &Report, question: &Question) -> Chart {
         mark: (pass > 0.0).then(|| Mark { label: format!("enough: {pass} %"), value: pass }),
         note: note(report, question),
     }
+}
+
+fn several(count: u64, what: &str) -> String {
+    format!("{} {what}{}", show::count(count), if count == 1 { "" } else { "s" })
 }
 
 fn percent(value: Option<f64>) -> String {
