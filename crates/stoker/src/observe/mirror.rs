@@ -107,7 +107,7 @@ impl Mirror {
 
 impl node::namespace::Namespace for Mirror {
     fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
-        self.enter(joined(&*self.path(parent)?, name), 1, None)
+        self.enter(joined(&self.path(parent)?, name), 1, None)
     }
 
     fn attributes(&self, node: u64) -> Option<Attributes> {
