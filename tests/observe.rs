@@ -26,7 +26,7 @@ for epoch in range(2):
         for name in names[place:place + 8]:
             data = open(os.path.join(folder, name), 'rb').read()
             assert len(data) == 20000 + 100 * int(name[3:7]) and data[0] == int(name[3:7]) % 256
-        time.sleep(0.05)
+        time.sleep(0.15)
 sys.exit(7)
 ";
 
@@ -89,7 +89,9 @@ impl Seen {
         let scratch = self.bed.path("").to_string_lossy().into_owned();
         let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
         eventually("the view is unmounted", || !mounts().lines().any(|line| line.contains(&scratch)));
-        assert_eq!(fs::read_dir(self.bed.path("run")).expect("the scratch folder").count(), 0);
+        let left = || fs::read_dir(self.bed.path("run")).expect("the scratch folder").count();
+        // The command may run a moment before its starter has tidied up.
+        eventually("the scratch folder is empty", || left() == 0);
     }
 }
 
@@ -109,7 +111,7 @@ fn a_training_loop_is_seen_and_can_be_replayed() {
     assert_eq!(trace["bytes"].as_u64(), Some(2 * 96 * 24_750));
     assert_eq!(trace["groups"][0]["whole_percent"].as_f64(), Some(100.0));
     // The program slept so long, 23 times between two batches; what else it waited for only adds.
-    assert!(trace["pace"]["pause_seconds"].as_f64() >= Some(0.05), "{}", trace["pace"]);
+    assert!(trace["pace"]["pause_seconds"].as_f64() >= Some(0.15), "{}", trace["pace"]);
     assert!((1..=8).contains(&workload.read.batch), "{}", trace["pace"]);
     seen.is_clean();
 }
@@ -124,7 +126,7 @@ fn the_step_of_an_accelerator_is_the_pause_and_called_derived() {
     let accelerator = fs::read_to_string(&toml).unwrap_or_else(|_| panic!("no accelerator: {}", text(&done)));
     let accelerator = Accelerator::parse(&accelerator, &toml).expect("an accelerator that can be run");
     let step = accelerator.step("data").expect("of the folder's name");
-    assert!(step.derived && step.step_seconds >= 0.05 && step.batch.is_some(), "{step:?}");
+    assert!(step.derived && step.step_seconds >= 0.15 && step.batch.is_some(), "{step:?}");
 }
 
 #[test]
