@@ -53,6 +53,9 @@ pub const PROCESSES_MAX: usize = 1 << 12;
 /// Endings of names told apart; the others are one.
 pub const GROUPS_MAX: usize = 256;
 
+/// Longer reads count as this long: an hour.
+const READ_NS_MAX: u64 = 3_600_000_000_000;
+
 /// One thing that a program did. Times are nanoseconds since the observation began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -132,7 +135,7 @@ impl Tracer {
             processes: BTreeMap::new(),
             moments: Vec::new(),
             requests: Sizes::default(),
-            read_ns: Histogram::new(3).expect("three digits are among those that it offers"),
+            read_ns: Histogram::new_with_bounds(1, READ_NS_MAX, 3).expect("the bounds are in order"),
             totals: Totals::default(),
         }
     }
@@ -149,7 +152,7 @@ impl Tracer {
 
     fn opened(&mut self, event: &Event, path: &Arc<[u8]>, size: u64, listed: u32) {
         self.totals.opens += 1;
-        self.timeline.slice(event.begin_ns).opens += 1;
+        self.slice(event).opens += 1;
         let known = self.file(event.file, path, size, listed);
         if known {
             let file = self.files.get_mut(&event.file).expect("it was just seen to be there");
@@ -170,7 +173,7 @@ impl Tracer {
     fn read(&mut self, event: &Event, offset: u64, length: u32) {
         self.totals.reads += 1;
         self.totals.bytes += u64::from(length);
-        let slice = self.timeline.slice(event.begin_ns);
+        let slice = self.slice(event);
         slice.reads += 1;
         slice.bytes += u64::from(length);
         self.requests.add(u64::from(length));
@@ -202,6 +205,11 @@ impl Tracer {
             let (process, begin_ns) = (event.process, event.begin_ns);
             self.moments.push(Moment { begin_ns, gap_ns, process, file, visit, length, starts });
         }
+    }
+
+    /// The slice of time that an event began in, from the first on.
+    fn slice(&mut self, event: &Event) -> &mut Slice {
+        self.timeline.slice(event.begin_ns.saturating_sub(self.first_ns.unwrap_or(0)))
     }
 
     fn closed(&mut self, event: &Event) {

@@ -108,6 +108,8 @@ pub const TYPE_FILE: u32 = 8;
 /// Modes: what `ro` and immutable names mean in permissions.
 pub const MODE_FOLDER: u32 = 0o040_555;
 pub const MODE_FILE: u32 = 0o100_444;
+/// Beside them, for a file that may be executed.
+pub const MODE_EXECUTABLE: u32 = 0o111;
 
 #[cfg(test)]
 mod tests;

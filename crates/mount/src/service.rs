@@ -200,8 +200,11 @@ impl Service {
 
     fn attr(&self, attributes: &Attributes) -> Attr {
         let Attributes { node, folder, size, modified_ns, folders } = *attributes;
-        let (mode, links) =
-            if folder { (crate::abi::MODE_FOLDER, folders.saturating_add(2)) } else { (crate::abi::MODE_FILE, 1) };
+        let (mode, links) = match folder {
+            true => (crate::abi::MODE_FOLDER, folders.saturating_add(2)),
+            false if self.namespace.executable(node) => (crate::abi::MODE_FILE | crate::abi::MODE_EXECUTABLE, 1),
+            false => (crate::abi::MODE_FILE, 1),
+        };
         Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: self.block_bytes }
     }
 }

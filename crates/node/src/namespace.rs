@@ -44,6 +44,11 @@ pub trait Namespace: Send + Sync + 'static {
     /// a caller that hands nodes out counts them by [`Namespace::remember`]. False if it is no folder.
     fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool;
 
+    /// Whether a file may be executed. A store knows nothing of that.
+    fn executable(&self, _node: u64) -> bool {
+        false
+    }
+
     /// Count (positive) or give back (negative) lookups on a node.
     fn remember(&self, node: u64, lookups: i64);
 

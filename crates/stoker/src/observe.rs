@@ -98,6 +98,10 @@ fn open(args: &Args) -> Result<(PathBuf, OwnedFd)> {
     if folder == Path::new("/") && args.at.is_none() {
         return Err(Error::invalid("nothing can be laid over the root of all", "/").hint("name a folder below it"));
     }
+    if let Some(at) = args.at.as_ref().and_then(|at| at.canonicalize().ok()).filter(|at| at.starts_with(&folder)) {
+        return Err(Error::invalid("the view can't lie within what it shows", at.display())
+            .hint("give --at a folder elsewhere, or leave it out"));
+    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&folder, flags, Mode::empty())
         .map_err(|errno| Error::io("cannot open the folder", folder.display(), &errno.into()))?;

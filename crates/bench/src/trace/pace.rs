@@ -17,6 +17,9 @@ const PAUSES_MIN: usize = 3;
 /// How many spreads apart short and long gaps must lie to be two kinds: halves of one kind are 1.3 apart.
 const SPREADS_MIN: f64 = 2.0;
 
+/// A kind of gap is rare if there are so many times more of it and the kind below it together.
+const RARE: usize = 8;
+
 /// What is counted between pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -111,10 +114,29 @@ fn cut(pieces: &[Piece], from: f64) -> Vec<Batch> {
 }
 
 /// Index of the first pause among sorted gaps; all of them, if they are of one kind and long.
+fn split(gaps: &[f64]) -> Option<usize> {
+    let long = |gaps: &[f64]| two_kinds(gaps).filter(|&at| gaps[at] >= PAUSE_SECONDS_MIN);
+    let Some(mut from) = long(gaps) else {
+        let middle = gaps.get(gaps.len() / 2)?;
+        return (gaps.len() >= PAUSES_MIN && *middle >= PAUSE_SECONDS_MIN).then_some(0);
+    };
+    // What happens between epochs lasts longest, and is rare: then the pauses are the kind below it.
+    while let Some(at) = long(&gaps[..from]).filter(|at| (gaps.len() - from) * RARE < gaps.len() - at) {
+        from = at;
+    }
+    // On a busy machine short gaps during which others ran are a kind of their own: then the pauses are the kind above.
+    let above = |from: usize| two_kinds(&gaps[from..]).map(|at| from + at);
+    while let Some(at) = above(from).filter(|at| (gaps.len() - at) * RARE >= gaps.len() - from) {
+        from = at;
+    }
+    Some(from)
+}
+
+/// Where sorted gaps divide into short and long, if they do.
 ///
 /// Otsu's threshold over the logarithms, where each gap weighs as much as it lasts: a batch of hundreds has hundreds of
 /// short gaps to one pause, and yet the pauses are what the time goes to.
-fn split(gaps: &[f64]) -> Option<usize> {
+fn two_kinds(gaps: &[f64]) -> Option<usize> {
     let points: Vec<(f64, f64)> = gaps.iter().map(|&gap| (gap.max(1e-6).ln(), gap.max(1e-6))).collect();
     let all = Sums::of(&points);
     let mut lower = Sums::default();
@@ -127,15 +149,11 @@ fn split(gaps: &[f64]) -> Option<usize> {
             best = Some((apart, at));
         }
     }
-    if let Some((_, at)) = best {
-        let (short, long) = (Sums::of(&points[..at]), Sums::of(&points[at..]));
-        let two = long.mean() - short.mean() >= SPREADS_MIN * (short.spread() + long.spread());
-        if two && gaps[at] >= PAUSE_SECONDS_MIN {
-            return Some(at);
-        }
-    }
-    let middle = gaps.get(gaps.len() / 2)?;
-    (gaps.len() >= PAUSES_MIN && *middle >= PAUSE_SECONDS_MIN).then_some(0)
+    let (_, at) = best?;
+    // Whether they are two kinds is a matter of how many there are, not of how long they last.
+    let plain = |points: &[(f64, f64)]| Sums::of(&points.iter().map(|point| (point.0, 1.0)).collect::<Vec<_>>());
+    let (short, long) = (plain(&points[..at]), plain(&points[at..]));
+    (long.mean() - short.mean() >= SPREADS_MIN * (short.spread() + long.spread())).then_some(at)
 }
 
 /// Weighted sums of logarithms.
@@ -201,6 +219,10 @@ mod tests {
     #[test]
     fn one_pause_to_hundreds_of_short_gaps_is_found() {
         assert_eq!(pauses(&[around(60e-6, 6.0, 25_600), around(40e-3, 1.2, 100)].concat()), Some(100));
+        let disturbed = [around(80e-6, 3.0, 750), around(5e-3, 1.6, 40), around(22e-3, 1.1, 50)].concat();
+        assert_eq!(pauses(&disturbed), Some(50));
+        let epochs = [around(80e-6, 3.0, 4000), around(20e-3, 1.2, 100), around(1.0, 1.1, 4)].concat();
+        assert_eq!(pauses(&epochs), Some(104));
         assert_eq!(pauses(&[around(10e-3, 1.5, 310), around(100e-3, 1.1, 10)].concat()), Some(10));
     }
 

@@ -43,6 +43,7 @@ struct Node {
     path: Arc<[u8]>,
     attributes: Attributes,
     lookups: i64,
+    executable: bool,
     /// Place in the last listing of its folder, from 1.
     listed: u32,
 }
@@ -69,8 +70,15 @@ impl Mirror {
             number = number.wrapping_add(1);
         }
         let attributes = attributes(number, &stat)?;
-        let node = nodes.entry(number).or_insert_with(|| Node { path: path.into(), attributes, lookups: 0, listed: 0 });
+        let node = nodes.entry(number).or_insert_with(|| Node {
+            path: path.into(),
+            attributes,
+            lookups: 0,
+            executable: false,
+            listed: 0,
+        });
         node.attributes = attributes;
+        node.executable = stat.st_mode & 0o111 != 0;
         node.lookups += lookups;
         node.listed = listed.unwrap_or(node.listed);
         Some(attributes)
@@ -99,7 +107,7 @@ impl Mirror {
 
 impl node::namespace::Namespace for Mirror {
     fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
-        self.enter(joined(&*self.path(parent)?, name), 1, None)
+        self.enter(joined(&self.path(parent)?, name), 1, None)
     }
 
     fn attributes(&self, node: u64) -> Option<Attributes> {
@@ -121,6 +129,10 @@ impl node::namespace::Namespace for Mirror {
             }
         }
         true
+    }
+
+    fn executable(&self, node: u64) -> bool {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(&node).is_some_and(|node| node.executable)
     }
 
     fn remember(&self, node: u64, lookups: i64) {

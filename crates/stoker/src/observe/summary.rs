@@ -55,6 +55,7 @@ pub fn text(trace: &Trace, folder: &Path, style: &Style) -> String {
 
 fn sentence(trace: &Trace, group: &Group) -> String {
     let order = match group.order {
+        Order::Sequential if group.files == 1 => "from end to end",
         Order::Sequential => "in the order in which they lie",
         Order::Shuffled => "in an order of each epoch",
         Order::Shards => "as shards in an order of each epoch",

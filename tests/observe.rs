@@ -1,0 +1,343 @@
+//! `stoker observe`: real programs on a real view, and what is said of them; that the view is gone afterwards, however
+//! the command or the observation ended.
+//!
+//! A pause of known length is a lower bound of what is to be seen; nothing here is judged by how fast the machine is.
+
+mod support;
+
+use bench::accelerator::Accelerator;
+use bench::workload::{Format, Order, Workload};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use support::content::noise;
+use support::{Bed, eventually, finished, is_root, signal, text};
+
+/// Reads every file of the folder in a new order in each of two epochs, with a pause after each batch of eight.
+const TRAIN: &str = "
+import os, random, sys, time
+folder = sys.argv[1]
+names = sorted(os.listdir(folder))
+for epoch in range(2):
+    random.Random(epoch).shuffle(names)
+    for place in range(0, len(names), 8):
+        for name in names[place:place + 8]:
+            data = open(os.path.join(folder, name), 'rb').read()
+            assert len(data) == 20000 + 100 * int(name[3:7]) and data[0] == int(name[3:7]) % 256
+        time.sleep(0.15)
+sys.exit(7)
+";
+
+struct Seen {
+    bed: Bed,
+    folder: PathBuf,
+}
+
+impl Seen {
+    /// A folder to observe; none where nothing can be mounted, or Python is missing.
+    fn new() -> Option<Seen> {
+        let bed = Bed::new()?;
+        if Command::new("python3").arg("--version").output().is_err() {
+            eprintln!("SKIPPED: there is no python3 here to be observed");
+            return None;
+        }
+        let folder = bed.path("data");
+        Some(Seen { bed, folder })
+    }
+
+    /// `img0000.jpg` and so on, of 20,000 bytes and 100 more each.
+    fn images(&self, count: usize) {
+        for index in 0..count {
+            let mut content = noise(20_000 + 100 * index, index as u64);
+            content[0] = index as u8;
+            fs::write(self.folder.join(format!("img{index:04}.jpg")), content).expect("an image");
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.bed.path(name).to_string_lossy().into_owned()
+    }
+
+    fn script(&self, program: &str) -> String {
+        fs::write(self.bed.path("program.py"), program).expect("a program");
+        self.path("program.py")
+    }
+
+    fn observing(&self, more: &[&str], command: &[&str]) -> Command {
+        let folder = self.folder.to_string_lossy().into_owned();
+        let words = ["observe"].iter().chain(more).copied().chain([folder.as_str(), "--"]);
+        let mut observing = self.bed.stoker(words.chain(command.iter().copied()));
+        observing.env("TMPDIR", self.bed.path("run")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        observing
+    }
+
+    /// Observe a Python program; what it left, the workload, and the document.
+    fn observe(&self, program: &str, arguments: &[&str]) -> (Output, Workload, Value) {
+        let (script, toml, json) = (self.script(program), self.path("w.toml"), self.path("o.json"));
+        let command = [&["python3", script.as_str()][..], arguments].concat();
+        let done = finished(&mut self.observing(&["--workload", &toml, "--json", &json], &command));
+        let workload = fs::read_to_string(&toml).unwrap_or_else(|_| panic!("no workload: {}", text(&done)));
+        let document = fs::read(&json).expect("the document");
+        let workload = Workload::parse(&workload, &toml).expect("a workload that can be run");
+        (done, workload, serde_json::from_slice(&document).expect("a document"))
+    }
+
+    /// Nothing is mounted and nothing is left.
+    fn is_clean(&self) {
+        let scratch = self.bed.path("").to_string_lossy().into_owned();
+        let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+        eventually("the view is unmounted", || !mounts().lines().any(|line| line.contains(&scratch)));
+        let left = || fs::read_dir(self.bed.path("run")).expect("the scratch folder").count();
+        // The command may run a moment before its starter has tidied up.
+        eventually("the scratch folder is empty", || left() == 0);
+    }
+}
+
+#[test]
+fn a_training_loop_is_seen_and_can_be_replayed() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(96);
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let (done, workload, document) = seen.observe(TRAIN, &[&folder]);
+    assert_eq!(done.status.code(), Some(7), "{}", text(&done));
+    let files = &workload.files;
+    assert_eq!((files.format, files.count, files.samples_per_file), (Format::Jpeg, 96, 1));
+    assert_eq!((files.sample_bytes, files.sample_bytes_read), (24_750.0, None));
+    assert_eq!((workload.read.order, workload.read.epochs, workload.read.threads), (Order::Shuffled, 2, 1));
+    let trace = &document["trace"];
+    assert_eq!((trace["opens"].as_u64(), trace["reads"].as_u64()), (Some(192), Some(192)));
+    assert_eq!(trace["bytes"].as_u64(), Some(2 * 96 * 24_750));
+    assert_eq!(trace["groups"][0]["whole_percent"].as_f64(), Some(100.0));
+    // The program slept so long, 23 times between two batches; what else it waited for only adds.
+    assert!(trace["pace"]["pause_seconds"].as_f64() >= Some(0.15), "{}", trace["pace"]);
+    assert!((1..=8).contains(&workload.read.batch), "{}", trace["pace"]);
+    seen.is_clean();
+}
+
+#[test]
+fn the_step_of_an_accelerator_is_the_pause_and_called_derived() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(40);
+    let (script, toml) = (seen.script(TRAIN), seen.path("a.toml"));
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let done = finished(&mut seen.observing(&["--accelerator", &toml], &["python3", &script, &folder]));
+    let accelerator = fs::read_to_string(&toml).unwrap_or_else(|_| panic!("no accelerator: {}", text(&done)));
+    let accelerator = Accelerator::parse(&accelerator, &toml).expect("an accelerator that can be run");
+    let step = accelerator.step("data").expect("of the folder's name");
+    assert!(step.derived && step.step_seconds >= 0.15 && step.batch.is_some(), "{step:?}");
+}
+
+#[test]
+fn one_large_file_read_from_end_to_end_is_sequential_and_whole() {
+    let Some(seen) = Seen::new() else { return };
+    fs::write(seen.folder.join("large.bin"), noise(24_000_000, 3)).expect("a file");
+    let program = "
+import hashlib, sys
+total = hashlib.sha256()
+with open(sys.argv[1] + '/large.bin', 'rb', buffering=0) as file:
+    while piece := file.read(500_000):
+        total.update(piece)
+print(total.hexdigest())
+";
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let (done, workload, document) = seen.observe(program, &[&folder]);
+    let expected = Command::new("sha256sum").arg(seen.folder.join("large.bin")).output().expect("sha256sum runs");
+    assert_eq!(done.stdout[..64], expected.stdout[..64]);
+    assert_eq!((workload.files.format, workload.files.count, workload.read.epochs), (Format::Raw, 1, 1));
+    assert_eq!((workload.read.order, workload.files.sample_bytes), (Order::Sequential, 24_000_000.0));
+    let group = &document["trace"]["groups"][0];
+    assert_eq!((group["inside"].as_str(), group["sequential_percent"].as_f64()), (Some("sequential"), Some(100.0)));
+    assert_eq!((group["reads"].as_u64(), group["read_bytes_mean"].as_f64()), (Some(48), Some(500_000.0)));
+}
+
+#[test]
+fn records_that_are_read_at_random_are_told_by_their_size() {
+    let Some(seen) = Seen::new() else { return };
+    fs::write(seen.folder.join("records.dat"), noise(10_000_000, 4)).expect("a file");
+    let program = "
+import mmap, os, random, sys
+file = os.open(sys.argv[1] + '/records.dat', os.O_RDONLY)
+places = list(range(1000))
+random.Random(5).shuffle(places)
+first = {}
+for place in places:
+    first[place] = os.pread(file, 10_000, 10_000 * place)
+assert all(len(record) == 10_000 for record in first.values())
+# Mapped memory shows the same bytes.
+mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+assert all(mapped[10_000 * place:10_000 * place + 100] == first[place][:100] for place in range(0, 1000, 250))
+";
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let (done, workload, document) = seen.observe(program, &[&folder]);
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!((workload.read.order, workload.files.count), (Order::Random, 1));
+    let group = &document["trace"]["groups"][0];
+    // The pages of the mapping come in steps of the kernel's own, and are few.
+    assert!((1000..1100).contains(&group["reads"].as_u64().expect("a count")), "{group}");
+    assert_eq!(group["inside"].as_str(), Some("random"));
+}
+
+#[test]
+fn each_process_of_a_pool_is_told_apart() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(64);
+    let program = "
+import glob, multiprocessing, sys, time
+together = multiprocessing.Barrier(4)
+def read(names):
+    together.wait()
+    for name in names:
+        open(name, 'rb').read()
+        time.sleep(0.002)
+    together.wait()
+if __name__ == '__main__':
+    names = sorted(glob.glob(sys.argv[1] + '/*.jpg'))
+    workers = [multiprocessing.Process(target=read, args=(names[place::4],)) for place in range(4)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    sys.exit(max(worker.exitcode for worker in workers))
+";
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let (done, workload, document) = seen.observe(program, &[&folder]);
+    assert!(done.status.success(), "{}", text(&done));
+    let processes = document["trace"]["processes"].as_array().expect("the processes").clone();
+    let readers: Vec<u64> =
+        processes.iter().filter_map(|process| process["reads"].as_u64()).filter(|&reads| reads > 0).collect();
+    assert_eq!(readers, [16, 16, 16, 16]);
+    assert_eq!((workload.read.order, workload.files.count), (Order::Sequential, 64));
+    // They began together; a busy machine may let one end before another begins.
+    assert!((2..=4).contains(&workload.read.threads), "{}", workload.read.threads);
+}
+
+#[test]
+fn shards_of_records_are_known_by_their_records() {
+    let Some(seen) = Seen::new() else { return };
+    let program = "
+import os, random, sys
+names = sorted(os.listdir(sys.argv[1]))
+for epoch in range(2):
+    random.Random(epoch + 10).shuffle(names)
+    for name in names:
+        with open(os.path.join(sys.argv[1], name), 'rb') as file:
+            while file.read(64 << 10): pass
+";
+    // CRC32C of the length 5000, masked, as TFRecord writes it.
+    let length = 5000_u64.to_le_bytes();
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &length) as u32;
+    let masked = crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let record = [&length[..], &masked, &noise(5000, 1), &[0; 4]].concat();
+    for shard in 0..20 {
+        fs::write(seen.folder.join(format!("train-{shard:05}-of-00020")), record.repeat(100)).expect("a shard");
+    }
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let (_, workload, _) = seen.observe(program, &[&folder]);
+    assert_eq!(
+        (workload.files.format, workload.files.count, workload.files.samples_per_file),
+        (Format::Tfrecord, 20, 100)
+    );
+    assert_eq!((workload.files.sample_bytes, workload.read.order, workload.read.epochs), (5000.0, Order::Shards, 2));
+}
+
+#[test]
+fn the_folder_is_seen_at_its_own_path_even_from_within_and_can_not_be_written() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(3);
+    let run = seen.folder.join("run.sh");
+    fs::write(&run, "#!/bin/sh\ncat img0001.jpg | wc -c\ntouch new && echo written\nexit 3\n").expect("a script");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("it may be executed");
+    let mut observing = seen.observing(&[], &["./run.sh"]);
+    let done = finished(observing.current_dir(&seen.folder));
+    assert_eq!((done.status.code(), text(&done).contains("written")), (Some(3), false), "{}", text(&done));
+    assert!(text(&done).contains("20100") && text(&done).contains("Read-only"), "{}", text(&done));
+    assert!(text(&done).contains("4 files were") || text(&done).contains("What was asked of"), "{}", text(&done));
+    assert!(!seen.folder.join("new").exists());
+    seen.is_clean();
+}
+
+#[test]
+fn a_view_at_another_place_is_named_by_braces_and_the_environment() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(2);
+    let at = seen.path("mnt");
+    let shell = "test -f {}/img0001.jpg && test \"$STOKER_OBSERVED\" = {} && cat {}/img0000.jpg | wc -c";
+    let done = finished(&mut seen.observing(&["--at", &at], &["sh", "-c", shell]));
+    assert!(done.status.success() && text(&done).contains("20000"), "{}", text(&done));
+    assert_eq!(fs::read_dir(&at).expect("the place is there and empty").count(), 0);
+    seen.is_clean();
+}
+
+#[test]
+fn what_can_not_be_done_is_refused_with_advice_and_leaves_nothing() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(1);
+    let refused = |done: &Output, words: &[&str]| {
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        for part in ["stoker: ", "\n  on:  ", "\n  try: "].iter().chain(words) {
+            assert!(said.contains(part), "`{part}` is missing:\n{said}");
+        }
+    };
+    refused(&finished(&mut seen.bed.stoker(["observe", "/no/such/folder", "--", "true"])), &["/no/such/folder"]);
+    let file = seen.folder.join("img0000.jpg").to_string_lossy().into_owned();
+    refused(&finished(&mut seen.bed.stoker(["observe", &file, "--", "true"])), &["only a folder"]);
+    refused(&finished(&mut seen.observing(&[], &["no-such-command-at-all"])), &["no such command", "PATH"]);
+    refused(&finished(&mut seen.observing(&["--json", "/no/such/place.json"], &["true"])), &["place.json"]);
+    refused(&finished(&mut seen.observing(&["--at", "/no/such/view"], &["true"])), &["/no/such/view", "mkdir"]);
+    let within = seen.folder.to_string_lossy().into_owned();
+    refused(&finished(&mut seen.observing(&["--at", &within], &["true"])), &["within what it shows"]);
+    let nothing = seen.path("w.toml");
+    refused(&finished(&mut seen.observing(&["--workload", &nothing], &["true"])), &["nothing was read"]);
+    assert_eq!(finished(&mut seen.bed.stoker(["observe", &within])).status.code(), Some(2));
+    seen.is_clean();
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can hide /dev/fuse");
+    }
+    let observing = seen.observing(&[], &["true"]);
+    let mut hidden = Command::new("unshare");
+    hidden.args(["-m", "sh", "-c", "mount -t tmpfs none /dev && exec \"$@\"", "sh"]);
+    hidden.arg(observing.get_program()).args(observing.get_args());
+    refused(&finished(hidden.env("TMPDIR", seen.bed.path("run"))), &["/dev/fuse", "modprobe fuse"]);
+    seen.is_clean();
+}
+
+#[test]
+fn whatever_ends_the_observation_ends_the_view() {
+    let Some(seen) = Seen::new() else { return };
+    seen.images(1);
+    let ready = seen.bed.path("ready");
+    let shell = format!("cat img0000.jpg > /dev/null; touch {}; exec sleep 600", ready.display());
+    for (name, code) in [("TERM", Some(128 + 15)), ("INT", Some(128 + 2)), ("KILL", None)] {
+        let _ = fs::remove_file(&ready);
+        let mut observing = seen.observing(&[], &["sh", "-c", &shell]);
+        let child = observing.current_dir(&seen.folder).spawn().expect("it starts");
+        eventually("the command runs", || ready.exists());
+        // The view is mounted nowhere but where the command is.
+        seen.is_clean();
+        let sleeper = child_of(child.id());
+        signal(child.id(), name);
+        if code.is_none() {
+            // Killed, it can pass nothing on; the command holds its output open.
+            signal(sleeper, "KILL");
+        }
+        let done = child.wait_with_output().expect("it ends");
+        assert_eq!(done.status.code(), code, "{}", text(&done));
+        assert_eq!(text(&done).contains("What was asked of"), code.is_some(), "{}", text(&done));
+        seen.is_clean();
+    }
+    let _ = fs::remove_file(&ready);
+    let mut observing = seen.observing(&[], &["sh", "-c", &shell]);
+    let child = observing.current_dir(&seen.folder).spawn().expect("it starts");
+    eventually("the command runs", || ready.exists());
+    signal(child_of(child.id()), "KILL");
+    let done = child.wait_with_output().expect("it ends");
+    assert_eq!(done.status.code(), Some(128 + 9), "{}", text(&done));
+    seen.is_clean();
+}
+
+/// The process that another started.
+fn child_of(parent: u32) -> u32 {
+    let said = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("its children");
+    said.split_whitespace().next().expect("it has one").parse().expect("a number")
+}
