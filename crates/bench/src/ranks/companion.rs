@@ -210,8 +210,7 @@ mod tests {
 
     #[test]
     fn a_companion_tells_its_place_and_what_each_rank_gave() {
-        let frames =
-            r"printf 'G\001\000\000\000aG\000\000\000\000G\002\000\000\000ccG\001\000\000\000d'";
+        let frames = r"printf 'G\001\000\000\000aG\000\000\000\000G\002\000\000\000ccG\001\000\000\000d'";
         let script = format!("{GREET}head -c 6 > /dev/null; {frames}; head -c 5 > /dev/null");
         let ranks = played(&script).expect("a greeting");
         assert_eq!((ranks.rank(), ranks.size(), ranks.greeting().host.as_str()), (0, 4, "host"));
