@@ -91,10 +91,12 @@ def shard_contents(path, size, kind):
         for at, length in common.records_of(path, size):
             yield lambda at=at, length=length: common.read((path, at, length))
     elif kind == "tar":
+        # The members of a sample lie side by side and share the name up to its first dot, as WebDataset has them.
+        stem = lambda member: os.path.join(os.path.dirname(member.name), os.path.basename(member.name).split(".")[0])
         with tarfile.open(path, "r|") as shard:
-            for member in shard:
-                if member.isfile():
-                    yield lambda member=member: shard.extractfile(member).read()
+            files = (member for member in shard if member.isfile())
+            for _, members in itertools.groupby(files, stem):
+                yield lambda members=members: b"".join(shard.extractfile(member).read() for member in members)
     else:
         yield lambda: common.read((path, 0, size))
 

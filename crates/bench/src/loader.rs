@@ -300,7 +300,7 @@ pub fn utilisation(laps: &[Lap], step_seconds: f64) -> (f64, f64) {
     let nominal = (laps.len() - 1) as f64 * step_seconds;
     let computed: f64 = laps[1..].iter().map(|lap| lap.2).sum();
     // DLIO leaves the load and the computing of the first step out, and not what it waited for the others.
-    let percent = |busy: f64, seconds: f64| if seconds > 0.0 { (100.0 * busy / seconds).min(100.0) } else { 0.0 };
+    let percent = |busy: f64, seconds: f64| if seconds > 0.0 { 100.0 * busy / seconds } else { 0.0 };
     let first_whole = first.0 + first.1 + first.2 + first.3;
     (percent(nominal, end - first_whole), percent(computed, end - first.1 - first.2))
 }

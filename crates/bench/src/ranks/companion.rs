@@ -5,12 +5,12 @@
 //! with it, because its companion then ends the job.
 
 use std::io::{ErrorKind, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 
 use super::Ranks;
 
@@ -61,6 +61,10 @@ impl Companion {
                 drop(pipes);
                 error.on = format!("{name} ({})", leave(&mut child));
                 Err(error)
+                let status = leave(&mut child);
+                // So ends a program whose libraries are no longer there.
+                let kind = if status.code() == Some(127) { Kind::Missing } else { error.kind };
+                Err(Error { kind, on: format!("{name} ({status})"), ..error })
             }
         }
     }
@@ -167,16 +171,16 @@ fn ended(error: &std::io::Error) -> Error {
 }
 
 /// Wait until it has ended; one that doesn't come to its end is ended.
-fn leave(child: &mut Child) -> String {
+fn leave(child: &mut Child) -> ExitStatus {
+    const OURS: &str = "it is a child of this process that nobody else waits for";
     for _ in 0..LEAVE_LOOKS_MAX {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.to_string(),
-            Ok(None) => thread::sleep(LEAVE_PAUSE),
-            Err(error) => return error.to_string(),
+        match child.try_wait().expect(OURS) {
+            Some(status) => return status,
+            None => thread::sleep(LEAVE_PAUSE),
         }
     }
     let _ = child.kill();
-    child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+    child.wait().expect(OURS)
 }
 
 impl Greeting {
@@ -204,14 +208,13 @@ mod tests {
         Companion::start(command)
     }
 
-    const GREET: &str = r"printf 'H\011\000\000\0000\n4\nhost\nx'; ";
+    const GREET: &str = r"printf 'H\012\000\000\0000\n4\nhost\nx'; ";
 
     #[test]
     fn a_companion_tells_its_place_and_what_each_rank_gave() {
-        let frames =
-            r"printf 'G\001\000\000\000aG\000\000\000\000G\002\000\000\000ccG\001\000\000\000d'; cat > /dev/null";
-        let ranks = played(&format!("{GREET}head -c 6 > /dev/null; {frames} & sleep 0.1; exit 0"));
-        let ranks = ranks.expect("a greeting");
+        let frames = r"printf 'G\001\000\000\000aG\000\000\000\000G\002\000\000\000ccG\001\000\000\000d'";
+        let script = format!("{GREET}head -c 6 > /dev/null; {frames}; head -c 5 > /dev/null");
+        let ranks = played(&script).expect("a greeting");
         assert_eq!((ranks.rank(), ranks.size(), ranks.greeting().host.as_str()), (0, 4, "host"));
         assert_eq!(ranks.gather(b"a").expect("four frames"), [&b"a"[..], b"", b"cc", b"d"]);
     }

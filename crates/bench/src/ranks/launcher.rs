@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 
 use super::{Companion, Ranks, compile};
 
@@ -74,10 +74,11 @@ fn by_compiler(launched: Launched, compiler: &str, means: &Means) -> Result<Comp
     match Companion::start(made(false)?) {
         Ok(companion) => launched.fits(companion),
         // A kept one may have been made for libraries that are no longer there.
-        Err(_) => {
+        Err(error) if error.kind == Kind::Missing => {
             let again = Companion::start(made(true)?).map_err(|error| format!("{}, {}", error.what, error.on))?;
             launched.fits(again)
         }
+        Err(error) => Err(format!("{}, {}", error.what, error.on)),
     }
 }
 

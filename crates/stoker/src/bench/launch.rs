@@ -47,11 +47,16 @@ fn launched(told: &dyn Fn(&str) -> Option<OsString>) -> Option<Launched> {
         pair(Launcher::Torchrun, "RANK", "WORLD_SIZE")
     };
     let torchrun = told("TORCHELASTIC_RUN_ID").and_then(|_| torch());
+    // A shell of sbatch or salloc has SLURM_NTASKS too, and is no step.
+    let step = || pair(Launcher::Slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
     let found = torchrun
         .or_else(|| pair(Launcher::OpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
-        .or_else(|| pair(Launcher::Mpich, "PMI_RANK", "PMI_SIZE"))
-        // A shell of sbatch or salloc has SLURM_NTASKS too, and is no step.
-        .or_else(|| pair(Launcher::Slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+        // srun speaks PMI too; mpirun's own ranks are others than those of a step that it runs in.
+        .or_else(|| {
+            let found = pair(Launcher::Mpich, "PMI_RANK", "PMI_SIZE")?;
+            Some(step().filter(|step| (step.rank, step.size) == (found.rank, found.size)).unwrap_or(found))
+        })
+        .or_else(step)
         .or_else(|| Some(Launched { launcher: Launcher::Pmix, rank: number("PMIX_RANK")?, size: None }))
         .or_else(torch)?;
     (found.size != Some(1)).then_some(found)
@@ -74,6 +79,11 @@ mod tests {
         assert_eq!(found(&[("PMIX_RANK", "3")]), Some((Launcher::Pmix, 3, None)));
         let step = [("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8"), ("PMIX_RANK", "5")];
         assert_eq!(found(&step), Some((Launcher::Slurm, 5, Some(8))));
+        let pmi2 = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "4"), ("PMI_RANK", "1"), ("PMI_SIZE", "4")];
+        assert_eq!(found(&pmi2), Some((Launcher::Slurm, 1, Some(4))));
+        let mpirun_in_a_step =
+            [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("PMI_RANK", "3"), ("PMI_SIZE", "8")];
+        assert_eq!(found(&mpirun_in_a_step), Some((Launcher::Mpich, 3, Some(8))));
         let torch = [("RANK", "2"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1")];
         assert_eq!(found(&torch), Some((Launcher::Torchrun, 2, Some(4))));
     }
