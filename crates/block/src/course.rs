@@ -64,6 +64,7 @@ pub struct Course(Option<Arc<Timed>>);
 
 struct Timed {
     clock: Clock,
+    is_urgent: bool,
     stretch: Mutex<Stretch>,
 }
 
@@ -74,10 +75,15 @@ struct Stretch {
 }
 
 impl Course {
-    /// A course that begins now, with nothing known.
-    pub fn begin(clock: Clock) -> Course {
+    /// A course that begins now, with nothing known. `is_urgent`: a reader waits for the run from the first.
+    pub fn begin(clock: Clock, is_urgent: bool) -> Course {
         let stretch = Stretch { cause: Cause::Unknown, since: clock(), spent: Spent::default() };
-        Course(Some(Arc::new(Timed { clock, stretch: Mutex::new(stretch) })))
+        Course(Some(Arc::new(Timed { clock, is_urgent, stretch: Mutex::new(stretch) })))
+    }
+
+    /// Whether a reader waits for the run, rather than may come to.
+    pub fn is_urgent(&self) -> bool {
+        self.0.as_ref().is_none_or(|timed| timed.is_urgent)
     }
 
     /// From now on it is this that the run waits for.
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_stretches_of_a_course_add_up_to_the_time_between_two_looks() {
-        let course = Course::begin(clock);
+        let course = Course::begin(clock, true);
         pass(1);
         course.enter(Cause::Requests);
         pass(2);

@@ -79,7 +79,7 @@ impl Memory {
         let parts: Vec<_> = parts(object, offset, length).collect();
         if parts.len() > 1 {
             let blocks = parts[0].0..parts[parts.len() - 1].0 + 1;
-            self.ahead(object, blocks);
+            self.ask(object, blocks, true);
         }
         let mut pieces = Vec::new();
         for (index, start, length) in parts {
@@ -109,7 +109,7 @@ impl Memory {
                     booked = booked.or_else(|| waits.map(Waits::begin));
                     let share = self.share(address.len()).await;
                     let run = Run::new(address.object.clone(), address.index..address.index + 1);
-                    match self.claim(&run, vec![share]) {
+                    match self.claim(&run, vec![share], waits.is_some()) {
                         Some(coming) => coming,
                         None => continue,
                     }
@@ -128,6 +128,10 @@ impl Memory {
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
     pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>) -> u32 {
+        self.ask(object, blocks, false)
+    }
+
+    fn ask(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, is_urgent: bool) -> u32 {
         let id = object.id();
         let mut next = blocks.start;
         while next < blocks.end {
@@ -145,7 +149,7 @@ impl Memory {
             }
             let run = Run::new(object.clone(), next..next + shares.len() as u32);
             next = run.blocks.end;
-            self.claim(&run, shares);
+            self.claim(&run, shares, is_urgent);
         }
         next
     }
@@ -215,8 +219,8 @@ impl Memory {
     }
 
     /// Announce a run and start its fetch; `None` if somebody else was faster with its first block.
-    fn claim(&self, run: &Run, shares: Vec<Share>) -> Option<Coming> {
-        let run = Run { course: Course::begin(clock), ..run.clone() };
+    fn claim(&self, run: &Run, shares: Vec<Share>, is_urgent: bool) -> Option<Coming> {
+        let run = Run { course: Course::begin(clock, is_urgent), ..run.clone() };
         let mut shelf = self.shelf();
         let id = run.object.id();
         let mut senders = Vec::with_capacity(shares.len());

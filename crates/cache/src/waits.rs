@@ -85,7 +85,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_is_booked_to_what_its_run_waited_for_meanwhile() {
-        let (waits, course) = (Waits::default(), Course::begin(clock));
+        let (waits, course) = (Waits::default(), Course::begin(clock, true));
         course.enter(Cause::Requests);
         pass(9).await;
         let mut wait = waits.begin();

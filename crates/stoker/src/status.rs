@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::{mount, place, show};
-use client::messages::{Status, Waits};
+use client::messages::{Status, Store, Waits};
 use client::{Client, sockets};
 use hyper::Method;
 use std::process::ExitCode;
@@ -79,7 +79,23 @@ fn text(status: &Status) -> String {
         count(store.throttled),
         count(store.retries)
     );
+    out += &sent(store);
+    out += &waits(&status.waits);
     out += &format!(
+        "  limits  memory {} of {}, disk {} of {} in {} files\n",
+        bytes(limits.memory_used),
+        bytes(limits.memory_bytes),
+        bytes(limits.disk_used),
+        bytes(limits.disk_bytes),
+        count(limits.disk_files_used)
+    );
+    out
+}
+
+/// How requests went out.
+fn sent(store: &Store) -> String {
+    use show::{bytes, count};
+    let mut out = format!(
         "  sent    after {:.1} s for leave to ask (now {} at once), {:.1} s backing off; first byte after {:.1} ms",
         store.seconds_waiting,
         count(store.requests_limit),
@@ -91,15 +107,6 @@ fn text(status: &Status) -> String {
         count(store.hedged),
         bytes(store.hedged_bytes),
         count(store.hedges_won)
-    );
-    out += &waits(&status.waits);
-    out += &format!(
-        "  limits  memory {} of {}, disk {} of {} in {} files\n",
-        bytes(limits.memory_used),
-        bytes(limits.memory_bytes),
-        bytes(limits.disk_used),
-        bytes(limits.disk_bytes),
-        count(limits.disk_files_used)
     );
     out
 }

@@ -7,11 +7,10 @@ use super::hedge;
 use super::limit::Leave;
 use super::{Parts, Tries, outcome};
 use crate::{Body, Counters};
-use block::{Object, Result};
+use block::{Cause, Result, Run};
 use futures_util::future::{Either, select};
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,9 +25,22 @@ pub struct Answer {
 
 impl Parts {
     /// Ask once for a range, with the leave that was given; a second time if the answer is late and that is welcome.
-    pub async fn ask(&self, tries: &Tries, object: &Arc<Object>, range: Range<u64>, leave: Leave) -> Result<Answer> {
+    pub async fn ask(&self, tries: &Tries, run: &Run, range: Range<u64>, leave: Leave) -> Result<Answer> {
+        let Run { object, course, .. } = run;
+        course.enter(Cause::Requests);
         let began = Instant::now();
         let mut first = pin!(self.in_time(tries, object, self.store.get(object, range.clone())));
+        if let Some(alone) = self.limit.first_byte_if_bound() {
+            let answer = tokio::time::timeout(alone, &mut first).await;
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(_) => {
+                    course.enter(Cause::Bandwidth);
+                    first.await
+                }
+            };
+            return self.answered(answer, leave, began);
+        }
         let late = self.hedges().late();
         let in_time = match late {
             Some(late) => tokio::time::timeout(late, &mut first).await.ok(),

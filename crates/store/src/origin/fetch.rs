@@ -106,11 +106,10 @@ impl Fetch {
     /// Ask for all blocks that are still due.
     async fn begin(&mut self) -> Result<()> {
         let leave = self.parts.leave(&self.run.course).await;
-        self.run.course.enter(Cause::Requests);
         self.tries.start();
         let start = u64::from(self.next) * BLOCK;
         let range = start..self.run.range().end;
-        let answer = self.parts.ask(&self.tries, &self.run.object, range, leave).await?;
+        let answer = self.parts.ask(&self.tries, &self.run, range, leave).await?;
         let body = answer.body;
         if self.next == 0 {
             let told = body.checksum.filter(|_| self.run.is_whole());

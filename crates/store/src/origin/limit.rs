@@ -1,4 +1,5 @@
-//! Leave to send requests: as many at a time as [`Window`] says; first come, first served.
+//! Leave to send requests: as many at a time as [`Window`] says; those that a reader waits for first, then first come,
+//! first served.
 //!
 //! What the window is told of is measured here, by the round: as many requests as may be in flight, after as many
 //! that were sent before the limit last changed.
@@ -23,6 +24,8 @@ const REQUEST_BYTES: u64 = 64 << 10;
 /// The limit, and who waits for it.
 pub struct Limit {
     free: Arc<Semaphore>,
+    /// Of those that nobody waits for yet, one at a time stands in line with the others.
+    patient: Semaphore,
     state: Mutex<State>,
 }
 
@@ -54,19 +57,26 @@ impl Limit {
         let window = Window::new(first, max);
         let free = Arc::new(Semaphore::new(window.limit as usize));
         let (pace, tally) = Default::default();
-        Arc::new(Limit { free, state: Mutex::new(State { window, excess: 0, cut_at: None, pace, tally }) })
+        let patient = Semaphore::new(1);
+        Arc::new(Limit { free, patient, state: Mutex::new(State { window, excess: 0, cut_at: None, pace, tally }) })
     }
 
-    /// Leave to send a request; it is given back when dropped.
-    pub async fn leave(self: Arc<Self>) -> Leave {
+    /// Leave to send a request; it is given back when dropped. One that is urgent passes those that are not.
+    pub async fn leave(self: Arc<Self>, is_urgent: bool) -> Leave {
+        let _turn = if is_urgent { None } else { Some(self.patient.acquire().await.expect("it is never closed")) };
         let permit = self.free.clone().acquire_owned().await.expect("the semaphore is never closed");
-        Leave { limit: self, permit: Some(permit), outcome: Outcome::Neutral, timing: None }
+        self.clone().given(permit)
     }
 
     /// Leave to send a request if nobody has to wait for it.
     pub fn spare(self: &Arc<Self>) -> Option<Leave> {
         let permit = self.free.clone().try_acquire_owned().ok()?;
-        Some(Leave { limit: self.clone(), permit: Some(permit), outcome: Outcome::Neutral, timing: None })
+        Some(self.clone().given(permit))
+    }
+
+    fn given(self: Arc<Self>, permit: OwnedSemaphorePermit) -> Leave {
+        let in_flight = self.state().in_flight(self.free.available_permits());
+        Leave { limit: self, permit: Some(permit), outcome: Outcome::Neutral, timing: None, in_flight }
     }
 
     pub fn now(&self) -> u32 {
@@ -84,6 +94,14 @@ impl Limit {
         state.window.is_saturated() || state.pace.binds()
     }
 
+    /// Where bandwidth binds, the time to the first byte that is not owed to it.
+    pub fn first_byte_if_bound(&self) -> Option<Duration> {
+        let state = self.state();
+        let is_bound = state.window.is_saturated() || state.pace.binds();
+        let alone = if is_bound { state.pace.first_byte_alone() } else { None };
+        alone.map(Duration::from_secs_f64)
+    }
+
     /// Time since the store last could not follow.
     pub fn since_cut(&self) -> Option<Duration> {
         self.state().cut_at.map(|at| at.elapsed())
@@ -99,7 +117,7 @@ impl Limit {
             (state.window, state.cut_at) = (cut, Some(Instant::now()));
         }
         let after = state.window.limit;
-        if after != before {
+        if after != before && !state.window.is_starting {
             state.tally = Tally { stale: before, ..Tally::default() };
         }
         if after < before {
@@ -123,9 +141,17 @@ impl Limit {
 }
 
 impl State {
+    /// Requests in flight while so many more may be sent.
+    fn in_flight(&self, free: usize) -> u32 {
+        (self.window.limit + self.excess).saturating_sub(u32::try_from(free).unwrap_or(u32::MAX))
+    }
+
     /// The window after a request that went well.
     fn fine(&mut self, timing: Timing, is_full: bool) -> Window {
         let alone = self.pace.note(timing);
+        if self.window.is_starting && is_full {
+            self.window = self.window.started();
+        }
         let tally = &mut self.tally;
         if tally.stale > 0 {
             tally.stale -= 1;
@@ -159,6 +185,7 @@ pub struct Leave {
     permit: Option<OwnedSemaphorePermit>,
     outcome: Outcome,
     timing: Option<Timing>,
+    in_flight: u32,
 }
 
 impl Leave {
@@ -169,7 +196,8 @@ impl Leave {
 
     /// Give it back after a request that went well, and tell what it took.
     pub fn fine(mut self, timing: Timing) {
-        (self.outcome, self.timing) = (Outcome::Fine, Some(timing));
+        let in_flight = self.in_flight;
+        (self.outcome, self.timing) = (Outcome::Fine, Some(Timing { in_flight, ..timing }));
     }
 }
 
@@ -186,22 +214,46 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    async fn a_request_that_a_reader_waits_for_passes_those_that_nobody_waits_for() {
+        let limit = Limit::new(1, 1);
+        let held = limit.clone().leave(true).await;
+        let ask = |is_urgent, letter| {
+            let limit = limit.clone();
+            async move {
+                limit.leave(is_urgent).await.done(Outcome::Neutral);
+                letter
+            }
+        };
+        let mut all = tokio::task::JoinSet::new();
+        for (is_urgent, letter) in [(false, 'a'), (false, 'b'), (false, 'c'), (true, 'D'), (true, 'E')] {
+            all.spawn(ask(is_urgent, letter));
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        let mut order = String::new();
+        while let Some(letter) = all.join_next().await {
+            order.push(letter.expect("leave"));
+        }
+        assert_eq!(order, "aDEbc");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_cut_limit_binds_those_who_come_after() {
         let limit = Limit::new(4, 8);
         let mut leaves = Vec::new();
         for _ in 0..4 {
-            leaves.push(limit.clone().leave().await);
+            leaves.push(limit.clone().leave(true).await);
         }
         leaves.pop().expect("four").done(Outcome::Congested);
         assert_eq!(limit.now(), 2);
         leaves.pop();
-        let waiting = tokio::time::timeout(Duration::from_secs(9), limit.clone().leave());
+        let waiting = tokio::time::timeout(Duration::from_secs(9), limit.clone().leave(true));
         assert!(waiting.await.is_err(), "two are still in flight");
         leaves.pop();
-        let _third = limit.clone().leave().await;
+        let _third = limit.clone().leave(true).await;
         drop(leaves);
         assert!(limit.spare().is_some(), "nobody waits");
-        let _fourth = limit.clone().leave().await;
+        let _fourth = limit.clone().leave(true).await;
         assert!(limit.spare().is_none());
     }
 }

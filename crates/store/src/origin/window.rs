@@ -21,8 +21,9 @@ const ONE_EVENT: Duration = Duration::from_secs(1);
 /// line for a gain that nobody notices.
 pub const ENOUGH: u32 = 8;
 
-/// Growth of a round: doubling until it first does not pay or fails, then by a quarter.
-const START: f64 = 2.0;
+/// Growth of a round: up to fourfold, one for each request that went well, until it first does not pay or fails; then
+/// by a quarter.
+const START: u32 = 4;
 const STEP: f64 = 1.25;
 
 /// Of the work that more requests could bring in proportion, the share that shows that they pay. Rounds vary by some
@@ -66,8 +67,10 @@ pub struct Round {
 pub struct Window {
     pub limit: u32,
     max: u32,
-    /// Nothing went wrong yet.
-    is_starting: bool,
+    /// Nothing went wrong yet, and every round paid.
+    pub is_starting: bool,
+    /// The limit when the round began.
+    base: u32,
     phase: Phase,
     /// The last limit that was known to pay, and its rate.
     anchor: Option<(u32, f64)>,
@@ -88,7 +91,7 @@ impl Window {
     pub fn new(first: u32, max: u32) -> Window {
         let max = max.max(1);
         let limit = first.clamp(1, max);
-        Window { limit, max, is_starting: true, phase: Phase::Climbing, anchor: None, cut: None }
+        Window { limit, max, is_starting: true, base: limit, phase: Phase::Climbing, anchor: None, cut: None }
     }
 
     /// Whether more requests at once would bring no more work.
@@ -120,11 +123,17 @@ impl Window {
         Some(Window { limit, is_starting: false, phase: Phase::Climbing, anchor: None, cut, ..self })
     }
 
+    /// At the start: after a request that went well while all that may be in flight were.
+    pub fn started(self) -> Window {
+        let limit = (self.limit + 1).min(self.base.saturating_mul(START)).min(self.max);
+        Window { limit, ..self }
+    }
+
     /// After a round of requests that went well.
     pub fn after(self, round: Round) -> Window {
         if !round.is_bound {
             // The limit kept nobody waiting, so the round tells nothing of it.
-            return Window { phase: Phase::Climbing, anchor: None, ..self };
+            return Window { phase: Phase::Climbing, anchor: None, base: self.limit, ..self };
         }
         let Some((limit, rate)) = self.anchor else {
             return Window { anchor: Some((self.limit, round.rate)), ..self }.grown();
@@ -154,11 +163,11 @@ impl Window {
     fn grown(self) -> Window {
         let limit = match self.cut {
             Some((before, _)) if self.limit + 1 < before => self.limit + 1,
-            _ if self.is_starting => (f64::from(self.limit) * START) as u32,
+            _ if self.is_starting => self.limit,
             _ => (f64::from(self.limit) * STEP).ceil() as u32,
         };
         let limit = limit.min(self.max);
-        Window { limit, cut: self.cut.filter(|(before, _)| limit < *before), ..self }
+        Window { limit, base: limit, cut: self.cut.filter(|(before, _)| limit < *before), ..self }
     }
 
     /// Back to a limit that is known to bring as much, or on to fewer if that should do.
@@ -175,6 +184,13 @@ impl Window {
 mod tests {
     use super::*;
 
+    fn round(mut window: Window, full: f64) -> Window {
+        if window.is_starting {
+            (0..window.limit * START).for_each(|_| window = window.started());
+        }
+        window.after(pipe(window.limit, full))
+    }
+
     /// A round at a pipe that is full with so many requests.
     fn pipe(limit: u32, full: f64) -> Round {
         let limit = f64::from(limit);
@@ -186,7 +202,7 @@ mod tests {
         for full in [3.0, 20.0, 40.0, 100.0] {
             let mut window = Window::new(16, 256);
             for round in 0..300 {
-                window = window.after(pipe(window.limit, full));
+                window = self::round(window, full);
                 let is_probe = window.phase == Phase::Climbing;
                 if round > 30 && !is_probe {
                     let least = full.max(f64::from(ENOUGH)) * 0.9;
@@ -201,7 +217,7 @@ mod tests {
         let mut window = Window::new(16, 256);
         for _ in 0..4 {
             assert!(!window.is_saturated());
-            window = window.after(pipe(window.limit, 1e9));
+            window = round(window, 1e9);
         }
         assert_eq!(window.limit, 256);
         let idle = Round { is_bound: false, rate: 1.0, slowdown: 9.0 };
@@ -212,11 +228,11 @@ mod tests {
     fn a_pipe_that_widens_is_noticed() {
         let mut window = Window::new(16, 256);
         for _ in 0..50 {
-            window = window.after(pipe(window.limit, 10.0));
+            window = round(window, 10.0);
         }
         assert!(window.limit <= 20, "{window:?}");
         for _ in 0..100 {
-            window = window.after(pipe(window.limit, 100.0));
+            window = round(window, 100.0);
         }
         assert!(window.limit >= 90, "{window:?}");
     }

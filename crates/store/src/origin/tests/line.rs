@@ -18,10 +18,17 @@ struct Grant {
     rate: f64,
     /// One request in so many is answered late, and how late.
     late: (u32, Duration),
+    /// Whether the head of an answer waits for the wire too, as the first byte behind a full queue does.
+    holds_heads: bool,
 }
 
-const GENEROUS: Grant =
-    Grant { latency: Duration::from_millis(20), bandwidth: 1e15, rate: 1e9, late: (u32::MAX, Duration::ZERO) };
+const GENEROUS: Grant = Grant {
+    latency: Duration::from_millis(20),
+    bandwidth: 1e15,
+    rate: 1e9,
+    late: (u32::MAX, Duration::ZERO),
+    holds_heads: false,
+};
 
 /// A store behind a line.
 struct Line {
@@ -80,6 +87,10 @@ impl Store for Line {
                 return Err(Error::unavailable("answered 503 SlowDown", &*object).throttled());
             }
             let body = answer.await?;
+            if grant.holds_heads {
+                tokio::time::sleep_until(reserve(&free_at, SIZE as usize, grant.bandwidth)).await;
+                return Ok(body);
+            }
             let bytes = body.bytes.then(move |piece| {
                 let bytes = piece.as_ref().map_or(0, Bytes::len);
                 let due = reserve(&free_at, bytes, grant.bandwidth);
@@ -140,7 +151,7 @@ async fn read(grant: Grant, readers: usize, seconds: u64) -> Seen {
 #[tokio::test(start_paused = true)]
 async fn a_line_of_fixed_bandwidth_gets_the_requests_that_fill_it() {
     for bandwidth in [50e6, 200e6] {
-        let seen = read(Grant { bandwidth, ..GENEROUS }, 200, 40).await;
+        let seen = read(Grant { bandwidth, ..GENEROUS }, 200, 12).await;
         let fills = (0.02 + SIZE as f64 / bandwidth) * bandwidth / SIZE as f64;
         let limit = f64::from(seen.origin.requests_limit());
         assert!((fills * 0.8..fills * 2.5).contains(&limit), "{limit} requests where {fills} fill the line");
@@ -150,7 +161,7 @@ async fn a_line_of_fixed_bandwidth_gets_the_requests_that_fill_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_of_mere_latency_gets_as_many_requests_as_readers_ask_for() {
-    let seen = read(GENEROUS, 200, 10).await;
+    let seen = read(GENEROUS, 200, 3).await;
     assert!(seen.origin.requests_limit() >= 200, "{}", seen.origin.requests_limit());
     assert!(seen.rate > 0.95 * 200.0 * SIZE as f64 / 0.02, "{}", seen.rate);
     let few = read(GENEROUS, 8, 10).await;
@@ -189,6 +200,28 @@ async fn nothing_is_asked_for_again_where_bandwidth_binds() {
     assert!(seen.slowest >= Duration::from_secs(2), "some were late");
 }
 
+#[tokio::test(start_paused = true)]
+async fn first_bytes_that_come_later_the_more_are_in_flight_are_owed_to_bandwidth() {
+    let grant = Grant { bandwidth: 10e6, latency: Duration::from_millis(1), holds_heads: true, ..GENEROUS };
+    let line = Line::new(grant);
+    let object = line.memory.put("k", vec![7; SIZE as usize]);
+    let origin = Origin::new(line.clone(), Settings::default());
+    let clock = || Instant::now().into_std();
+    let run = || Run { course: block::Course::begin(clock, true), ..object.whole().expect("one block") };
+    for _ in 0..100 {
+        fetch(&origin, run()).await.expect("bytes");
+    }
+    let mut spent = Spent::default();
+    for _ in 0..100 {
+        let runs: Vec<Run> = (0..16).map(|_| run()).collect();
+        let all = runs.iter().map(|run| fetch(&origin, run.clone()));
+        futures_util::future::join_all(all).await.into_iter().for_each(|bytes| drop(bytes.expect("bytes")));
+        spent = runs[15].course.until(clock());
+    }
+    assert!(spent.on(Cause::Bandwidth) > spent.on(Cause::Requests) * 3, "{spent:?}");
+    assert_eq!(line.counters().snapshot().hedged, 0, "late, but for a reason");
+}
+
 /// What the only reader of one object was said to wait for.
 async fn waited(grant: Grant, faults: &[Fault]) -> Spent {
     let line = Line::new(grant);
@@ -199,7 +232,7 @@ async fn waited(grant: Grant, faults: &[Fault]) -> Spent {
     };
     let clock = || Instant::now().into_std();
     let origin = Origin::new(faulty, Settings::default());
-    let run = Run { course: block::Course::begin(clock), ..object.whole().expect("one block") };
+    let run = Run { course: block::Course::begin(clock, true), ..object.whole().expect("one block") };
     let course = run.course.clone();
     fetch(&origin, run).await.expect("bytes");
     course.until(clock())
