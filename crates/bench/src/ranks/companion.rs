@@ -59,12 +59,11 @@ impl Companion {
             Ok(greeting) => Ok(Companion { greeting, pipes: Mutex::new(pipes), child }),
             Err(mut error) => {
                 drop(pipes);
-                error.on = format!("{name} ({})", leave(&mut child));
-                Err(error)
                 let status = leave(&mut child);
                 // So ends a program whose libraries are no longer there.
-                let kind = if status.code() == Some(127) { Kind::Missing } else { error.kind };
-                Err(Error { kind, on: format!("{name} ({status})"), ..error })
+                error.kind = if status.code() == Some(127) { Kind::Missing } else { error.kind };
+                error.on = format!("{name} ({status})");
+                Err(error)
             }
         }
     }
