@@ -21,9 +21,9 @@ const ONE_EVENT: Duration = Duration::from_secs(1);
 /// line for a gain that nobody notices.
 pub const ENOUGH: u32 = 8;
 
-/// Growth of a round: up to fourfold, one for each request that went well, until it first does not pay or fails; then
+/// Growth of a round: up to double, one for each request that went well, until it first does not pay or fails; then
 /// by a quarter.
-const START: u32 = 4;
+const START: u32 = 2;
 const STEP: f64 = 1.25;
 
 /// Of the work that more requests could bring in proportion, the share that shows that they pay. Rounds vary by some
