@@ -14,7 +14,7 @@ use crate::bound::Supply;
 use crate::clock::{Clock, Moment, SECOND, seconds};
 use crate::data::noise::Chance;
 use crate::target::Target;
-use crate::train::{PIECE, Set};
+use crate::train::Set;
 
 /// How long each of the three parts may take. With fewer than this many reads a figure says little, and the part goes
 /// on to the second limit.
@@ -114,7 +114,7 @@ impl Prober<'_> {
         done: &AtomicU64,
         failed: &AtomicU64,
     ) -> Result<(u64, Vec<u64>)> {
-        let (mut bytes, mut times, mut buffer) = (0, Vec::new(), vec![0; PIECE.min(most) as usize]);
+        let (mut bytes, mut times, mut buffer) = (0, Vec::new(), vec![0; self.set.piece.min(most) as usize]);
         loop {
             let start = self.clock.now();
             let passed = start - begun;

@@ -19,6 +19,7 @@ mod tests;
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::probe::Probe;
 use crate::report::Report;
 use crate::workload::{Order, Workload, place_of};
 use cache::Policy;
@@ -120,23 +121,27 @@ pub struct Overhead {
     pub every: u64,
 }
 
+/// A rate of requests is a limit of the store where it is less than this share of what latency alone would allow.
+const REQUESTS_BIND: f64 = 0.8;
+
 impl Store {
     /// What a probe of the target found, from the report of a measured run.
     pub fn probed(report: &Report, place: &str) -> Result<Store> {
         let advice = "name a report of `stoker bench train`, which probes its target";
         let missing = |what: &str| Error::missing(what, place).hint(advice);
-        let probe = report.sections.get("probe").ok_or_else(|| missing("this report has no probe of its target"))?;
-        let figure = |name: &str| probe.get(name).and_then(serde_json::Value::as_f64).filter(|found| *found > 0.0);
-        let first = &probe["first_byte_seconds"];
-        let percentile = |name: &str| first.get(name).and_then(serde_json::Value::as_f64);
-        let median = first.as_f64().or(percentile("p50")).unwrap_or(0.0);
-        let p99 = percentile("p99").unwrap_or(median).max(median);
-        let bandwidth = figure("bandwidth_bytes_per_second");
+        let found = report.sections.get("probe").ok_or_else(|| missing("this report has no probe of its target"))?;
+        let Probe { supply, streams, latency_p99_seconds, .. } = Probe::deserialize(found)
+            .map_err(|error| missing(&format!("the probe of this report can't be read: {error}")))?;
+        let positive = |figure: f64| (figure > 0.0).then_some(figure);
+        let (median, p99) = (supply.latency_seconds, latency_p99_seconds.max(supply.latency_seconds));
+        // Streams that each wait for one answer after the other get no more than this, however many a store could give.
+        let by_latency = streams as f64 / supply.latency_seconds;
+        let bandwidth = positive(supply.bytes_per_second);
         Ok(Store {
             name: format!("{}, probed", report.target),
             bytes_per_second: Some(bandwidth.ok_or_else(|| missing("the probe of this report has no bandwidth"))?),
-            stream_bytes_per_second: figure("stream_bytes_per_second"),
-            requests_per_second: figure("requests_per_second"),
+            stream_bytes_per_second: positive(supply.stream_bytes_per_second),
+            requests_per_second: positive(supply.requests_per_second).filter(|rate| *rate < REQUESTS_BIND * by_latency),
             request_bytes: None,
             latency: Latency { median, p99, ..Latency::default() },
         })

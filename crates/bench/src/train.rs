@@ -37,7 +37,7 @@ pub use check::{Checks, decodes};
 pub use figures::Part;
 pub use mersenne::Mersenne;
 pub use order::{Dealing, share};
-pub use reader::{PIECE, Tally};
+pub use reader::{PIECE, REQUEST, Tally};
 pub use set::Set;
 pub use summary::{limit, mean, summary};
 
@@ -149,7 +149,7 @@ impl Job {
     /// Samples that lie side by side and are read at once.
     pub fn together(&self, set: &Set) -> f64 {
         let side_by_side = matches!(self.workload.read.order, Order::Sequential | Order::Shards) && !set.whole();
-        let fit = (4 * PIECE) as f64 / set.sample_bytes().max(1.0);
+        let fit = (4 * PIECE).max(set.piece) as f64 / set.sample_bytes().max(1.0);
         if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
     }
 
@@ -163,7 +163,7 @@ impl Job {
             step_seconds: self.step_seconds,
             streams: read.threads,
             prefetch_batches: read.prefetch_batches,
-            requests_per_sample: (at_once / PIECE as f64).ceil() / set.together,
+            requests_per_sample: (at_once / set.piece as f64).ceil() / set.together,
             first_bytes_per_sample: 1.0 / set.together,
             steps,
         }

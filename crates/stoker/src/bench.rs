@@ -2,9 +2,11 @@
 
 mod compare;
 mod data;
+mod end;
 mod launch;
-#[allow(dead_code, reason = "for `bench train`, once it has its loop")]
 mod loader;
+mod machine;
+mod output;
 mod ranks;
 mod simulate;
 mod sweep;

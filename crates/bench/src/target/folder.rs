@@ -11,6 +11,7 @@ use block::{Error, Result};
 
 use super::{Created, Listed, Opened, Target, Writable};
 
+#[derive(Clone)]
 pub struct Folder {
     root: PathBuf,
     url: String,

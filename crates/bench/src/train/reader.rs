@@ -15,8 +15,11 @@ use super::set::{Run, Set};
 use crate::clock::{Clock, Moment};
 use crate::target::{Opened, Target};
 
-/// Bytes of one read. Larger reads are cut by the kernel anyway, and a reader's memory stays small.
+/// Bytes of one read of a file. Larger reads are cut by the kernel anyway, and a reader's memory stays small.
 pub const PIECE: u64 = 1 << 20;
+
+/// Bytes of one read of a store: a request is worth making for about so many, as clients of stores have found.
+pub const REQUEST: u64 = 16 << 20;
 
 /// Small samples that lie side by side are read together, up to so many bytes.
 const TOGETHER: u64 = 4 << 20;
@@ -73,7 +76,7 @@ impl<'a> Reader<'a> {
             for run in set.locate(samples) {
                 let mut from = run.range.start;
                 while from < run.range.end {
-                    let to = set.stop(&run, from, TOGETHER);
+                    let to = set.stop(&run, from, TOGETHER.max(set.piece));
                     self.piece(&Run { file: run.file, range: from..to })?;
                     from = to;
                 }
@@ -122,7 +125,7 @@ impl<'a> Reader<'a> {
         let mut done = Ok(());
         let mut at = 0;
         while at < wanted && done.is_ok() {
-            let to = (at + PIECE).min(wanted);
+            let to = (at + self.manner.set.piece).min(wanted);
             done = self.fill(opened, run, at, &mut buffer[at as usize..to as usize]);
             at = to;
         }
@@ -156,16 +159,16 @@ impl<'a> Reader<'a> {
 
     /// A large file, checked as it passes.
     fn passing(&mut self, opened: &mut dyn Opened, run: &Run, wanted: u64) -> Result<()> {
-        if (self.buffer.len() as u64) < PIECE {
-            self.buffer = vec![0; PIECE as usize];
+        let Manner { set, checks, tally, .. } = self.manner;
+        if (self.buffer.len() as u64) < set.piece {
+            self.buffer = vec![0; set.piece as usize];
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let Manner { set, checks, tally, .. } = self.manner;
         let mut proof = if wanted == run.range.end { checks.begin(set, run) } else { None };
         let mut at = 0;
         let mut done = Ok(());
         while at < wanted && done.is_ok() {
-            let piece = &mut buffer[..PIECE.min(wanted - at) as usize];
+            let piece = &mut buffer[..set.piece.min(wanted - at) as usize];
             done = self.fill(opened, run, at, piece);
             if let (Ok(()), Some(proof)) = (&done, &mut proof) {
                 done = self

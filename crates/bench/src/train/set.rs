@@ -9,6 +9,7 @@ use std::sync::Arc;
 use block::{Error, Result};
 
 use super::index;
+use super::reader::PIECE;
 use crate::data::noise::Chance;
 use crate::target::{Listed, Target};
 use crate::workload::{Files, Format};
@@ -34,6 +35,8 @@ pub struct Set {
     pub share: f64,
     /// Samples that are read at once where they lie side by side.
     pub together: f64,
+    /// Bytes of one read of the target: more where each read is a request to a store.
+    pub piece: u64,
     /// Whether there are bytes in it that can be checked.
     pub real: bool,
 }
@@ -106,7 +109,7 @@ impl Set {
             next += span.count();
         }
         let share = files.sample_bytes_read.map_or(1.0, |read| (read / files.sample_bytes).min(1.0));
-        Set { files: listed, spans, numbers, format: files.format, share, together: 1.0, real }
+        Set { files: listed, spans, numbers, format: files.format, share, together: 1.0, piece: PIECE, real }
     }
 
     pub fn samples(&self) -> u64 {

@@ -1,8 +1,10 @@
 //! `stoker bench data`: make a data set in a true format, copy it to a store or from one, check it.
 
-use crate::{host, place, runtime, show};
+use super::end::End;
+use crate::args::Reach;
+use crate::{runtime, show};
 use ::bench::data::{self, Manifest, Progress, Replica, Set, Shape, files_for, likeness};
-use ::bench::target::{Folder, Store, Target};
+use ::bench::target::Folder;
 use ::bench::workload::{Format, Workload, shipped};
 use block::{Error, Kind, Result};
 use serde_json::json;
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-use store::{Counts, Location, open_to_write};
+use store::{Counts, Location};
 
 /// Files on their way to or from a store at a time; each takes some 40 MB of memory.
 const FILES_IN_FLIGHT: usize = 8;
@@ -45,21 +47,17 @@ pub struct Args {
     /// Pack the copies into so many tar files, or TFRecord files if the workload has those
     #[arg(long, value_name = "M", requires = "replicate")]
     pub shards: Option<u64>,
-    /// Copy the set to a store or a folder, and say what that took; AWS_REGION and AWS_PROFILE count
+    /// Copy the set to a store or a folder, and say what that took
     #[arg(long, value_name = "URL")]
     pub to: Option<String>,
-    /// S3 server, such as http://minio:9000; AWS if none
-    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL_S3")]
-    pub endpoint: Option<String>,
-    /// Send requests unsigned
-    #[arg(long)]
-    pub anonymous: bool,
     /// Read every byte of the set again, where it ends up, and compare
     #[arg(long)]
     pub verify: bool,
     /// Write what was done to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub reach: Reach,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -69,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut steps = Vec::new();
     let manifest = match &args.from {
         Some(from) if args.replicate.is_none() => {
-            let source = open(from, &args, &runtime)?;
+            let source = End::open(from, &args.reach, runtime.handle(), args.seed)?;
             let manifest = Manifest::read(source.target())?
                 .ok_or_else(|| Error::missing("there is no data set made by `stoker bench data`", from))?;
             refuse_another(&args.folder, &manifest)?;
@@ -84,7 +82,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut end = End::Folder(Folder::at(&args.folder)?);
     if let Some(to) = &args.to {
-        let target = open(to, &args, &runtime)?;
+        make_end(to)?;
+        let target = End::open(to, &args.reach, runtime.handle(), args.seed)?;
         steps.push(sync("sync", &manifest, &end, &target)?);
         end = target;
     }
@@ -105,6 +104,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).map_err(|error| Error::io("cannot write the report", path.display(), &error))?;
     }
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A folder that is copied to is made.
+fn make_end(url: &str) -> Result<()> {
+    match url.parse()? {
+        Location::Folder(path) => make_folder(&path),
+        Location::S3 { .. } => Ok(()),
+    }
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
@@ -186,52 +193,6 @@ fn count(args: &Args, workload: &Workload) -> Result<u64> {
         return if share > 0.0 && files <= 1e12 { Ok(files as u64) } else { Err(wrong()) };
     }
     text.parse().ok().filter(|&files| files > 0 && files <= 1_000_000_000_000).ok_or_else(wrong)
-}
-
-/// Where a set lies or is to lie.
-enum End {
-    Folder(Folder),
-    Store(Store),
-}
-
-impl End {
-    fn target(&self) -> &dyn Target {
-        match self {
-            End::Folder(folder) => folder,
-            End::Store(store) => store,
-        }
-    }
-
-    fn counts(&self) -> Option<Counts> {
-        match self {
-            End::Folder(_) => None,
-            End::Store(store) => Some(store.counters().snapshot()),
-        }
-    }
-
-    /// What was written is on the disk when this returns.
-    fn settle(&self) -> Result<()> {
-        let End::Folder(folder) = self else { return Ok(()) };
-        let synced = std::fs::File::open(folder.url()).and_then(|file| Ok(rustix::fs::syncfs(file)?));
-        synced.map_err(|error| Error::io("cannot write the files through to the disk", folder.url(), &error))
-    }
-}
-
-fn open(url: &str, args: &Args, runtime: &tokio::runtime::Runtime) -> Result<End> {
-    let location: Location = url.parse()?;
-    if let Location::Folder(path) = &location {
-        make_folder(path)?;
-        return Ok(End::Folder(Folder::at(path)?));
-    }
-    let environment = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (region, profile) = (environment("AWS_REGION"), environment("AWS_PROFILE"));
-    let settings = host::settings(args.endpoint.clone(), region, profile, args.anonymous, place::keys());
-    let prefix = match location.prefix() {
-        "" => String::new(),
-        prefix => format!("{}/", prefix.trim_end_matches('/')),
-    };
-    let both = open_to_write(&location, &settings)?;
-    Ok(End::Store(Store::over(url, &prefix, both, runtime.handle().clone(), args.seed)))
 }
 
 /// A copy goes where there is nothing of another set.

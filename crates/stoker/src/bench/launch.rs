@@ -12,7 +12,6 @@ use bench::ranks::{Alone, Companion, Launched, Launcher, Means, Ranks, join};
 use crate::place;
 
 /// This process among those that were started with it.
-#[allow(dead_code, reason = "for `bench train`, once it has its loop")]
 pub fn ranks() -> Result<Box<dyn Ranks>> {
     Ok(match companion()? {
         Some((_, companion)) => Box::new(companion),

@@ -20,6 +20,16 @@ const FILES: [(&str, &str); 4] = [
     ("dali_loader.py", include_str!("../../../../python/loaders/dali_loader.py")),
 ];
 
+/// A loader by its name.
+pub fn named(name: &str) -> Result<Loader, String> {
+    match name {
+        "torch" => Ok(Loader::Torch),
+        "tensorflow" => Ok(Loader::Tensorflow),
+        "dali" => Ok(Loader::Dali),
+        _ => Err("one of torch, tensorflow, dali".into()),
+    }
+}
+
 /// Run a job through a loader.
 pub fn run(loader: Loader, job: &Job, watch: &mut dyn Watch) -> anyhow::Result<Vec<Epoch>> {
     Ok(started(&launch::python(), &place::cache(None)?, loader, job, watch)?)

@@ -1,18 +1,21 @@
 //! `stoker bench sweep`: files of each size by each number of threads, as a table, as JSON, and as the two regimes.
 
-mod machine;
 mod progress;
 mod table;
 
-use crate::{place, show};
+use super::end::End;
+use super::launch;
+use super::machine::Machine;
+use super::output::Output;
+use crate::args::Reach;
+use crate::{place, runtime, show};
 use ::bench::cold::Cooler;
-use ::bench::ranks::{Alone, Ranks};
-use ::bench::report::{Kind, Report, SCHEMA};
+use ::bench::report::{Environment, Kind, Report, SCHEMA};
 use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, regime};
 use ::emulate::parse;
 use block::Error;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -36,7 +39,7 @@ const INTERRUPTED: u8 = 130;
 /// target, which is removed at the end, also after Ctrl-C. `docs/sweep.md` says how figures are made.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A folder of any file system, or the URL of a store (its endpoint and keys are taken from the environment)
+    /// A folder of any file system, or the URL of a store
     target: String,
     /// Sizes of files
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes,
@@ -72,9 +75,10 @@ pub struct Args {
     /// Each rank reads what the next one wrote
     #[arg(long)]
     rotate: bool,
-    /// Save the result here after each phase
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -82,36 +86,35 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let ranks = ranks();
+    let (ranks, runtime) = (launch::ranks()?, runtime()?);
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let seed = (started.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % (1 << SEED_BITS);
     let mut settings = settings(&args, seed)?;
     settings.check(ranks.size())?;
     let mut report = report(&args, &settings, ranks.size(), started);
-    save(args.json.as_deref(), &report)?;
-    let (ground, seed) = Ground::meet(site(&args)?, seed, &*ranks)?;
+    args.output.save(&report)?;
+    let (ground, seed) = Ground::meet(site(&args, runtime.handle())?, seed, &*ranks)?;
     (settings.seed, report.seed) = (seed, seed);
     let live = Arc::new(Live::default());
     progress::hear_signals(live.clone())?;
-    let book = Book { report: Mutex::new(report), json: args.json.as_deref(), progress: progress::Progress::start() };
+    let book = Book { report: Mutex::new(report), output: &args.output, progress: progress::Progress::start() };
     let ended = std::thread::scope(|scope| {
         let _shown = book.progress.show(scope, &live);
         sweep::run(&settings, &ground, &*ranks, &live, &book)
     });
     let mut report = book.report.into_inner().expect("no thread panics while it holds the report");
     report.finished = matches!(ended, Ok(Ended::Finished));
+    // A rank that leaves early would be taken for one that died.
+    let ended = ended.and_then(|ended| ranks.barrier().map(|()| ended));
     if ranks.rank() != 0 {
         return Ok(code(ended?));
     }
     let cells = cells(&report);
     report.warnings.extend(short(&cells));
-    save(args.json.as_deref(), &report)?;
     if !cells.is_empty() {
         print!("{}", table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal())));
     }
-    if let Some(json) = &args.json {
-        println!("  {}", json.display());
-    }
+    args.output.finish(&report)?;
     Ok(code(ended?))
 }
 
@@ -125,22 +128,17 @@ fn code(ended: Ended) -> ExitCode {
     }
 }
 
-/// The processes of this run.
-fn ranks() -> Box<dyn Ranks> {
-    Box::new(Alone)
-}
-
 /// What to work on.
-fn site(args: &Args) -> anyhow::Result<Site> {
+fn site(args: &Args, runtime: &tokio::runtime::Handle) -> anyhow::Result<Site> {
     match is_store(args) {
         true if args.direct => {
             let error = Error::invalid("direct I/O is for folders", &args.target);
             Err(error.hint("leave out --direct: nothing of a store passes through the page cache").into())
         }
-        true => {
-            let error = Error::invalid("a sweep of a store is not built yet", &args.target);
-            Err(error.hint("mount it, and give the folder").into())
-        }
+        true => match End::open(&args.target, &args.reach, runtime, 0)? {
+            End::Store(store) => Ok(Site::Store(Box::new(store))),
+            End::Folder(_) => unreachable!("a URL of a store was asked for"),
+        },
         false => Ok(Site::Folder { root: folder(args), direct: args.direct }),
     }
 }
@@ -230,7 +228,10 @@ fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Re
         command: "sweep".into(),
         finished: false,
         started: started.as_secs_f64(),
-        environment: machine::environment(&folder(args), u64::from(ranks)),
+        environment: Environment {
+            ranks: u64::from(ranks),
+            ..Machine::look(&folder(args).to_string_lossy()).environment
+        },
         settings,
         target: args.target.clone(),
         seed: 0,
@@ -245,11 +246,6 @@ fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Re
         sections: std::collections::BTreeMap::new(),
         warnings: Vec::new(),
     }
-}
-
-fn save(json: Option<&Path>, report: &Report) -> block::Result<()> {
-    let hint = "name a file in a folder that exists and has room as --json";
-    json.map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
 }
 
 fn cells(report: &Report) -> Vec<Cell> {
@@ -269,7 +265,7 @@ fn short(cells: &[Cell]) -> Option<String> {
 /// What was measured so far, on the disk and on the terminal.
 struct Book<'a> {
     report: Mutex<Report>,
-    json: Option<&'a Path>,
+    output: &'a Output,
     progress: progress::Progress,
 }
 
@@ -292,7 +288,7 @@ impl Observer for Book<'_> {
         report
             .sections
             .insert("saturation".into(), serde_json::to_value(summary.saturation).expect("numbers and texts"));
-        save(self.json, &report)
+        self.output.save(&report)
     }
 
     fn warn(&self, warning: String) {

@@ -3,25 +3,30 @@
 //! It measures nothing itself: `bench::train` does. Invariant: what an interrupted run measured is in the file that
 //! `--json` names, marked as not finished.
 
-mod machine;
+mod python;
 mod settings;
 mod table;
 
-use crate::show;
+use super::end::End;
+use super::machine::{self, Machine};
+use super::output::Output;
+use super::{launch, loader};
+use crate::args::Reach;
+use crate::{runtime, show};
 use ::bench::accelerator::{self, Accelerator};
 use ::bench::clock::Monotonic;
 use ::bench::data::Manifest;
-use ::bench::ranks::{Alone, Ranks};
+use ::bench::import;
+use ::bench::loader::Loader;
+use ::bench::ranks::Ranks;
 use ::bench::report::{Environment, Kind, Report, SCHEMA};
-use ::bench::target::{Folder, Null, Shape, Shaped, Target};
+use ::bench::target::{Null, Shape, Shaped, Target};
 use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, Set, checkpoint, closed, most};
 use ::bench::workload::{self, Workload};
 use anyhow::Result;
 use block::Error;
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::Machine;
 use settings::Changes;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -29,8 +34,8 @@ use std::sync::Arc;
 /// probe of the target promises. Exit code 3: it ran, and the accelerators were not busy enough.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A shipped workload, or a file of your own
-    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    /// A shipped workload, a file of your own (.toml), or a workload of DLIO (.yaml); also as --import
+    #[arg(long, value_name = "NAME|FILE", alias = "import", required_unless_present = "list")]
     workload: Option<String>,
     /// A shipped accelerator, or a file of your own
     #[arg(long, value_name = "NAME")]
@@ -60,12 +65,16 @@ pub struct Args {
     /// So many processes that don't wait for each other, in place of accelerators that step together
     #[arg(long, value_name = "P", conflicts_with_all = ["accelerators", "find_max"], value_parser = clap::value_parser!(u64).range(1..=100_000))]
     processes: Option<u64>,
-    /// Write the result to this file, after each epoch
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Load through the data loader of a library in Python, as a training script does: torch, tensorflow or dali
+    #[arg(long, value_name = "LIBRARY", value_parser = loader::named, conflicts_with_all = ["find_max", "shape_disk", "processes"])]
+    loader: Option<Loader>,
     /// Name the workloads and accelerators that are shipped
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Exit code where all went well but the utilisation.
@@ -76,30 +85,41 @@ pub fn run(args: Args) -> Result<ExitCode> {
         print!("{}", table::known());
         return Ok(ExitCode::SUCCESS);
     }
-    let ranks = ranks()?;
+    let ranks = launch::ranks()?;
+    let done = measure(&args, &*ranks)?;
+    // A rank that leaves early would be taken for one that died.
+    ranks.barrier()?;
+    Ok(done)
+}
+
+fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
+    let runtime = runtime()?;
     let asked = args.target.clone().unwrap_or_default();
-    let (job, plain) = job(&args)?;
+    let (job, plain) = job(args)?;
     let machine = Machine::look(&asked);
     machine::allow_files();
     if job.workload.checkpoint.is_some() {
-        return checkpoints(&args, &job, &machine, &*ranks);
+        return checkpoints(args, &job, &machine, ranks, runtime.handle());
+    }
+    if let Some(loader) = args.loader {
+        let report = report(args, &job, &machine, ranks);
+        return python::run(loader, args, &job, &machine, report);
     }
     let bar = line();
     bar.set_message("listing the set");
-    let (target, set, checks) = open(&args, &job)?;
-    let mut set = set;
-    set.together = job.together(&set);
-    let mut report = report(&args, &job, &machine, &*ranks);
+    let end = if asked == "null:" { None } else { Some(reach(args, runtime.handle())?) };
+    let (target, set, checks) = open(args, &job, end.as_ref())?;
+    let mut report = report(args, &job, &machine, ranks);
     let outside = Outside {
         clock: &Monotonic,
-        ranks: &*ranks,
+        ranks,
         node: &machine.node,
-        counters: &|| machine.counters(),
+        counters: &|| machine.counters(end.as_ref().and_then(End::counts)),
         chill: &|set| Ok(machine.empty(&set.files)),
         look: &|progress| bar.set_message(status(progress)),
     };
     let mut bench = Bench { job: &job, target: &*target, set: &set, checks: &checks, outside: &outside, probe: None };
-    let mut save = |report: &Report| args.json.as_ref().map_or(Ok(()), |path| report.save(path));
+    let mut save = |report: &Report| args.output.save(report);
     if args.find_max {
         let found = most::find(&mut bench, args.accelerators, &mut report, &mut save)?;
         report.finished = true;
@@ -115,25 +135,22 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.closed {
-        judge(&args, &job, plain.as_ref(), &set, &machine, &mut report)?;
-        save(&report)?;
+        judge(args, &job, plain.as_ref(), &set, &machine, &mut report)?;
     }
-    print!("{}", table::text(&report, &job));
-    if let Some(path) = &args.json {
-        println!("  the whole result: {}", path.display());
-    }
+    tell(&report, &job, &args.output)
+}
+
+/// The result, on the terminal and where it was asked for.
+fn tell(report: &Report, job: &Job, output: &Output) -> Result<ExitCode> {
+    print!("{}", table::text(report, job));
+    output.finish(report)?;
     let is_passed = report.summary.as_ref().is_none_or(|summary| summary.passed);
     Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::from(NOT_BUSY) })
 }
 
-/// The processes that measure together.
-fn ranks() -> Result<Box<dyn Ranks>> {
-    Ok(Box::new(Alone))
-}
-
 /// A name of what is shipped, or a file.
 fn text_of(name: &str) -> Result<Option<String>> {
-    if !name.contains('/') && !name.ends_with(".toml") {
+    if !name.contains('/') && ![".toml", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending)) {
         return Ok(None);
     }
     let text = std::fs::read_to_string(name).map_err(|error| Error::io("cannot read the file", name, &error))?;
@@ -145,12 +162,17 @@ fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
     let name = args.workload.clone().unwrap_or_default();
     let own = text_of(&name)?;
     let is_shipped = own.is_none();
-    let mut workload = match own {
-        Some(text) => Workload::parse(&text, &name)?,
-        None => workload::shipped(&name)?,
+    let (mut workload, step) = match own {
+        Some(text) if name.ends_with(".yaml") || name.ends_with(".yml") => import::dlio(&text, &name)?,
+        Some(text) => (Workload::parse(&text, &name)?, None),
+        None => (workload::shipped(&name)?, None),
     };
     let changes = Changes::parse(&args.set)?;
     let mut step_seconds = changes.step_seconds;
+    if let (Some(step), None, None) = (&step, step_seconds, &args.accelerator) {
+        workload = step.applied(workload);
+        step_seconds = Some(step.step_seconds);
+    }
     if let Some(name) = &args.accelerator {
         let accelerator = match text_of(name)? {
             Some(text) => Accelerator::parse(&text, name)?,
@@ -187,41 +209,37 @@ fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
 }
 
 /// The target with its set, and what is known of its checksums.
-fn open(args: &Args, job: &Job) -> Result<(Box<dyn Target>, Set, Checks)> {
-    let text = args.target.as_deref().unwrap_or_default();
+fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, Set, Checks)> {
     let files = &job.workload.files;
-    if text == "null:" {
+    let Some(end) = end else {
         let read = &job.workload.read;
         let all = files.count * files.samples_per_file;
         // As much as the steps need, and two batches at least, whatever the workload's own size.
         let most = read.batch * job.accelerators.max(args.accelerators.unwrap_or(1));
         let samples = read.steps_max.map_or(all.max(2 * most), |steps| steps.max(2) * most);
-        let set = Set::imagined(files, samples, job.seed);
+        let mut set = Set::imagined(files, samples, job.seed);
+        set.together = job.together(&set);
         return Ok((shaped(args, Box::new(Null::of(set.files.clone()))), set, Checks::default()));
-    }
-    let (target, checks): (Box<dyn Target>, Checks) = raw(text)?;
+    };
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
-    let set = Set::of(&*target, files, 2 * threads)?;
-    Ok((shaped(args, target), set, checks))
+    let mut set = Set::of(end.target(), files, 2 * threads)?;
+    if matches!(end, End::Store(_)) {
+        set.piece = train::REQUEST;
+    }
+    set.together = job.together(&set);
+    // A set that was not made here has no manifest; that alone is no failure.
+    let checks = Manifest::read(end.target())?.map_or_else(Checks::default, |manifest| Checks::of(&manifest));
+    Ok((shaped(args, end.boxed()), set, checks))
 }
 
 /// A folder or a store, as it is.
-fn raw(text: &str) -> Result<(Box<dyn Target>, Checks)> {
-    if text.contains("://") {
-        return Err(Error::invalid("this program can't measure stores yet", text)
-            .hint("mount it and name the mount point")
-            .into());
-    }
-    let folder = Path::new(text);
-    let target = Folder::at(folder).map_err(|error| error.hint("name a folder that exists, or `null:`"))?;
-    // A set that was not made here has no manifest; that alone is no failure.
-    let checks = match Manifest::open(folder) {
-        Ok(manifest) => Checks::of(&manifest),
-        Err(error) if error.kind == block::Kind::Missing => Checks::default(),
-        Err(error) => return Err(error.into()),
-    };
-    Ok((Box::new(target), checks))
+fn reach(args: &Args, runtime: &tokio::runtime::Handle) -> Result<End> {
+    let text = args.target.as_deref().unwrap_or_default();
+    Ok(End::open(text, &args.reach, runtime, 0)
+        .map_err(|error| if error.kind == block::Kind::Missing { error.hint(FOLDER) } else { error })?)
 }
+
+const FOLDER: &str = "name a folder that exists, the URL of a store, or `null:`";
 
 fn shaped(args: &Args, target: Box<dyn Target>) -> Box<dyn Target> {
     match args.shape_disk {
@@ -257,10 +275,16 @@ fn report(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Repor
 }
 
 /// Write and read the state of a model.
-fn checkpoints(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Result<ExitCode> {
+fn checkpoints(
+    args: &Args,
+    job: &Job,
+    machine: &Machine,
+    ranks: &dyn Ranks,
+    runtime: &tokio::runtime::Handle,
+) -> Result<ExitCode> {
     let shape = job.workload.checkpoint.as_ref().expect("asked for only where there is one");
-    let (target, _) = raw(args.target.as_deref().unwrap_or_default())?;
-    let target = shaped(args, target);
+    let end = reach(args, runtime)?;
+    let target = shaped(args, end.boxed());
     let Some(writable) = target.writable() else {
         return Err(Error::invalid("a checkpoint needs a target that can be written", target.url()).into());
     };
@@ -281,13 +305,13 @@ fn checkpoints(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> 
     checkpoint::run(&course, shape, &mut |pass| {
         passes.push(pass);
         report.sections.insert("checkpoint".into(), serde_json::to_value(&passes).expect("numbers and names"));
-        args.json.as_ref().map_or(Ok(()), |path| report.save(path))
+        args.output.save(&report)
     })?;
     report.finished = true;
     bar.finish_and_clear();
     if ranks.rank() == 0 {
-        args.json.as_ref().map_or(Ok(()), |path| report.save(path))?;
         print!("{}", table::checkpoint(&passes, &report.target));
+        args.output.finish(&report)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use std::io::IoSliceMut;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use store::Counts;
 
 /// File systems whose bytes lie on this machine's own disks or in its memory.
 const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];
@@ -59,11 +60,13 @@ impl Machine {
         }
     }
 
-    pub fn counters(&self) -> Counters {
+    /// What the kernel counts now, and what was asked of a store if the target is one.
+    pub fn counters(&self, store: Option<Counts>) -> Counters {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (network, loopback) = received(&read("/proc/net/dev"));
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
-        Counters { network, loopback, disk, throttled: 0, errors: 0 }
+        let (throttled, errors) = store.map_or((0, 0), |store| (store.throttled, store.retries + store.errors));
+        Counters { network, loopback, disk, throttled, errors }
     }
 
     /// Empty the kernel's caches of these files. Tells how; nothing if pages stayed.

@@ -1,0 +1,45 @@
+//! Where the result of a measurement goes: a document after each step, a page and a table at the end.
+//!
+//! Invariant: what an interrupted run measured is in the document, marked as not finished.
+
+use crate::report as page;
+use ::bench::report::Report;
+use block::Result;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub struct Output {
+    /// Write the whole result to this file, after each step of the measurement
+    #[arg(long, value_name = "FILE.json")]
+    pub json: Option<PathBuf>,
+    /// Draw the result as a page that needs nothing but a browser
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Write the result as comma-separated values
+    #[arg(long, value_name = "FILE.csv")]
+    pub csv: Option<PathBuf>,
+}
+
+impl Output {
+    /// What was measured so far.
+    pub fn save(&self, report: &Report) -> Result<()> {
+        let hint = "name a file in a folder that exists and has room as --json";
+        self.json.as_ref().map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
+    }
+
+    /// Everything, at the end. Says where it is.
+    pub fn finish(&self, report: &Report) -> Result<()> {
+        self.save(report)?;
+        let all = std::slice::from_ref(report);
+        self.report.as_ref().map_or(Ok(()), |path| page::write(all, path))?;
+        self.csv.as_ref().map_or(Ok(()), |path| page::csv(all, path))?;
+        for path in [&self.json, &self.report, &self.csv].into_iter().flatten() {
+            println!("  {}", path.display());
+        }
+        if self.report.is_some() && !page::has_charts() {
+            eprintln!("  {}", page::PLAIN);
+        }
+        Ok(())
+    }
+}
