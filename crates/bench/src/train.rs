@@ -412,7 +412,9 @@ fn doubts(bench: &Bench, report: &mut Report) {
     if least < report.summary.as_ref().map_or(0.0, |summary| summary.pass_au_percent) {
         warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");
     }
-    if report.epochs.iter().any(|epoch| epoch.steps < 20) {
-        warn(report, "an epoch has fewer than 20 steps: its utilisation says little; use a larger set");
+    let ahead = bench.job.workload.read.prefetch_batches;
+    if let Some(least) = report.epochs.iter().map(|epoch| epoch.steps).min().filter(|steps| *steps < (4 * ahead).max(20)) {
+        let what = format!("an epoch has {least} steps, and {ahead} batches are read ahead before the first that counts");
+        warn(report, format!("{what}: its utilisation says little; use a larger set or fewer batches ahead"));
     }
 }

@@ -115,7 +115,11 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         ranks,
         node: &machine.node,
         counters: &|| machine.counters(end.as_ref().and_then(End::counts)),
-        chill: &|set| Ok(machine.empty(&set.files)),
+        chill: &|set| match end {
+            // What reads a store here keeps nothing from one read to the next.
+            Some(End::Store(_)) => Ok(Some("no cache".into())),
+            _ => Ok(machine.empty(&set.files)),
+        },
         look: &|progress| bar.set_message(status(progress)),
     };
     let mut bench = Bench { job: &job, target: &*target, set: &set, checks: &checks, outside: &outside, probe: None };
