@@ -283,7 +283,7 @@ fn cell(phase: &str, bytes: f64, threads: u64, speed: f64) -> Value {
     let time = threads as f64 / files;
     json!({
         "phase": phase, "file_bytes": bytes as u64, "threads": threads, "ranks": 1, "cold": true,
-        "files_per_second": files, "iops": files * 1.2, "bytes_per_second": if moves { files * bytes } else { 0.0 },
+        "files_per_second": files, "operations_per_second": files * 1.2, "bytes_per_second": if moves { files * bytes } else { 0.0 },
         "latency_seconds": {"min": time * 0.6, "mean": time, "p50": time * 0.95, "p90": time * 1.4, "p99": time * 2.3, "p99.9": time * 4.1, "max": time * 7.0},
     })
 }

@@ -1,4 +1,4 @@
-//! The time that measurements are taken by: read here and nowhere else, so that tests can give another.
+//! The time that measurements are taken by: all but the sweep's stopwatch read it here, so that tests can give another.
 //!
 //! It doesn't know the time of day. Invariant: it never goes back.
 

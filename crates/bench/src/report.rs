@@ -188,6 +188,31 @@ pub struct Second {
 }
 
 impl Report {
+    /// A document of a run that begins now, on this machine.
+    pub fn begin(kind: Kind, command: &str, target: &str, environment: Environment, started: f64) -> Report {
+        Report {
+            schema: SCHEMA,
+            kind,
+            command: command.into(),
+            finished: false,
+            started,
+            environment,
+            settings: serde_json::Value::Null,
+            target: target.into(),
+            seed: 0,
+            workload: None,
+            accelerator: None,
+            accelerators: None,
+            epochs: Vec::new(),
+            summary: None,
+            points: Vec::new(),
+            cells: Vec::new(),
+            timeline: Vec::new(),
+            sections: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+
     /// Write the document in one step: whoever reads it sees the last whole one.
     pub fn save(&self, path: &Path) -> Result<()> {
         let draft = path.with_extension("draft");

@@ -41,7 +41,7 @@ pub struct Kept {
 const AT_ONCE_BYTES: u32 = 256 << 10;
 
 impl Kept {
-    fn from_disk(&self, offset: u64, length: u32) -> Result<Bytes> {
+    fn on_disk(&self, offset: u64, length: u32) -> Result<Bytes> {
         let _wait = self.otherwise.memory.waits().begin_for(Cause::Disk);
         self.whole.read(offset, length)
     }
@@ -60,7 +60,7 @@ impl Content for Kept {
         }
         let whole = self.whole.clone();
         if length <= AT_ONCE_BYTES
-            && let Ok(bytes) = self.from_disk(offset, length)
+            && let Ok(bytes) = self.on_disk(offset, length)
         {
             self.disk.tally().here.add(1, bytes.len() as u64);
             return Reading::Ready(Ok(vec![bytes]));

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 /// Keep accelerators fed from the storage you already have.
 ///
 /// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong;
-/// `load` also: 3 not all files fitted into the cache, 4 some files failed.
+/// `load` also: 3 not all files fitted into the cache, 4 some files failed; `bench train`: 3 accelerators were not busy
+/// enough; `bench sweep`: 130 interrupted; `observe`: that of its command.
 #[derive(Parser)]
 #[command(name = "stoker", version, max_term_width = 110)]
 pub struct Typed {

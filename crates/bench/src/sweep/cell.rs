@@ -1,4 +1,4 @@
-//! What all ranks found in one phase of one cell, in the shape that reports keep (`docs/report-sweep.md`).
+//! What all ranks found in one phase of one cell, in the shape that reports keep (`docs/report.md`).
 //!
 //! It measures nothing. Invariant: a cell is added up from what ranks counted, never averaged.
 

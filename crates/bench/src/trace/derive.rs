@@ -63,7 +63,7 @@ pub fn workload(trace: &Trace, name: &str) -> Result<Workload> {
 pub fn accelerator(trace: &Trace, workload: &Workload) -> Result<Accelerator> {
     let pace = trace.pace.ok_or_else(|| {
         Error::missing("no pause between batches was seen, so no step time can be derived", &workload.name)
-            .hint("give the time of a step yourself: stoker bench train --step-time")
+            .hint("give the time of a step yourself: stoker bench train --set step=20ms")
     })?;
     let (step_seconds, source) = if trace.streams <= 1 {
         (pace.pause_seconds, format!("median of {} pauses of the process that read", pace.pauses))

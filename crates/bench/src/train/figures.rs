@@ -19,6 +19,8 @@ const DIGITS: u8 = 3;
 /// What one rank has to tell of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
+    /// Name of the machine.
+    pub node: String,
     pub lanes: u64,
     pub seconds: f64,
     pub steps: u64,
@@ -71,7 +73,8 @@ impl Track<'_> {
 impl Part {
     /// The figures of this rank.
     pub fn of(course: &Course, ran: &Ran, batch: u64, epoch: u64, node: &str) -> Part {
-        let mut part = Part { lanes: course.lanes as u64, steps: course.steps, ..Part::default() };
+        let mut part =
+            Part { node: node.to_owned(), lanes: course.lanes as u64, steps: course.steps, ..Part::default() };
         let rank = |lane: usize| course.first + lane as u64;
         for party in &ran.board.parties {
             let track = Track { begun: ran.begun, ends: &party.ends, step: course.step };
@@ -120,7 +123,9 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
     let mut bytes = BTreeMap::new();
     for part in parts {
         waits.merge(&part.waits);
-        for (name, count) in &part.bytes {
+        // What a machine counts for all its ranks is counted once for each machine.
+        let is_first = !parts.iter().take_while(|other| !std::ptr::eq(*other, part)).any(|other| other.node == part.node);
+        for (name, count) in part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified"].contains(&name.as_str())) {
             *bytes.entry(name.clone()).or_insert(0) += count;
         }
     }

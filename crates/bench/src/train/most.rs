@@ -37,6 +37,7 @@ pub fn find(
     }
     if bench.set.real {
         bench.probe()?;
+        report.sections.insert("probe".into(), serde_json::to_value(bench.probe).expect("numbers"));
     }
     let guess = bench.bound(steps).map_or(1, |_| knee(bench, &job) / ranks).clamp(1, limit);
     let mut number = 0;

@@ -1,9 +1,12 @@
 //! `stoker bench data`: make a data set in a true format, copy it to a store or from one, check it.
 
 use super::end::End;
+use super::machine::Machine;
+use super::output::Output;
 use crate::args::Reach;
 use crate::{runtime, show};
 use ::bench::data::{self, Manifest, Progress, Replica, Set, Shape, files_for, likeness};
+use ::bench::report::{self, Report};
 use ::bench::target::Folder;
 use ::bench::workload::{Format, Workload, shipped};
 use block::{Error, Kind, Result};
@@ -53,11 +56,10 @@ pub struct Args {
     /// Read every byte of the set again, where it ends up, and compare
     #[arg(long)]
     pub verify: bool,
-    /// Write what was done to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub reach: Reach,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -93,17 +95,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{}", told(step));
     }
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    if let Some(path) = &args.json {
-        let report = json!({
-            "schema": 1, "kind": "measured", "command": "data", "folder": args.folder, "seed": args.seed,
-            "workload": args.workload, "bytes": manifest.bytes(), "files": manifest.files.len(),
-            "samples": manifest.files.iter().map(|file| file.samples).sum::<u64>(),
-            "steps": steps, "warnings": warnings,
-        });
-        let text = serde_json::to_vec_pretty(&report)?;
-        std::fs::write(path, text).map_err(|error| Error::io("cannot write the report", path.display(), &error))?;
-    }
+    args.output.finish(&document(&args, &manifest, &steps, warnings))?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was done, and how long each copy to or from a store took.
+fn document(args: &Args, manifest: &Manifest, steps: &[serde_json::Value], warnings: Vec<String>) -> Report {
+    let machine = Machine::look(&args.folder.to_string_lossy());
+    let copies = steps.iter().filter(|step| ["sync", "copy"].iter().any(|name| step["step"] == *name));
+    let syncs = copies.map(|step| {
+        let store = if step["step"] == "sync" { &step["target"] } else { &step["from"] };
+        json!({"store": store, "seconds": step["seconds"], "bytes": step["bytes"], "requests": step["requests"]})
+    });
+    let set = json!({
+        "folder": args.folder, "bytes": manifest.bytes(), "files": manifest.files.len(),
+        "samples": manifest.files.iter().map(|file| file.samples).sum::<u64>(),
+    });
+    Report {
+        finished: true,
+        seed: args.seed,
+        workload: args.workload.clone(),
+        settings: set,
+        sections: [("sync".into(), syncs.collect()), ("steps".into(), json!(steps))].into(),
+        warnings,
+        ..Report::begin(report::Kind::Measured, "data", &args.folder.to_string_lossy(), machine.environment, machine.started)
+    }
 }
 
 /// A folder that is copied to is made.

@@ -123,7 +123,7 @@ mod tests {
         let data = scratch.path().join("data");
         fs::create_dir(&data).expect("a folder");
         let images = ImageSpec { count: 50, classes: 2, mean_bytes: 8 << 10 };
-        let set = Set { images, volumes: VolumeSpec::default(), seed: 1 };
+        let set = Set { images, seed: 1, ..Set::default() };
         let made = generate(&set, &data, 2, &|_| {}).expect("a set");
         let (smallest, largest) =
             made.files.iter().fold((u64::MAX, 0), |(low, high), file| (low.min(file.bytes), high.max(file.bytes)));

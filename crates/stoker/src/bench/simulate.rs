@@ -7,10 +7,10 @@ mod show;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
+use super::machine::Machine;
 use super::output::Output;
-use ::bench::report::{Environment, Kind, Report, SCHEMA};
+use ::bench::report::{Kind, Report};
 use ::bench::simulate::{Answer, Cache, Nodes, Overhead, Question, Rule, Store, ask, fields};
 use ::bench::workload::Workload;
 use ::bench::{accelerator, import, workload};
@@ -61,14 +61,14 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let machine = Machine::look("");
     let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
     let steps = questions.iter().fold(0, |steps: u64, question| steps.saturating_add(question.steps_of_all()));
     let bar = show::bar(steps.saturating_mul(seeds.len() as u64));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let answers = ask(&questions, &seeds, threads, &|steps| bar.inc(steps));
     bar.finish_and_clear();
-    let report = report(&args, &answers?, &seeds, started);
+    let report = report(&args, &answers?, &seeds, machine);
     show::print(&report, &questions[0]);
     args.output.finish(&report)?;
     Ok(ExitCode::SUCCESS)
@@ -150,20 +150,14 @@ fn read(path: &Path) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| Error::io("cannot read the file", path.display(), &error))?)
 }
 
-fn report(args: &Args, answers: &[Answer], seeds: &[u64], started: f64) -> Report {
+fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> Report {
     let question = &answers[0].question;
     let alone = (answers.len() == 1).then(|| &answers[0]);
     let accelerator = args.accelerator.clone().unwrap_or_else(|| "its own step".to_owned());
     let hits: Vec<&Vec<f64>> = answers.iter().map(|answer| &answer.hits).collect();
     Report {
-        schema: SCHEMA,
-        kind: Kind::Simulated,
-        command: "simulate".to_owned(),
         finished: true,
-        started,
-        environment: environment(),
         settings: serde_json::json!({ "question": question, "seeds": seeds, "accelerators": args.accelerators }),
-        target: question.store.name.clone(),
         seed: seeds[0],
         workload: Some(question.workload.name.clone()),
         accelerator: Some(accelerator),
@@ -171,10 +165,9 @@ fn report(args: &Args, answers: &[Answer], seeds: &[u64], started: f64) -> Repor
         epochs: alone.map(|answer| answer.runs.concat()).unwrap_or_default(),
         summary: alone.map(Answer::summary),
         points: answers.iter().map(Answer::point).collect(),
-        cells: Vec::new(),
-        timeline: Vec::new(),
         sections: [("simulation".to_owned(), serde_json::json!({ "hit_share_by_point_and_epoch": hits }))].into(),
         warnings: warnings(args, question),
+        ..Report::begin(Kind::Simulated, "simulate", &question.store.name, machine.environment, machine.started)
     }
 }
 
@@ -196,19 +189,6 @@ fn warnings(args: &Args, question: &Question) -> Vec<String> {
         warnings.push("writing and reading back the state of the model is not simulated".to_owned());
     }
     warnings
-}
-
-fn environment() -> Environment {
-    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let kilobytes = text("/proc/meminfo").split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
-    Environment {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
-        memory_bytes: kilobytes.unwrap_or(0) << 10,
-        file_system: None,
-        ranks: 1,
-    }
 }
 
 #[cfg(test)]
@@ -256,7 +236,7 @@ mod tests {
         let answers = ask(&[question], &[1], 1, &|_| ()).unwrap();
         let typed = "--workload bert --accelerator 1s --accelerators 8 --store 1GB/s".split_whitespace();
         let args = Typed::try_parse_from(["x"].into_iter().chain(typed)).unwrap().args;
-        let mut measured = report(&args, &answers, &[1], 0.0);
+        let mut measured = report(&args, &answers, &[1], Machine::look(""));
         assert_eq!(measured.kind, Kind::Simulated);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");

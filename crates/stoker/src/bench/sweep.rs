@@ -10,7 +10,7 @@ use super::output::Output;
 use crate::args::Reach;
 use crate::{place, runtime, show};
 use ::bench::cold::Cooler;
-use ::bench::report::{Environment, Kind, Report, SCHEMA};
+use ::bench::report::{Environment, Kind, Report};
 use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, regime};
 use ::emulate::parse;
 use block::Error;
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let seed = (started.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % (1 << SEED_BITS);
     let mut settings = settings(&args, seed)?;
     settings.check(ranks.size())?;
-    let mut report = report(&args, &settings, ranks.size(), started);
+    let mut report = report(&args, &settings, ranks.size());
     args.output.save(&report)?;
     let (ground, seed) = Ground::meet(site(&args, runtime.handle())?, seed, &*ranks)?;
     (settings.seed, report.seed) = (seed, seed);
@@ -204,7 +204,7 @@ fn limits(args: &Args) -> anyhow::Result<(Option<Duration>, u64)> {
     Ok((time.or(default_time), most.unwrap_or(CELL_BYTES_MAX.min(free / FREE_SHARE))))
 }
 
-fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Report {
+fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
     let limit = serde_json::json!({
         "bytes": settings.bytes_max,
         "seconds": settings.time_max.map(|limit| limit.as_secs_f64()),
@@ -222,30 +222,9 @@ fn report(args: &Args, settings: &Settings, ranks: u32, started: Duration) -> Re
         "drop_command": args.drop_command,
         "rotate": settings.rotate,
     });
-    Report {
-        schema: SCHEMA,
-        kind: Kind::Measured,
-        command: "sweep".into(),
-        finished: false,
-        started: started.as_secs_f64(),
-        environment: Environment {
-            ranks: u64::from(ranks),
-            ..Machine::look(&folder(args).to_string_lossy()).environment
-        },
-        settings,
-        target: args.target.clone(),
-        seed: 0,
-        workload: None,
-        accelerator: None,
-        accelerators: None,
-        epochs: Vec::new(),
-        summary: None,
-        points: Vec::new(),
-        cells: Vec::new(),
-        timeline: Vec::new(),
-        sections: std::collections::BTreeMap::new(),
-        warnings: Vec::new(),
-    }
+    let machine = Machine::look(&folder(args).to_string_lossy());
+    let environment = Environment { ranks: u64::from(ranks), ..machine.environment };
+    Report { settings, ..Report::begin(Kind::Measured, "sweep", &args.target, environment, machine.started) }
 }
 
 fn cells(report: &Report) -> Vec<Cell> {
