@@ -19,15 +19,15 @@
 //! Invariant: every target is treated alike; each byte that is read can be checked against what was made.
 
 pub mod accelerator;
+pub mod bound;
+pub mod clock;
 pub mod cold;
 pub mod compare;
 pub mod csv;
-pub mod bound;
-pub mod clock;
 pub mod data;
-pub mod probe;
 pub mod import;
 pub mod loader;
+pub mod probe;
 pub mod ranks;
 pub mod report;
 pub mod simulate;

@@ -5,8 +5,8 @@
 
 mod folder;
 mod null;
-mod store;
 mod shaped;
+mod store;
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use block::Result;
 
 pub use folder::Folder;
 pub use null::Null;
-pub use store::Store;
 pub use shaped::{Shape, Shaped};
+pub use store::Store;
 
 /// A file, as a listing tells it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -213,8 +213,12 @@ impl Bench<'_> {
     /// Measure one epoch, counted from 0, and empty caches before it if asked. At rank 0 the epoch of all ranks comes
     /// back, with its seconds one by one.
     pub fn epoch(&self, number: u64, empty: bool, what: &str) -> Result<Option<(Epoch, Vec<Second>)>> {
-        let chilled = if empty { (self.outside.chill)(self.set)? } else { None };
+        // Nobody reads while others still empty caches.
+        self.outside.ranks.barrier()?;
+        let cold = empty && (self.outside.chill)(self.set)?.is_some();
+        self.outside.ranks.barrier()?;
         let (part, seconds) = self.part(number, what)?;
+        let part = Part { cold, ..part };
         self.unchanged()?;
         let own = serde_json::to_vec(&part).expect("a part is numbers and names");
         let gathered = self.outside.ranks.gather(&own)?;
@@ -227,7 +231,7 @@ impl Bench<'_> {
                 .hint("start the same program on all")
         })?;
         let mut found = epoch(&parts, self.job.workload.read.batch, nanoseconds(self.job.step_seconds))?;
-        found.cold = chilled.is_some();
+        found.cold = parts.iter().all(|part| part.cold);
         if let Some(bound) = self.bound(found.steps) {
             found.bound_percent = Some(bound.au_percent);
             found.share_of_bound_percent = Some(100.0 * found.au_percent / bound.au_percent);
@@ -413,8 +417,11 @@ fn doubts(bench: &Bench, report: &mut Report) {
         warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");
     }
     let ahead = bench.job.workload.read.prefetch_batches;
-    if let Some(least) = report.epochs.iter().map(|epoch| epoch.steps).min().filter(|steps| *steps < (4 * ahead).max(20)) {
-        let what = format!("an epoch has {least} steps, and {ahead} batches are read ahead before the first that counts");
+    if let Some(least) =
+        report.epochs.iter().map(|epoch| epoch.steps).min().filter(|steps| *steps < (4 * ahead).max(20))
+    {
+        let what =
+            format!("an epoch has {least} steps, and {ahead} batches are read ahead before the first that counts");
         warn(report, format!("{what}: its utilisation says little; use a larger set or fewer batches ahead"));
     }
 }

@@ -199,7 +199,10 @@ fn a_reader_that_waits_can_be_interrupted_and_killed() {
                 continue;
             }
             let before = (mounted.session.counts().reads, tree.opens.load(Ordering::Relaxed));
-            let mut reader = Command::new("cat").arg(mounted.path(name)).stderr(Stdio::null()).spawn().unwrap();
+            // A shell that starts the tests in the background has them, and so their children, ignore SIGINT.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=INT", "cat"]).arg(mounted.path(name)).stderr(Stdio::null());
+            let mut reader = command.spawn().unwrap();
             eventually("the reader waits", || {
                 (mounted.session.counts().reads, tree.opens.load(Ordering::Relaxed)) != before
             });

@@ -191,9 +191,8 @@ mod tests {
     fn the_command_line_is_sound_and_no_command_has_too_many_flags() {
         fn check(command: &clap::Command) {
             // Groups that several commands share (a store, the output) have a heading, and are learnt once.
-            let own = |flag: &&clap::Arg| {
-                !flag.is_positional() && !flag.is_global_set() && flag.get_help_heading().is_none()
-            };
+            let own =
+                |flag: &&clap::Arg| !flag.is_positional() && !flag.is_global_set() && flag.get_help_heading().is_none();
             let flags = command.get_arguments().filter(own).count();
             assert!(flags <= 12, "{} has {flags} flags: more than twelve", command.get_name());
             command.get_subcommands().for_each(check);

@@ -21,6 +21,8 @@ const DIGITS: u8 = 3;
 pub struct Part {
     /// Name of the machine.
     pub node: String,
+    /// Whether its caches were empty when the epoch began.
+    pub cold: bool,
     pub lanes: u64,
     pub seconds: f64,
     pub steps: u64,
@@ -124,8 +126,11 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
     for part in parts {
         waits.merge(&part.waits);
         // What a machine counts for all its ranks is counted once for each machine.
-        let is_first = !parts.iter().take_while(|other| !std::ptr::eq(*other, part)).any(|other| other.node == part.node);
-        for (name, count) in part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified"].contains(&name.as_str())) {
+        let is_first =
+            !parts.iter().take_while(|other| !std::ptr::eq(*other, part)).any(|other| other.node == part.node);
+        for (name, count) in
+            part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified"].contains(&name.as_str()))
+        {
             *bytes.entry(name.clone()).or_insert(0) += count;
         }
     }

@@ -118,7 +118,13 @@ fn document(args: &Args, manifest: &Manifest, steps: &[serde_json::Value], warni
         settings: set,
         sections: [("sync".into(), syncs.collect()), ("steps".into(), json!(steps))].into(),
         warnings,
-        ..Report::begin(report::Kind::Measured, "data", &args.folder.to_string_lossy(), machine.environment, machine.started)
+        ..Report::begin(
+            report::Kind::Measured,
+            "data",
+            &args.folder.to_string_lossy(),
+            machine.environment,
+            machine.started,
+        )
     }
 }
 

@@ -70,7 +70,7 @@ fn unpack(cache: &Path) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::data::{ImageSpec, Set, VolumeSpec, generate};
+    use bench::data::{ImageSpec, Set, generate};
     use bench::workload::{Format, Order, Workload};
 
     struct Seen {

@@ -65,7 +65,8 @@ impl Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (network, loopback) = received(&read("/proc/net/dev"));
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
-        let (throttled, errors) = store.map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
+        let (throttled, errors) = store
+            .map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
         Counters { network, loopback, disk, throttled, errors }
     }
 

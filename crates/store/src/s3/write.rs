@@ -124,7 +124,8 @@ impl Upload for Parts {
         let begun = self.0.clone();
         Box::pin(async move {
             let query = [("uploadId", begun.id.as_str())];
-            let answer = begun.bucket.change(Method::DELETE, &begun.key, &query, HeaderMap::new(), Bytes::new()).await?;
+            let answer =
+                begun.bucket.change(Method::DELETE, &begun.key, &query, HeaderMap::new(), Bytes::new()).await?;
             begun.bucket.text(answer, &begun.key).await.map(drop)
         })
     }
