@@ -1,0 +1,103 @@
+//! `stoker bench` from end to end, as a user types it: make a set, put it into a bucket, train on the bucket and on a
+//! folder, replay what a program asked, simulate from the probe, and lay the reports over each other.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use support::{BUCKET, Bed, finished, is_root, text};
+
+/// A command that succeeded, or that only found accelerators waiting (3).
+fn ran(done: &Output) {
+    assert!(matches!(done.status.code(), Some(0 | 3)), "{}", text(done));
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("a report")).expect("a document")
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Two hundred small images below `img` of the bed, and in its bucket.
+fn images(bed: &Bed) {
+    let mut command = bed.stoker(words("bench data --workload imagenet-folder --files 200 --verify"));
+    command.arg(bed.path("img")).args(["--to", &format!("s3://{BUCKET}/img")]).args(bed.reach());
+    ran(&finished(&mut command));
+}
+
+const JOB: &str = "--workload imagenet-folder --accelerators 2 --set step=5ms,batch=5,epochs=2,threads=2,prefetch=2";
+
+#[test]
+fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
+    let Some(bed) = Bed::new() else { return };
+    images(&bed);
+    let (measured, page) = (bed.path("bucket.json"), bed.path("bucket.html"));
+    let mut command = bed.stoker(words(&format!("bench train --target s3://{BUCKET}/img {JOB}")));
+    command.args(bed.reach()).arg("--json").arg(&measured).arg("--report").arg(&page);
+    ran(&finished(&mut command));
+    let report = json(&measured);
+    assert_eq!((&report["kind"], &report["finished"]), (&Value::from("measured"), &Value::from(true)));
+    let epochs = report["epochs"].as_array().expect("epochs");
+    assert_eq!(epochs.len(), 2);
+    for epoch in epochs {
+        assert_eq!(epoch["samples"], 200, "20 steps of 2 accelerators with 5 samples");
+        assert_eq!(epoch["cold"], true, "what reads a store keeps nothing");
+        let bytes = &epoch["bytes"];
+        assert!(bytes["asked"].as_u64() > Some(0) && bytes["asked"] == bytes["verified"], "{bytes}");
+        for figure in ["au_percent", "au_dlio_percent", "ceiling_percent", "bound_percent", "share_of_bound_percent"] {
+            assert!(epoch[figure].as_f64().is_some_and(|percent| percent > 0.0), "{figure}: {}", epoch[figure]);
+        }
+    }
+    assert!(fs::read_to_string(&page).expect("a page").contains("imagenet-folder"));
+    let simulated = bed.path("simulated.json");
+    let mut command = bed.stoker(words("bench simulate --workload imagenet-folder --accelerator fixed --seed 1"));
+    command.args(["--accelerators", "2,8", "--epochs", "1x20", "--calibrate"]).arg(&measured);
+    ran(&finished(command.arg("--json").arg(&simulated)));
+    let report = json(&simulated);
+    assert_eq!((&report["kind"], report["points"].as_array().map(Vec::len)), (&Value::from("simulated"), Some(2)));
+    let mut command = bed.stoker(["bench", "compare"]);
+    let done = finished(command.arg(&measured).arg(&simulated));
+    ran(&done);
+    assert!(text(&done).contains("simulated"), "{}", text(&done));
+}
+
+#[test]
+fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root has a mount namespace everywhere");
+    }
+    images(&bed);
+    let (workload, measured) = (bed.path("observed.toml"), bed.path("replay.json"));
+    let read = "import glob,sys\nfor name in sorted(glob.glob(sys.argv[1] + '/**/*.JPEG', recursive=True)): open(name, 'rb').read()";
+    let mut command = bed.stoker(["observe", "--workload"]);
+    command.arg(&workload).arg(bed.path("img")).args(["--", "python3", "-c", read]).arg(bed.path("img"));
+    ran(&finished(&mut command));
+    let mut command = bed.stoker(words("bench train --accelerators 1 --set step=1ms,batch=10,epochs=1"));
+    command.arg("--workload").arg(&workload).arg("--target").arg(bed.path("img"));
+    ran(&finished(command.arg("--json").arg(&measured)));
+    let report = json(&measured);
+    assert_eq!(report["epochs"][0]["samples"], 200, "every file that the program read");
+}
+
+#[test]
+fn what_can_not_be_measured_is_refused_with_what_to_try() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir(bed.path("empty")).expect("a folder");
+    let empty = bed.path("empty").display().to_string();
+    for (line, said) in [
+        (format!("--target /no/such/folder {JOB}"), "name a folder that exists"),
+        (format!("--target {empty} {JOB}"), "stoker bench data"),
+        (format!("--target s3://{BUCKET}/none {JOB}"), "stoker bench data"),
+        ("--workload nothing --target null:".into(), "unet3d"),
+        (format!("--workload unet3d --accelerator h100 --target {empty} --loader torch --find-max"), "cannot be used"),
+    ] {
+        let mut command = bed.stoker(words(&format!("bench train {line}")));
+        let done = finished(command.args(bed.reach()));
+        assert!(!done.status.success() && text(&done).contains(said), "{line}: {}", text(&done));
+    }
+}
