@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bench::report::{Environment, Epoch, Kind, Mean, Point, Process, Report, SCHEMA, Second, Summary};
+use bench::report::{Environment, Epoch, Kind, Mean, Point, Process, Report, Second, Summary};
 use serde_json::{Value, json};
 
 const MIB: f64 = 1_048_576.0;
@@ -23,33 +23,19 @@ fn map<T: Copy>(entries: &[(&str, T)]) -> BTreeMap<String, T> {
 }
 
 fn blank(command: &str, kind: Kind, target: &str, seed: u64) -> Report {
+    let environment = Environment {
+        version: "0.1.0".into(),
+        kernel: "6.12.0".into(),
+        processors: 16,
+        memory_bytes: 64 << 30,
+        file_system: Some("fuse.stoker".into()),
+        ranks: 1,
+    };
     Report {
-        schema: SCHEMA,
-        kind,
-        command: command.into(),
         finished: true,
-        started: 1.795e9,
-        environment: Environment {
-            version: "0.1.0".into(),
-            kernel: "6.12.0".into(),
-            processors: 16,
-            memory_bytes: 64 << 30,
-            file_system: Some("fuse.stoker".into()),
-            ranks: 1,
-        },
         settings: json!({"threads": 4, "prefetch_batches": 2, "shuffle": true}),
-        target: target.into(),
         seed,
-        workload: None,
-        accelerator: None,
-        accelerators: None,
-        epochs: Vec::new(),
-        summary: None,
-        points: Vec::new(),
-        cells: Vec::new(),
-        timeline: Vec::new(),
-        sections: BTreeMap::new(),
-        warnings: Vec::new(),
+        ..Report::begin(kind, command, target, environment, 1.795e9)
     }
 }
 

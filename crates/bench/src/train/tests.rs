@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::Monotonic;
 use crate::ranks::Alone;
-use crate::report::{Environment, Kind, SCHEMA};
+use crate::report::{Environment, Kind};
 use crate::target::{Folder, Null, Shape, Shaped};
 use crate::workload::{Files, Format, Read};
 
@@ -149,27 +149,7 @@ fn a_report_is_handed_out_after_each_epoch() {
     (job.workload.read.epochs, job.repetitions) = (2, 2);
     let set = Set::imagined(&job.workload.files, 80, 1);
     let null = Null::of(set.files.clone());
-    let mut report = Report {
-        schema: SCHEMA,
-        kind: Kind::Measured,
-        command: "train".into(),
-        finished: false,
-        started: 0.0,
-        environment: Environment::default(),
-        settings: serde_json::Value::Null,
-        target: "null:".into(),
-        seed: 1,
-        workload: None,
-        accelerator: None,
-        accelerators: None,
-        epochs: Vec::new(),
-        summary: None,
-        points: Vec::new(),
-        cells: Vec::new(),
-        timeline: Vec::new(),
-        sections: BTreeMap::new(),
-        warnings: Vec::new(),
-    };
+    let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
     let mut saved = Vec::new();
     with_outside(|outside| {
         let checks = Checks::default();

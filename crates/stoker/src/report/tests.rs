@@ -1,7 +1,7 @@
 //! Pages with and without charts, of reports that want to be markup.
 
 use super::*;
-use ::bench::report::{Environment, Kind, SCHEMA};
+use ::bench::report::{Environment, Kind};
 
 const EVIL: &str = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>";
 
@@ -10,25 +10,10 @@ const TEMPLATE: &str = "<p>before</p><script id=\"reports\" type=\"application/j
 
 fn report() -> Report {
     Report {
-        schema: SCHEMA,
-        kind: Kind::Simulated,
-        command: "simulate".into(),
         finished: true,
-        started: 0.0,
-        environment: Environment::default(),
         settings: serde_json::json!({ EVIL: EVIL }),
-        target: EVIL.into(),
-        seed: 1,
-        workload: None,
-        accelerator: None,
-        accelerators: None,
-        epochs: Vec::new(),
-        summary: None,
-        points: Vec::new(),
-        cells: Vec::new(),
-        timeline: Vec::new(),
-        sections: std::collections::BTreeMap::new(),
         warnings: vec!["5 < 6 & 'so' on".into()],
+        ..Report::begin(Kind::Simulated, "simulate", EVIL, Environment::default(), 0.0)
     }
 }
 
