@@ -1,17 +1,15 @@
 //! This machine as a measurement sees it: what it is, what its kernel counts, and how its caches are emptied.
 //!
-//! It judges nothing. Invariant: caches count as emptied only if no page of some files could be read from memory
-//! afterwards, as far as the file system tells.
+//! It judges nothing. Invariant: caches count as emptied only where `bench::cold` has proved it.
 
+use ::bench::cold::Cooler;
 use ::bench::report::Environment;
 use ::bench::target::Listed;
 use ::bench::train::Cause;
 use ::bench::train::counters::{Counters, disk, received};
-use rustix::fs::{Advice, fadvise};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use block::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
-use std::io::IoSliceMut;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,9 +17,6 @@ use store::Counts;
 
 /// File systems whose bytes lie on this machine's own disks or in its memory.
 const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];
-
-/// Files in which is looked whether a page stayed.
-const LOOKED_AT: usize = 8;
 
 pub struct Machine {
     pub node: String,
@@ -70,31 +65,13 @@ impl Machine {
         Counters { network, loopback, disk, throttled, errors }
     }
 
-    /// Empty the kernel's caches of these files. Tells how; nothing if pages stayed.
-    pub fn empty(&self, files: &[Listed]) -> Option<String> {
-        let folder = self.folder.as_ref()?;
-        let paths = || files.iter().map(|file| folder.join(&*file.name));
-        rustix::fs::sync();
-        let way = if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
-            "drop_caches"
-        } else {
-            for path in paths() {
-                let _ = fs::File::open(path).map(|file| fadvise(&file, 0, None, Advice::DontNeed));
-            }
-            "posix_fadvise"
-        };
-        let stayed = paths().step_by(files.len().div_ceil(LOOKED_AT).max(1)).any(|path| is_in_memory(&path));
-        (!stayed).then(|| way.to_owned())
+    /// Empty the kernel's caches of these files, and prove it. Tells how; nothing if any page stayed.
+    pub fn empty(&self, files: &[Listed]) -> Result<Option<String>> {
+        let Some(folder) = &self.folder else { return Ok(None) };
+        let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&*file.name)).collect();
+        let cooled = Cooler::default().cool_files(folder, &paths)?;
+        Ok(cooled.cold.then(|| cooled.means.join(", ")))
     }
-}
-
-/// Whether the first bytes of a file are answered without its disk.
-fn is_in_memory(path: &Path) -> bool {
-    let Ok(file) = fs::File::open(path) else { return false };
-    let mut byte = [0];
-    let found = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
-    // A file system that doesn't know the question can't answer it either way; emptying was asked of the kernel.
-    matches!(found, Ok(count) if count > 0) && !matches!(found, Err(Errno::OPNOTSUPP))
 }
 
 /// What bytes of a target are waited for.

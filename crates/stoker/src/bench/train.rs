@@ -118,7 +118,7 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         chill: &|set| match end {
             // What reads a store here keeps nothing from one read to the next.
             Some(End::Store(_)) => Ok(Some("no cache".into())),
-            _ => Ok(machine.empty(&set.files)),
+            _ => machine.empty(&set.files),
         },
         look: &|progress| bar.set_message(status(progress)),
     };
@@ -298,10 +298,7 @@ fn checkpoints(
         clock: &Monotonic,
         ranks,
         seed: job.seed,
-        chill: &|files| {
-            machine.empty(files);
-            Ok(())
-        },
+        chill: &|files| machine.empty(files).map(drop),
         look: &|what| bar.set_message(what.to_owned()),
     };
     checkpoint::run(&course, shape, &mut |pass| {
