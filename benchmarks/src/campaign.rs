@@ -4,12 +4,13 @@
 //! failure of one target is a line in it, never the end of the run.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
 use crate::cell::Bench;
+use crate::dataset::wipe;
 use crate::interrupt;
 use crate::mount::Mounted;
 use crate::record::{Record, Sample};
@@ -152,13 +153,6 @@ impl Campaign<'_> {
 /// The order of the targets in a round: each begins as often as any other.
 fn turns(count: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..count).map(move |place| (place + round as usize - 1) % count)
-}
-
-fn wipe(cache: &Path) -> Result<()> {
-    if cache.exists() {
-        fs::remove_dir_all(cache).with_context(|| format!("wiping {}", cache.display()))?;
-    }
-    fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))
 }
 
 fn drop_caches() -> Result<()> {

@@ -193,6 +193,14 @@ impl Member {
     }
 }
 
+/// An empty folder, whatever lay there.
+pub fn wipe(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("wiping {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))
+}
+
 fn write_all(members: &[Member], root: &Path) -> Result<()> {
     // Two halves by bytes: the small files and the first large ones; the rest.
     let middle = members.len() - members.len().min(5);

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::dataset::wipe;
 use crate::interrupt;
 use crate::process::{self, Daemon};
 
@@ -20,6 +21,8 @@ pub const ACCESS_KEY: &str = "benchmark";
 pub const SECRET_KEY: &str = "benchmark-secret";
 pub const REGION: &str = "us-east-1";
 pub const BUCKET: &str = "training";
+/// For a target that can't serve a bucket as it is and needs one of its own. Empty at the start of a run.
+pub const OWN_BUCKET: &str = "training-copy";
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 
@@ -40,7 +43,7 @@ pub struct Plan {
     pub kind: Kind,
     /// The program `stoker`, for `Kind::Emulate`.
     pub stoker: PathBuf,
-    /// Holds one folder, the bucket.
+    /// Its folders are the buckets.
     pub root: PathBuf,
     pub logs: PathBuf,
     /// Added to the command line, for example `--latency=20ms`.
@@ -59,8 +62,9 @@ impl Server {
     pub fn start(plan: &Plan) -> Result<Server> {
         let address = format!("127.0.0.1:{}", free_port()?);
         let log = plan.logs.join("server-access.log");
+        wipe(&plan.root.join(OWN_BUCKET))?;
         let mut command = match plan.kind {
-            Kind::Emulate => emulate::command(&plan.stoker, &plan.root.join(BUCKET), &address),
+            Kind::Emulate => emulate::command(&plan.stoker, &plan.root, &address),
             Kind::Versitygw => versitygw::command(&plan.root, &address, &log)?,
         };
         command.args(&plan.extra);

@@ -72,11 +72,11 @@ pub fn program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The first line that a command prints, for the record of versions.
+/// The first line that a command prints, wherever, for the record of versions.
 pub fn first_line(command: &mut Command) -> Option<String> {
     crate::server::local(command);
     let output = command.stdin(Stdio::null()).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     output.status.success().then(|| line.to_owned())
 }

@@ -121,6 +121,11 @@ impl Workload {
         }
     }
 
+    /// Whether bytes of files are read, not names alone.
+    pub fn reads_files(self) -> bool {
+        !matches!(self, Workload::Find | Workload::Lslr | Workload::Stat8)
+    }
+
     /// Whether the rest of the file is read, unmeasured, after the cold phase. 1,024 random reads
     /// touch an eighth of the file; the later phases are about data that is cached.
     pub fn fills_after_cold(self) -> bool {

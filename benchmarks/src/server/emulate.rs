@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{ACCESS_KEY, BUCKET, Counters, SECRET_KEY};
+use super::{ACCESS_KEY, Counters, SECRET_KEY};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-pub fn command(stoker: &Path, folder: &Path, address: &str) -> Command {
+pub fn command(stoker: &Path, root: &Path, address: &str) -> Command {
     let mut command = Command::new(stoker);
     command
         .arg("emulate")
-        .arg(folder)
-        .args(["--listen", address, "--bucket", BUCKET])
+        .arg(root)
+        .args(["--listen", address])
         // With keys it verifies signatures, as any server does.
         .env("STOKER_EMULATE_ACCESS_KEY", ACCESS_KEY)
         .env("STOKER_EMULATE_SECRET_KEY", SECRET_KEY);

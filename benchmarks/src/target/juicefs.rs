@@ -1,7 +1,7 @@
 //! JuiceFS, with its metadata in a local SQLite file.
 //!
 //! It can't serve a bucket as it is: the set is copied in through its own mount first, into a
-//! bucket of its own, which needs a server with more than one.
+//! bucket of its own.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::{Place, Target, first_line};
 use crate::mount::Mounted;
 use crate::process;
-use crate::server::{ACCESS_KEY, SECRET_KEY};
+use crate::server::{ACCESS_KEY, OWN_BUCKET, SECRET_KEY};
 
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);
 const COPY_LIMIT: Duration = Duration::from_secs(900);
@@ -34,10 +34,12 @@ impl Target for JuiceFs {
     }
 
     fn prepare(&self, place: &Place) -> Result<()> {
+        // It speaks of a bucket that was emptied.
+        let _ = std::fs::remove_file(place.kept.join("metadata.db"));
         let mut format = Command::new("juicefs");
         format
             .args(["format", "--storage", "s3", "--trash-days", "0", "--bucket"])
-            .arg(format!("{}/training-juicefs", place.endpoint))
+            .arg(format!("{}/{OWN_BUCKET}", place.endpoint))
             .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
             .arg(JuiceFs::metadata(place))
             .arg("training");
