@@ -1,6 +1,7 @@
 //! Measuring one cell: a reader over a mount, and what everyone else spent meanwhile.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +19,10 @@ use crate::record::Sample;
 use crate::server::{Server, counted};
 use crate::workload::Phase;
 
-/// Touched before a cell that needs fresh pages: what a reader, a daemon and a cache of 1.1 GB take together.
-const TOUCHED: usize = 4 << 30;
-const PAGE: usize = 4 << 10;
+/// Written and deleted before a cell that needs fresh pages: the copy in a cache and what the kernel keeps of it.
+const FRESHENED: usize = 2 << 30;
+const PIECE: usize = 1 << 20;
+
 /// Memory is looked at this often; a look costs some 0.1 ms.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 /// A daemon is at rest when it spent no more than one step of the kernel's count in this time ...
@@ -43,7 +45,7 @@ impl Bench {
         let pids = mounted.pids();
         rest(&pids)?;
         if sample.phase != Phase::Kept && sample.workload.reads_files() {
-            touch_memory();
+            freshen_memory(&self.logs)?;
         }
         process::forget_peak(&pids);
         let requests = server.counters()?;
@@ -97,12 +99,16 @@ impl Bench {
     }
 }
 
-/// Takes free memory once and gives it back. The host of a virtual machine takes idle memory away within seconds, and
-/// whoever needs it next pays for its return: 1.5 CPU seconds per GB here, more than most daemons spend on reading.
-fn touch_memory() {
-    let mut memory = vec![0u8; TOUCHED];
-    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
-    std::hint::black_box(&memory);
+/// Takes free memory into the page cache once and gives it back. The host of a virtual machine takes idle memory away
+/// within seconds, and whoever needs it next pays for its return: 1.2 CPU seconds per GB and more here, six times what
+/// writing costs. Memory of a process would not do: it is taken from smaller blocks than pages of large files are.
+fn freshen_memory(folder: &Path) -> Result<()> {
+    let path = folder.join("fresh-memory");
+    let mut file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    let piece = vec![1; PIECE];
+    let wrote = (0..FRESHENED / PIECE).try_for_each(|_| file.write_all(&piece));
+    fs::remove_file(&path)?;
+    wrote.with_context(|| format!("writing {}", path.display()))
 }
 
 /// CPU seconds until now.

@@ -57,9 +57,9 @@ const METHOD: &str = "
 Rounds are outermost; within a round each workload goes over all targets, whose order turns by one
 from round to round. For each: the cache is wiped, the kernel's caches are dropped (`sync`, then 3
 to `drop_caches`), the daemon is started (cold); read again (kept); caches dropped (dropped); daemon
-ended and started over its old cache, caches dropped (restart). Before each but the kept ones 4 GiB
-of free memory are touched and given back, for every target: the host of a virtual machine takes idle
-memory away, and its return would be booked to whoever comes first. The server keeps its data in memory
+ended and started over its old cache, caches dropped (restart). Before each but the kept ones a
+file of 2 GiB is written and deleted, for every target: the host of a virtual machine takes idle memory
+away, and its return would be booked to whoever comes first. The server keeps its data in memory
 and shares the processors. What each figure means: `benchmarks/README.md`.
 ";
 
