@@ -39,16 +39,19 @@ const WINDOW_FIRST: f64 = 4.0;
 /// Requests that fill keeps in flight at most: at 20 ms they carry 12,000 small files a second.
 const WINDOW_MAX: f64 = 256.0;
 
-/// How much longer demand may wait, in the mean, than it did before fill began. At half as much again the wire is just
-/// full (a queue of half a round trip), and single readers meet twice that; a tenth leaves the slowest hundredth of them
-/// at 1.4 times their wait and fill at four fifths of its pace (measured, runs/2026-11-22-2core-vm-fill).
+/// How much longer the slower of the demand's waits may be than before fill began. Half as much again would just fill the
+/// wire (a queue of half a round trip).
 const LATENCY_RISE: f64 = 1.1;
 
 /// A rise that nobody notices, in seconds: it keeps stores without latency from looking congested.
 const LATENCY_SLACK: f64 = 0.0005;
 
-/// Weight of the newest latency in the running mean.
-const NEWEST: f64 = 1.0 / 16.0;
+/// What a wait shorter than the mark takes off it: of a longer one all of it is believed at once. So the mark stays near
+/// the slowest of some sixteen waits: a mean would let single readers meet each burst.
+const DECAY: f64 = 1.0 / 16.0;
+
+/// Waits that show how long demand waits without fill.
+const BASELINE_WAITS: u32 = 16;
 
 /// Demand that is older than this says nothing any more: its readers pause, and the bandwidth is spare.
 const DEMAND_STALE: Duration = Duration::from_millis(250);
@@ -86,12 +89,33 @@ struct Scope {
     opens: u64,
 }
 
+/// How long demand waits, in seconds.
 #[derive(Default)]
 struct Demand {
-    /// Mean seconds that demand waited before fill began, and lately.
+    /// Where the mark of latency stood before fill took more than one request.
     baseline: f64,
+    /// The mark of the slower waits.
     latency: f64,
+    /// Waits that went into the baseline.
+    known: u32,
     last: Option<Instant>,
+}
+
+impl Demand {
+    fn note(&mut self, seconds: f64, is_undisturbed: bool) {
+        self.latency += (seconds - self.latency) * if seconds < self.latency { DECAY } else { 1.0 };
+        if is_undisturbed || self.known < BASELINE_WAITS {
+            (self.baseline, self.known) = (self.latency, self.known.saturating_add(1));
+        }
+    }
+
+    /// The next number of requests: none but one while it isn't known what demand waits without them.
+    fn next(&self, now: f64) -> f64 {
+        match self.known {
+            0..BASELINE_WAITS => 1.0,
+            _ => window(now, self.latency, self.baseline),
+        }
+    }
 }
 
 impl Fill {
@@ -126,12 +150,8 @@ impl Fill {
     /// A reader waited this long for a small file.
     pub fn waited(&self, seconds: f64) {
         let mut demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
-        let weight = if demand.last.is_some() { NEWEST } else { 1.0 };
-        demand.latency += (seconds - demand.latency) * weight;
+        demand.note(seconds, !self.started.load(Relaxed));
         demand.last = Some(Instant::now());
-        if !self.started.load(Relaxed) {
-            demand.baseline = demand.latency;
-        }
     }
 
     /// Whether fill is to begin at mounting.
@@ -146,9 +166,8 @@ impl Fill {
 
     fn next(&self, now: f64) -> f64 {
         let demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = demand.last.is_some_and(|last| last.elapsed() < DEMAND_STALE);
-        let latency = if fresh { demand.latency } else { 0.0 };
-        window(now, latency, demand.baseline)
+        let is_fresh = demand.last.is_some_and(|last| last.elapsed() < DEMAND_STALE);
+        if is_fresh { demand.next(now) } else { window(now, 0.0, demand.baseline) }
     }
 }
 
@@ -219,6 +238,31 @@ mod tests {
     fn the_window_never_closes_and_never_explodes() {
         assert_eq!(window(1.0, 9.0, 0.01), 1.0);
         assert_eq!(window(WINDOW_MAX, 0.0, 0.01), WINDOW_MAX);
+    }
+
+    #[test]
+    fn fill_takes_one_request_until_it_knows_what_demand_waits_without_it() {
+        let mut demand = Demand::default();
+        for _ in 0..BASELINE_WAITS {
+            assert_eq!(demand.next(64.0), 1.0);
+            demand.note(0.02, false);
+        }
+        assert!(demand.next(8.0) > 8.0);
+        demand.note(0.05, false);
+        assert_eq!(demand.baseline, 0.02, "what fill does to demand is no measure of demand without it");
+    }
+
+    #[test]
+    fn one_slow_wait_is_enough_to_give_way_and_many_short_ones_to_come_back() {
+        let mut demand = Demand::default();
+        (0..100).for_each(|_| demand.note(0.02, true));
+        demand.note(0.04, false);
+        assert!(demand.next(8.0) < 8.0);
+        let short = (1..100).find(|_| {
+            demand.note(0.02, false);
+            demand.next(8.0) > 8.0
+        });
+        assert!((16..64).contains(&short.expect("it comes back")), "after {short:?} short waits");
     }
 
     #[test]
