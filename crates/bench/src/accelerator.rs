@@ -2,16 +2,24 @@
 //!
 //! It knows no files and no target. Invariant: each time has a source; one that nobody measured says so.
 
-mod shipped;
-
 use std::collections::BTreeMap;
 
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::shipped::ACCELERATORS;
 use crate::workload::{Workload, place_of};
 
-pub use shipped::{names, shipped};
+/// Names of the shipped accelerators.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ACCELERATORS.names()
+}
+
+/// A shipped accelerator.
+pub fn shipped(name: &str) -> Result<Accelerator> {
+    let (text, place) = ACCELERATORS.text(name)?;
+    Accelerator::parse(text, &place)
+}
 
 /// One file of `accelerators/`, or one of a user's own: a name, and a table for each workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

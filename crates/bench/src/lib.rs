@@ -30,6 +30,7 @@ pub mod loader;
 pub mod probe;
 pub mod ranks;
 pub mod report;
+mod shipped;
 pub mod simulate;
 pub mod sweep;
 pub mod target;

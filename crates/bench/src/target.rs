@@ -13,6 +13,7 @@ use std::sync::Arc;
 use block::Result;
 
 pub use folder::Folder;
+pub(crate) use folder::Reading;
 pub use null::Null;
 pub use shaped::{Shape, Shaped};
 pub use store::Store;

@@ -3,12 +3,21 @@
 //! It knows no step time (that is the accelerator's) and no target. Invariant: what was parsed can be run; a word that
 //! means nothing is refused with its place.
 
-mod shipped;
-
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-pub use shipped::{names, shipped};
+use crate::shipped::WORKLOADS;
+
+/// Names of the shipped workloads.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    WORKLOADS.names()
+}
+
+/// A shipped workload.
+pub fn shipped(name: &str) -> Result<Workload> {
+    let (text, place) = WORKLOADS.text(name)?;
+    Workload::parse(text, &place)
+}
 
 /// One file of `workloads/`, or one of a user's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

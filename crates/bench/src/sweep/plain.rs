@@ -5,13 +5,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use block::{Error, Result};
 use rustix::fs::OFlags;
 
-use crate::target::{Created, Listed, Opened, Target, Writable};
+use crate::target::{Created, Listed, Opened, Reading, Target, Writable};
 
 pub struct Plain {
     root: PathBuf,
@@ -92,26 +92,6 @@ impl Writable for Plain {
     fn remove(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         fs::remove_file(&path).map_err(|error| Error::io("cannot remove a file", path.display(), &error))
-    }
-}
-
-struct Reading {
-    file: File,
-    path: PathBuf,
-}
-
-impl Opened for Reading {
-    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("cannot read a file", self.path.display(), &error)),
-            }
-        }
-        Ok(filled)
     }
 }
 

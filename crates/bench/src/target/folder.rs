@@ -79,9 +79,10 @@ impl Target for Folder {
     }
 }
 
-struct Reading {
-    file: File,
-    path: PathBuf,
+/// A file that is read.
+pub(crate) struct Reading {
+    pub file: File,
+    pub path: PathBuf,
 }
 
 impl Opened for Reading {
