@@ -232,12 +232,12 @@ fn ranks_in_the_environment_of_torchrun_find_each_other() {
 }
 
 /// Four ranks train, of which one result comes.
-fn trained(mut launcher: Command, before: &[&str]) {
+fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let report = folder.path().join("report.json");
     launcher.args(before).args([env!("CARGO_BIN_EXE_stoker"), "bench", "train", "--workload", "imagenet-folder"]);
     launcher.args(["--target", "null:", "--accelerators", "4", "--set", "epochs=1,steps=4,batch=2,step=50ms,pass=1"]);
-    let done = started(launcher.arg("--json").arg(&report)).ended();
+    let done = started(launcher.args(options).arg("--json").arg(&report)).ended();
     let said = text(&done.stdout);
     assert!(done.status.success(), "{said}\n{}", text(&done.stderr));
     assert_eq!(said.matches("accelerator utilisation").count(), 1, "only rank 0 prints: {said}");
@@ -253,7 +253,7 @@ fn trained(mut launcher: Command, before: &[&str]) {
 fn four_ranks_of_open_mpi_train_as_one() {
     let Some((mut mpirun, compiler)) = launcher("Open MPI") else { return };
     mpirun.env("MPICC", compiler);
-    trained(mpirun, &["-n", "4"]);
+    trained(mpirun, &["-n", "4"], &[]);
 }
 
 /// Needs a Slurm that answers: where SLURM_CONF, or the machine's own configuration, leads to one.
@@ -264,7 +264,7 @@ fn four_ranks_of_srun_train_as_one() {
     if !answers {
         return eprintln!("SKIPPED: no Slurm with PMIx answers here (apt install slurm-wlm, and a node that is up)");
     }
-    trained(Command::new("srun"), &["--mpi=pmix", "--overcommit", "-n", "4"]);
+    trained(Command::new("srun"), &["--mpi=pmix", "--overcommit", "-n", "4"], &[]);
 }
 
 #[test]
@@ -274,7 +274,14 @@ fn four_ranks_of_torchrun_train_as_one() {
     torchrun.env("PYTHON", python);
     // Redirections that are spelled out: the default of torch 1.13 fails in Python 3.11.
     let with = ["-m", "torch.distributed.run", "--standalone", "-r", "0:1", "-t", "0:1", "--nproc_per_node", "4"];
-    trained(torchrun, &[&with[..], &["--no_python"]].concat());
+    trained(torchrun, &[&with[..], &["--no_python"]].concat(), &[]);
+}
+
+#[test]
+fn four_ranks_load_through_pytorch_as_one() {
+    let (Some(python), Some((mut mpirun, compiler))) = (python_with_torch(), launcher("Open MPI")) else { return };
+    mpirun.env("MPICC", compiler).env("PYTHON", python);
+    trained(mpirun, &["-n", "4"], &["--loader", "torch", "--set", "threads=1"]);
 }
 
 #[test]

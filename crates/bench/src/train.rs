@@ -170,7 +170,7 @@ impl Job {
     }
 
     /// Accelerators of a rank, and the number of its first.
-    fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
+    pub fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
         let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
         if !self.accelerators.is_multiple_of(size) {
             let on = format!("{} accelerators on {size} ranks", self.accelerators);
