@@ -245,17 +245,17 @@ def say(line):
 
 def conduct(job, children, results):
     """Pass lines on until every accelerator has ended its epoch; then wait for the word to begin the next."""
+    # An accelerator's process that ends, or the end of standard input, is the end of all.
+    ends = [*(child.sentinel for child, _ in children), sys.stdin.fileno()]
     for number in range(1, job["epochs"] + 1):
-        if number > 1 and job["pause_seconds"]:
-            time.sleep(job["pause_seconds"])
+        if number > 1 and job["pause_seconds"] and multiprocessing.connection.wait(ends, job["pause_seconds"]):
+            return 1
         say({"ready": number})
         if not sys.stdin.readline():
             return 1
         for _, orders in children:
             orders.send(number)
         waiting = set(results)
-        # An accelerator's process that ends, or the end of standard input, is the end of all.
-        ends = [*(child.sentinel for child, _ in children), sys.stdin.fileno()]
         while waiting:
             found = multiprocessing.connection.wait([*waiting, *ends])
             told = [one for one in found if one in waiting]
@@ -297,7 +297,11 @@ def main(make, missing):
         give_result.close()
         children.append((child, orders))
         results.append(result)
-    code = conduct(job, children, results)
+    try:
+        code = conduct(job, children, results)
+    except BrokenPipeError:
+        # The command was killed. Nobody would end the accelerators' processes but this one.
+        code = 1
     for _, orders in children:
         if code == 0:
             orders.send(None)
