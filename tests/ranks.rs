@@ -203,14 +203,20 @@ fn a_compiler_of_another_mpi_is_refused_with_what_to_do() {
     assert!(said.contains("of 1 where the launcher says") && said.contains("try: set MPICC"), "{said}");
 }
 
-#[test]
-fn ranks_in_the_environment_of_torchrun_find_each_other() {
+fn python_with_torch() -> Option<&'static str> {
     let has_torch = |python: &&str| {
         Command::new(python).args(["-c", "import torch"]).output().is_ok_and(|done| done.status.success())
     };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_torch) else {
-        return eprintln!("SKIPPED: no python3 here has torch (apt install python3-torch)");
-    };
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(has_torch);
+    if found.is_none() {
+        eprintln!("SKIPPED: no python3 here has torch (apt install python3-torch)");
+    }
+    found
+}
+
+#[test]
+fn ranks_in_the_environment_of_torchrun_find_each_other() {
+    let Some(python) = python_with_torch() else { return };
     // A port that nobody else has: the system's choice, free again by now.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port").port();
     let start = |rank: usize| {
@@ -223,6 +229,59 @@ fn ranks_in_the_environment_of_torchrun_find_each_other() {
     let mut all: Vec<Output> = launches.into_iter().map(Launch::ended).collect();
     judge(&all.remove(0), "torchrun");
     assert!(all.iter().all(|other| other.status.success() && other.stdout.is_empty()), "only rank 0 prints");
+}
+
+/// Four ranks train, of which one result comes.
+fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = folder.path().join("report.json");
+    launcher.args(before).args([env!("CARGO_BIN_EXE_stoker"), "bench", "train", "--workload", "imagenet-folder"]);
+    launcher.args(["--target", "null:", "--accelerators", "4", "--set", "epochs=1,steps=4,batch=2,step=50ms,pass=1"]);
+    let done = started(launcher.args(options).arg("--json").arg(&report)).ended();
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{said}\n{}", text(&done.stderr));
+    assert_eq!(said.matches("accelerator utilisation").count(), 1, "only rank 0 prints: {said}");
+    let found: Value = serde_json::from_slice(&std::fs::read(report).expect("a report")).expect("a document");
+    assert_eq!((&found["finished"], &found["environment"]["ranks"]), (&true.into(), &RANKS.into()), "{found}");
+    let processes = found["epochs"][0]["processes"].as_array().expect("a part of each rank");
+    let ranks: Vec<_> = processes.iter().map(|one| one["rank"].as_u64().expect("a number")).collect();
+    assert_eq!(ranks, [0, 1, 2, 3], "{found}");
+    assert_eq!(found["epochs"][0]["samples"], 4 * 4 * 2, "{found}");
+}
+
+#[test]
+fn four_ranks_of_open_mpi_train_as_one() {
+    let Some((mut mpirun, compiler)) = launcher("Open MPI") else { return };
+    mpirun.env("MPICC", compiler);
+    trained(mpirun, &["-n", "4"], &[]);
+}
+
+/// Needs a Slurm that answers: where SLURM_CONF, or the machine's own configuration, leads to one.
+#[test]
+fn four_ranks_of_srun_train_as_one() {
+    let mut asked = Command::new("srun");
+    let answers = asked.args(["--immediate=5", "--mpi=pmix", "true"]).output().is_ok_and(|done| done.status.success());
+    if !answers {
+        return eprintln!("SKIPPED: no Slurm with PMIx answers here (apt install slurm-wlm, and a node that is up)");
+    }
+    trained(Command::new("srun"), &["--mpi=pmix", "--overcommit", "-n", "4"], &[]);
+}
+
+#[test]
+fn four_ranks_of_torchrun_train_as_one() {
+    let Some(python) = python_with_torch() else { return };
+    let mut torchrun = Command::new(python);
+    torchrun.env("PYTHON", python);
+    // Redirections that are spelled out: the default of torch 1.13 fails in Python 3.11.
+    let with = ["-m", "torch.distributed.run", "--standalone", "-r", "0:1", "-t", "0:1", "--nproc_per_node", "4"];
+    trained(torchrun, &[&with[..], &["--no_python"]].concat(), &[]);
+}
+
+#[test]
+fn four_ranks_load_through_pytorch_as_one() {
+    let (Some(python), Some((mut mpirun, compiler))) = (python_with_torch(), launcher("Open MPI")) else { return };
+    mpirun.env("MPICC", compiler).env("PYTHON", python);
+    trained(mpirun, &["-n", "4"], &["--loader", "torch", "--set", "threads=1"]);
 }
 
 #[test]

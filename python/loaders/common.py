@@ -166,10 +166,25 @@ def causes(began, got, figures):
     return store, (making - store if worked > 0 else 0.0)
 
 
-def epoch(job, number, batches, steps, barrier, tell):
+class Meeting:
+    """Where accelerators wait for each other: those of this process, and by word of one of them those of all ranks."""
+
+    def __init__(self, job, barrier, speaker):
+        """`speaker` says that all of this process are here, and returns when all ranks are; only one process has it."""
+        self.barrier, self.speaker, self.among_ranks = barrier, speaker, job["replicas"] > job["accelerators"]
+
+    def wait(self):
+        self.barrier.wait(BARRIER_SECONDS_MAX)
+        if self.among_ranks:
+            if self.speaker is not None:
+                self.speaker()
+            self.barrier.wait(BARRIER_SECONDS_MAX)
+
+
+def epoch(job, number, batches, steps, meeting, tell):
     """One epoch of one accelerator."""
     rows, samples, size = [], 0, 0
-    barrier.wait(BARRIER_SECONDS_MAX)
+    meeting.wait()
     zero = told = time.monotonic()
     batches = iter(batches)
     for step in range(steps):
@@ -180,7 +195,7 @@ def epoch(job, number, batches, steps, barrier, tell):
             raise Refusal(f"the loader gave {step} batches of {steps}", job["folder"] or "null:", "a larger set")
         await_deadline(got + job["step_seconds"])
         computed = time.monotonic()
-        barrier.wait(BARRIER_SECONDS_MAX)
+        meeting.wait()
         ended = time.monotonic()
         rows.append((began - zero, got - began, computed - got, ended - computed, *causes(began, got, figures)))
         samples, size = samples + figures[0], size + figures[1]
@@ -195,12 +210,18 @@ def accelerate(job, own, make, barrier, orders, results):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         loader = make(job, job["first_accelerator"] + own)
+
+        def speak():
+            results.send({"meet": True})
+            orders.recv()
+
+        meeting = Meeting(job, barrier, speak if own == 0 else None)
         while orders.poll(None):
             number = orders.recv()
             if number is None:
                 break
             tell = results.send if own == 0 else lambda line: None
-            line = epoch(job, number, loader.batches(number - 1), loader.steps, barrier, tell)
+            line = epoch(job, number, loader.batches(number - 1), loader.steps, meeting, tell)
             results.send({**line, "accelerator": own})
         loader.close()
     except threading.BrokenBarrierError:
@@ -224,17 +245,17 @@ def say(line):
 
 def conduct(job, children, results):
     """Pass lines on until every accelerator has ended its epoch; then wait for the word to begin the next."""
+    # An accelerator's process that ends, or the end of standard input, is the end of all.
+    ends = [*(child.sentinel for child, _ in children), sys.stdin.fileno()]
     for number in range(1, job["epochs"] + 1):
-        if number > 1 and job["pause_seconds"]:
-            time.sleep(job["pause_seconds"])
+        if number > 1 and job["pause_seconds"] and multiprocessing.connection.wait(ends, job["pause_seconds"]):
+            return 1
         say({"ready": number})
         if not sys.stdin.readline():
             return 1
         for _, orders in children:
             orders.send(number)
         waiting = set(results)
-        # An accelerator's process that ends, or the end of standard input, is the end of all.
-        ends = [*(child.sentinel for child, _ in children), sys.stdin.fileno()]
         while waiting:
             found = multiprocessing.connection.wait([*waiting, *ends])
             told = [one for one in found if one in waiting]
@@ -248,6 +269,10 @@ def conduct(job, children, results):
                 say(line)
                 if "refusal" in line:
                     return 1
+                if "meet" in line:
+                    if not sys.stdin.readline():
+                        return 1
+                    children[0][1].send(True)
                 if "epoch" in line:
                     waiting.discard(one)
     return 0
@@ -272,7 +297,11 @@ def main(make, missing):
         give_result.close()
         children.append((child, orders))
         results.append(result)
-    code = conduct(job, children, results)
+    try:
+        code = conduct(job, children, results)
+    except BrokenPipeError:
+        # The command was killed. Nobody would end the accelerators' processes but this one.
+        code = 1
     for _, orders in children:
         if code == 0:
             orders.send(None)

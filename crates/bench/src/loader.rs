@@ -13,7 +13,8 @@ use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::accelerator::Step;
-use crate::report::Epoch;
+use crate::ranks::Ranks;
+use crate::report::{Epoch, Process};
 use crate::workload::{Format, Order, Workload};
 
 /// A line has some hundred bytes a step.
@@ -52,15 +53,23 @@ pub struct Job {
     pub accelerators: u64,
     /// The first of them among all.
     pub first_accelerator: u64,
-    /// Accelerators of all processes.
+    /// Accelerators of all processes; where they are more than this one has, each step ends at a barrier of all ranks.
     pub replicas: u64,
     pub seed: u64,
     pub decode: bool,
 }
 
+/// This process among those that run the same job.
+#[derive(Clone, Copy)]
+pub struct Among<'a> {
+    pub ranks: &'a dyn Ranks,
+    /// Name of this machine.
+    pub node: &'a str,
+}
+
 /// What happens while it runs.
 pub trait Watch {
-    /// An epoch is about to begin: caches may be dropped now, ranks may meet. Whether it begins cold.
+    /// An epoch is about to begin, and no rank reads: caches may be dropped now. Whether it begins cold.
     fn begin(&mut self, epoch: u64) -> Result<bool>;
 
     /// Steps that were made of those of an epoch.
@@ -114,8 +123,9 @@ impl Loader {
     }
 }
 
-/// Run the program; it ends with this call, however that ends.
-pub fn run(loader: Loader, job: &Job, mut program: Command, watch: &mut dyn Watch) -> Result<Vec<Epoch>> {
+/// Run the program; it ends with this call, however that ends. At rank 0 the epochs are those of all ranks, elsewhere of
+/// this one.
+pub fn run(loader: Loader, job: &Job, mut program: Command, among: Among, watch: &mut dyn Watch) -> Result<Vec<Epoch>> {
     let name = program.get_program().to_string_lossy().into_owned();
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = program
@@ -125,6 +135,7 @@ pub fn run(loader: Loader, job: &Job, mut program: Command, watch: &mut dyn Watc
     let mut session = Session {
         loader,
         job,
+        among,
         orders: child.stdin.take().expect("it was piped"),
         epochs: Vec::new(),
         parts: Vec::new(),
@@ -172,10 +183,23 @@ fn end(child: &mut Child, done: bool) -> Result<String, String> {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Ready { ready: u64 },
-    Progress { progress: Progress },
-    Missing { missing: String },
-    Refusal { refusal: Refusal },
+    Ready {
+        ready: u64,
+    },
+    /// All accelerators of this process have ended a step, and wait for those of the others.
+    Meet {
+        #[serde(rename = "meet")]
+        _meet: bool,
+    },
+    Progress {
+        progress: Progress,
+    },
+    Missing {
+        missing: String,
+    },
+    Refusal {
+        refusal: Refusal,
+    },
     Part(Part),
 }
 
@@ -193,8 +217,16 @@ struct Refusal {
     r#try: String,
 }
 
+/// What a rank tells of an epoch.
+#[derive(Serialize, Deserialize)]
+struct Share {
+    node: String,
+    cold: bool,
+    parts: Vec<Part>,
+}
+
 /// An epoch of one accelerator.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Part {
     epoch: u64,
     accelerator: u64,
@@ -206,12 +238,13 @@ struct Part {
 
 /// A step in seconds: when it began, since the epoch did; what it waited for its batch, computed, and waited for the
 /// others; and of the wait for the batch what fell to reading and to decoding.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Lap(f64, f64, f64, f64, f64, f64);
 
 struct Session<'a> {
     loader: Loader,
     job: &'a Job,
+    among: Among<'a>,
     orders: ChildStdin,
     epochs: Vec<Epoch>,
     /// Of the epoch that runs.
@@ -248,10 +281,19 @@ impl Session<'_> {
             .map_err(|_| self.nonsense(&line.trim_end().chars().take(200).collect::<String>()))?;
         match heard {
             Line::Ready { ready } if ready == self.epochs.len() as u64 + 1 && ready <= self.job.epochs => {
+                // Nobody reads while others still empty caches.
+                self.among.ranks.barrier()?;
                 self.cold = watch.begin(ready)?;
+                self.among.ranks.barrier()?;
                 self.order("");
                 Ok(())
             }
+            Line::Meet { .. } if self.job.replicas > self.job.accelerators => {
+                self.among.ranks.barrier()?;
+                self.order("");
+                Ok(())
+            }
+            Line::Meet { .. } => Err(self.nonsense("it waits for other ranks, and there are none")),
             Line::Ready { ready } => Err(self.nonsense(&format!("epoch {ready} after {}", self.epochs.len()))),
             Line::Progress { progress: Progress { epoch, step, steps } } => {
                 watch.made(epoch, step, steps);
@@ -284,11 +326,23 @@ impl Session<'_> {
         }
         self.parts.push(part);
         if self.parts.len() as u64 == self.job.accelerators {
-            let epoch = joined(&self.parts, self.job.step_seconds, self.cold);
+            let epoch = self.gathered()?;
             self.epochs.push(epoch);
-            self.parts.clear();
         }
         Ok(())
+    }
+
+    /// The epoch that has ended: at rank 0 of all ranks.
+    fn gathered(&mut self) -> Result<Epoch> {
+        let Among { ranks, node } = self.among;
+        let own = Share { node: node.to_owned(), cold: self.cold, parts: std::mem::take(&mut self.parts) };
+        let told = ranks.gather(&serde_json::to_vec(&own).expect("a share is numbers and names"))?;
+        let shares = told.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<Share>, _>>();
+        let shares = shares.map_err(|error| {
+            Error::invalid(format!("a rank sent no figures: {error}"), "the ranks")
+                .hint("start the same program on all")
+        })?;
+        Ok(joined(if ranks.rank() == 0 { &shares } else { std::slice::from_ref(&own) }, self.job.step_seconds))
     }
 }
 
@@ -305,8 +359,9 @@ pub fn utilisation(laps: &[Lap], step_seconds: f64) -> (f64, f64) {
     (percent(nominal, end - first_whole), percent(computed, end - first.1 - first.2))
 }
 
-/// The epoch of all accelerators of this process.
-fn joined(parts: &[Part], step_seconds: f64, cold: bool) -> Epoch {
+/// The epoch of all accelerators.
+fn joined(shares: &[Share], step_seconds: f64) -> Epoch {
+    let parts: Vec<&Part> = shares.iter().flat_map(|share| &share.parts).collect();
     let count = parts.len() as f64;
     let seconds = parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
     let (samples, bytes) = (parts.iter().map(|part| part.samples).sum(), parts.iter().map(|part| part.bytes).sum());
@@ -314,7 +369,7 @@ fn joined(parts: &[Part], step_seconds: f64, cold: bool) -> Epoch {
     let (nominal, dlio) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let mut waits = BTreeMap::new();
     let mut between: Vec<f64> = Vec::new();
-    for part in parts {
+    for part in &parts {
         for lap in &part.steps[1..] {
             let known = (lap.4 + lap.5).min(lap.1);
             for (cause, seconds) in [
@@ -334,7 +389,7 @@ fn joined(parts: &[Part], step_seconds: f64, cold: bool) -> Epoch {
     Epoch {
         repetition: 1,
         epoch: parts[0].epoch,
-        cold,
+        cold: shares.iter().all(|share| share.cold),
         seconds,
         steps: parts[0].steps.len() as u64,
         samples,
@@ -345,7 +400,22 @@ fn joined(parts: &[Part], step_seconds: f64, cold: bool) -> Epoch {
         wait_seconds_by_cause: waits,
         bytes: BTreeMap::from([("asked".to_owned(), bytes)]),
         step_seconds: percentiles.map(|(name, share)| (name.to_owned(), at(share))).into(),
+        processes: if shares.len() > 1 { shares.iter().zip(0..).map(process).collect() } else { Vec::new() },
         ..Epoch::default()
+    }
+}
+
+/// What one rank did.
+fn process((share, rank): (&Share, u64)) -> Process {
+    let seconds = share.parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
+    let samples = share.parts.iter().map(|part| part.samples).sum();
+    Process {
+        node: share.node.clone(),
+        rank,
+        epoch: share.parts[0].epoch,
+        samples,
+        seconds,
+        samples_per_second: samples as f64 / seconds.max(f64::MIN_POSITIVE),
     }
 }
 

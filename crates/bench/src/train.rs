@@ -52,7 +52,7 @@ use counters::Counters;
 use figures::epoch;
 use pace::Course;
 use reader::Manner;
-use timeline::Timeline;
+use timeline::{Timeline, together};
 
 /// An epoch of fewer steps has no step to be measured after the first.
 const STEPS_MIN: u64 = 2;
@@ -170,7 +170,7 @@ impl Job {
     }
 
     /// Accelerators of a rank, and the number of its first.
-    fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
+    pub fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
         let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
         if !self.accelerators.is_multiple_of(size) {
             let on = format!("{} accelerators on {size} ranks", self.accelerators);
@@ -217,8 +217,7 @@ impl Bench<'_> {
         self.outside.ranks.barrier()?;
         let cold = empty && (self.outside.chill)(self.set)?.is_some();
         self.outside.ranks.barrier()?;
-        let (part, seconds) = self.part(number, what)?;
-        let part = Part { cold, ..part };
+        let part = Part { cold, ..self.part(number, what)? };
         self.unchanged()?;
         let own = serde_json::to_vec(&part).expect("a part is numbers and names");
         let gathered = self.outside.ranks.gather(&own)?;
@@ -236,11 +235,12 @@ impl Bench<'_> {
             found.bound_percent = Some(bound.au_percent);
             found.share_of_bound_percent = Some(100.0 * found.au_percent / bound.au_percent);
         }
-        Ok(Some((found, seconds)))
+        let timelines: Vec<_> = parts.into_iter().map(|part| (part.timeline, part.seconds)).collect();
+        Ok(Some((found, together(&timelines))))
     }
 
     /// The part of this rank.
-    fn part(&self, number: u64, what: &str) -> Result<(Part, Vec<Second>)> {
+    fn part(&self, number: u64, what: &str) -> Result<Part> {
         let Bench { job, outside, set, .. } = self;
         let read = &job.workload.read;
         let steps = job.steps(set)?;
@@ -297,7 +297,8 @@ impl Bench<'_> {
         let mut part = Part::of(&course, &ran, read.batch, number + 1, outside.node);
         part.bytes = moved(&tally, &before, &after);
         timeline.borrow_mut().end(outside.clock.now(), &tally, &after);
-        Ok((part, timeline.into_inner().seconds))
+        part.timeline = timeline.into_inner().seconds;
+        Ok(part)
     }
 
     /// Whether some files are still what the listing said.

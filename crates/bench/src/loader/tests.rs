@@ -1,6 +1,7 @@
 //! What a loader says is read as if an enemy had written it. The programs are shells that say what they are told to.
 
 use super::*;
+use crate::ranks::Alone;
 
 struct Seen(Vec<u64>);
 
@@ -23,7 +24,7 @@ fn job() -> Job {
 fn said(script: &str) -> Result<Vec<Epoch>> {
     let mut program = Command::new("sh");
     program.args(["-c", &format!("read job; {script}")]);
-    run(Loader::Torch, &job(), program, &mut Seen(Vec::new()))
+    run(Loader::Torch, &job(), program, ALONE, &mut Seen(Vec::new()))
 }
 
 /// Two steps: one second of waiting in each, half a second of computing, then a barrier of a quarter.
@@ -32,6 +33,33 @@ fn part(accelerator: u64) -> String {
         r#"echo '{{"epoch":1,"accelerator":{accelerator},"seconds":3.5,"samples":8,"bytes":80,"steps":[[0,1,0.5,0.25,0.6,0.4],[1.75,1,0.5,0.25,0.5,0.25]]}}'; "#
     )
 }
+
+/// This process and one like it, which does the same.
+struct Two;
+
+impl Ranks for Two {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn size(&self) -> u32 {
+        2
+    }
+
+    fn barrier(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![own.to_vec(); 2])
+    }
+
+    fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(own)
+    }
+}
+
+const ALONE: Among = Among { ranks: &Alone, node: "here" };
 
 const READY: &str = r#"echo '{"ready":1}'; read go; "#;
 
@@ -50,11 +78,28 @@ fn an_epoch_is_joined_from_its_accelerators() {
 }
 
 #[test]
+fn an_epoch_of_ranks_is_joined_from_their_parts_and_tells_each() {
+    let mut program = Command::new("sh");
+    let meet = r#"echo '{"meet":true}'; read go; "#;
+    program.args(["-c", &format!("read job; {READY}{meet}{meet}{}{}", part(0), part(1))]);
+    let job = Job { replicas: 4, ..job() };
+    let among = Among { ranks: &Two, node: "n1" };
+    let epochs = run(Loader::Torch, &job, program, among, &mut Seen(Vec::new())).expect("an epoch");
+    let [epoch] = &epochs[..] else { panic!("one epoch, not {epochs:?}") };
+    assert_eq!((epoch.steps, epoch.samples, epoch.cold), (2, 32, true));
+    assert!((epoch.samples_per_second - 32.0 / 3.5).abs() < 1e-9, "{epoch:?}");
+    let each: Vec<_> = epoch.processes.iter().map(|one| (one.node.as_str(), one.rank, one.samples)).collect();
+    assert_eq!(each, [("n1", 0, 16), ("n1", 1, 16)]);
+    assert!((epoch.processes[1].samples_per_second - 16.0 / 3.5).abs() < 1e-9, "{epoch:?}");
+}
+
+#[test]
 fn what_can_not_be_is_refused() {
     let whole = part(0);
     for (script, part) in [
         ("echo hello".to_owned(), "hello"),
         (r#"echo '{"ready":2}'"#.to_owned(), "epoch 2 after 0"),
+        (r#"echo '{"meet":true}'"#.to_owned(), "other ranks"),
         (format!("{READY}{whole}{whole}"), "accelerator 0"),
         (format!("{READY}{}", whole.replace("\"accelerator\":0", "\"accelerator\":2")), "accelerator 2"),
         (format!("{READY}{}", whole.replace("3.5", "-1")), "can't be"),
@@ -89,5 +134,5 @@ fn a_failure_between_epochs_ends_the_program() {
     }
     let mut program = Command::new("sh");
     program.args(["-c", r#"read job; echo '{"ready":1}'; exec sleep 1000"#]);
-    assert_eq!(run(Loader::Torch, &job(), program, &mut Failing).expect_err("it failed").what, "no");
+    assert_eq!(run(Loader::Torch, &job(), program, ALONE, &mut Failing).expect_err("it failed").what, "no");
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::cause::{CAUSES, Waits};
 use super::pace::{Course, Ran};
 use crate::clock::{Moment, seconds};
-use crate::report::{Epoch, Process};
+use crate::report::{Epoch, Process, Second};
 
 /// Three digits: percentiles are within 0.1 %.
 const DIGITS: u8 = 3;
@@ -34,6 +34,7 @@ pub struct Part {
     pub intervals: Vec<u64>,
     pub bytes: BTreeMap<String, u64>,
     pub processes: Vec<Process>,
+    pub timeline: Vec<Second>,
 }
 
 /// What one party of accelerators did.

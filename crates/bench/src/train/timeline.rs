@@ -1,6 +1,6 @@
 //! A run second by second.
 //!
-//! It keeps no clock. Invariant: what the seconds count adds up to what was counted.
+//! It keeps no clock. Invariant: what the seconds count adds up to what was counted, on one rank and on all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -69,9 +69,55 @@ impl Timeline {
     }
 }
 
+/// The seconds of all ranks, which began together, as they fall into those of the first. The clocks of ranks notice the
+/// end of a second at different moments: what another counted is taken to be spread evenly over its own.
+pub fn together(ranks: &[(Vec<Second>, f64)]) -> Vec<Second> {
+    let Some(((own, _), others)) = ranks.split_first() else { return Vec::new() };
+    let mut sum = own.clone();
+    for (rows, end) in others.iter().filter(|_| !own.is_empty()) {
+        let mut at = 0;
+        for (number, row) in rows.iter().enumerate() {
+            let next = rows.get(number + 1).map_or(*end, |next| next.second);
+            let (mut from, mut left) = (row.second, row.clone());
+            loop {
+                let until = sum.get(at + 1).map_or(f64::INFINITY, |next| next.second);
+                let share = if until < next { (until - from) / (next - from) } else { 1.0 };
+                for (into, left) in counts(&mut sum[at]).into_iter().zip(counts(&mut left)) {
+                    let given = (*left as f64 * share).round() as u64;
+                    (*into, *left) = (*into + given, *left - given);
+                }
+                if until >= next {
+                    break;
+                }
+                (from, at) = (until, at + 1);
+            }
+        }
+    }
+    sum
+}
+
+fn counts(row: &mut Second) -> [&mut u64; 4] {
+    [&mut row.requests, &mut row.bytes, &mut row.throttled, &mut row.errors]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ranks_count_falls_into_the_seconds_of_the_first() {
+        let rows = |all: &[(f64, u64)]| -> Vec<Second> {
+            all.iter().map(|&(second, bytes)| Second { second, bytes, ..Second::default() }).collect()
+        };
+        let first = (rows(&[(0.0, 10), (1.0, 10), (2.0, 5)]), 2.5);
+        let second = (rows(&[(0.0, 300), (1.5, 100), (3.5, 7)]), 3.5);
+        let found = together(&[first.clone(), second, (Vec::new(), 2.5)]);
+        // Two thirds of 300 in the first second; the rest, and a quarter of 100, in the next.
+        let bytes: Vec<u64> = found.iter().map(|row| row.bytes).collect();
+        assert_eq!(bytes, [10 + 200, 10 + 100 + 25, 5 + 75 + 7]);
+        assert_eq!(together(std::slice::from_ref(&first)), first.0);
+        assert!(together(&[]).is_empty());
+    }
 
     #[test]
     fn seconds_add_up() {

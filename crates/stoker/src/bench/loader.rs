@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bench::loader::{Job, Loader, Watch};
+use bench::loader::{Among, Job, Loader, Watch};
 use bench::report::Epoch;
 use block::{Error, crc64};
 
@@ -31,11 +31,12 @@ pub fn named(name: &str) -> Result<Loader, String> {
 }
 
 /// Run a job through a loader.
-pub fn run(loader: Loader, job: &Job, watch: &mut dyn Watch) -> anyhow::Result<Vec<Epoch>> {
-    Ok(started(&launch::python(), &place::cache(None)?, loader, job, watch)?)
+pub fn run(loader: Loader, job: &Job, among: Among, watch: &mut dyn Watch) -> anyhow::Result<Vec<Epoch>> {
+    let program = program(&launch::python(), &place::cache(None)?, loader)?;
+    Ok(bench::loader::run(loader, job, program, among, watch)?)
 }
 
-fn started(python: &str, cache: &Path, loader: Loader, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Epoch>, Error> {
+fn program(python: &str, cache: &Path, loader: Loader) -> Result<Command, Error> {
     let folder = unpack(cache)?;
     let file = match loader {
         Loader::Torch => "torch_loader.py",
@@ -45,7 +46,7 @@ fn started(python: &str, cache: &Path, loader: Loader, job: &Job, watch: &mut dy
     let mut program = Command::new(python);
     // Without -B each start would leave its __pycache__ beside the programs.
     program.arg("-B").arg(folder.join(file));
-    bench::loader::run(loader, job, program, watch)
+    Ok(program)
 }
 
 /// The programs as files, because processes that Python starts afresh read them again.
@@ -86,6 +87,11 @@ mod tests {
         fn made(&mut self, _epoch: u64, step: u64, steps: u64) {
             assert!(step <= steps);
         }
+    }
+
+    fn started(python: &str, cache: &Path, loader: Loader, job: &Job, seen: &mut Seen) -> Result<Vec<Epoch>, Error> {
+        let among = Among { ranks: &bench::ranks::Alone, node: "here" };
+        bench::loader::run(loader, job, program(python, cache, loader)?, among, seen)
     }
 
     fn python_with(library: &str) -> Option<String> {

@@ -103,7 +103,7 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     }
     if let Some(loader) = args.loader {
         let report = report(args, &job, &machine, ranks);
-        return python::run(loader, args, &job, &machine, report);
+        return python::run(loader, args, &job, &machine, ranks, report);
     }
     let bar = line();
     bar.set_message("listing the set");

@@ -6,7 +6,8 @@
 use super::{Args, tell};
 use crate::bench::loader;
 use crate::bench::machine::Machine;
-use ::bench::loader::{Job as Asked, Loader, Watch};
+use ::bench::loader::{Among, Job as Asked, Loader, Watch};
+use ::bench::ranks::Ranks;
 use ::bench::report::Report;
 use ::bench::target::{Folder, Listed, Target};
 use ::bench::train::{Chill, Job, summary, warn};
@@ -20,46 +21,56 @@ use std::process::ExitCode;
 const CEILING_SECONDS: f64 = 2.0;
 const CEILING_STEPS_MIN: f64 = 10.0;
 
-pub fn run(library: Loader, args: &Args, job: &Job, machine: &Machine, mut report: Report) -> Result<ExitCode> {
+pub fn run(
+    library: Loader,
+    args: &Args,
+    job: &Job,
+    machine: &Machine,
+    ranks: &dyn Ranks,
+    mut report: Report,
+) -> Result<ExitCode> {
     let target = report.target.clone();
     if target.contains("://") {
         return Err(Error::invalid("the loaders read folders", target).hint("mount it, and name the folder").into());
     }
-    if report.environment.ranks > 1 {
-        let hint = "start it once on each machine, or leave out --loader";
-        return Err(Error::invalid("the loaders of ranks don't wait for each other", "--loader").hint(hint).into());
-    }
+    let among = Among { ranks, node: &machine.node };
     let files = if target == "null:" { Vec::new() } else { Folder::at(Path::new(&target))?.list()? };
     let bar = super::line();
     let ceiling = {
         let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(CEILING_STEPS_MIN) as u64;
-        let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked(job, None) };
+        let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked(job, ranks, None)? };
         let mut watch = Around { job, machine, files: &[], bar: &bar, what: "ceiling" };
-        let found = loader::run(library, &short, &mut watch)?;
+        let found = loader::run(library, &short, among, &mut watch)?;
         found.first().map_or(0.0, |epoch| epoch.au_percent)
     };
     report.sections.insert("ceiling".into(), serde_json::json!({ "null_percent": ceiling, "loader": true }));
     let folder = (target != "null:").then_some(target.as_str());
     for repetition in 1..=job.repetitions {
         // Each repetition has other permutations, as runs of a job have.
-        let asked = Asked { seed: job.seed + repetition - 1, ..asked(job, folder) };
+        let asked = Asked { seed: job.seed + repetition - 1, ..asked(job, ranks, folder)? };
         let mut watch = Around { job, machine, files: &files, bar: &bar, what: "epoch" };
-        for mut epoch in loader::run(library, &asked, &mut watch)? {
+        for mut epoch in loader::run(library, &asked, among, &mut watch)? {
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
         }
         report.summary = Some(summary(&report, job, None));
-        args.output.save(&report)?;
+        if ranks.rank() == 0 {
+            args.output.save(&report)?;
+        }
     }
     if folder.is_some() {
         warn(&mut report, "what a loader in Python reads is not compared with checksums");
     }
     report.finished = true;
     bar.finish_and_clear();
+    if ranks.rank() > 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
     tell(&report, job, &args.output)
 }
 
-fn asked(job: &Job, folder: Option<&str>) -> Asked {
+/// The part of this rank.
+fn asked(job: &Job, ranks: &dyn Ranks, folder: Option<&str>) -> Result<Asked> {
     let step = ::bench::accelerator::Step {
         step_seconds: job.step_seconds,
         batch: None,
@@ -67,7 +78,9 @@ fn asked(job: &Job, folder: Option<&str>) -> Asked {
         derived: false,
         source: String::new(),
     };
-    Asked { decode: job.decode, ..Asked::of(&job.workload, &step, job.accelerators, folder, job.seed) }
+    let (accelerators, first_accelerator) = job.lanes(ranks)?;
+    let alone = Asked::of(&job.workload, &step, accelerators, folder, job.seed);
+    Ok(Asked { decode: job.decode, first_accelerator, replicas: job.accelerators, ..alone })
 }
 
 /// What is done between epochs, and shown during them.
