@@ -123,7 +123,7 @@ impl Prober<'_> {
                 return Ok((bytes, times));
             }
             let sample = chance.below(self.set.samples());
-            let run = &self.set.locate(&(sample..sample + 1))[0];
+            let run = &self.set.locate(&(sample..sample + 1), &mut None)[0];
             let file = &self.set.files[run.file];
             let mut opened = self.target.open(file)?;
             // Of packed files a long read goes over its neighbours: small samples would show requests, not bandwidth.

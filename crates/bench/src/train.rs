@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod closed;
 pub mod counters;
 mod figures;
+mod footer;
 pub mod index;
 mod mersenne;
 pub mod most;
@@ -148,23 +149,34 @@ impl Job {
 
     /// Samples that lie side by side and are read at once.
     pub fn together(&self, set: &Set) -> f64 {
+        if let Some(groups) = set.groups {
+            return set.samples() as f64 / groups.ranges as f64;
+        }
         let side_by_side = matches!(self.workload.read.order, Order::Sequential | Order::Shards) && !set.whole();
         let fit = (4 * PIECE).max(set.piece) as f64 / set.sample_bytes().max(1.0);
         if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
     }
 
+    /// How often what is read of a sample is read: of a row group all for each sample, where they come by chance.
+    fn times(&self, set: &Set) -> f64 {
+        let is_by_chance = matches!(self.workload.read.order, Order::Shuffled | Order::Random);
+        let Some(groups) = set.groups.filter(|_| is_by_chance).map(|groups| groups.groups as f64) else { return 1.0 };
+        // One in so many follows another of its group, which is read already.
+        (set.samples() as f64 / groups * (1.0 - 1.0 / groups)).max(1.0)
+    }
+
     pub fn demand(&self, set: &Set, steps: u64) -> Demand {
         let read = &self.workload.read;
-        let at_once = set.together * set.sample_bytes();
+        let (at_once, times) = (set.together * set.sample_bytes(), self.times(set));
         Demand {
             accelerators: self.accelerators,
             batch: read.batch,
-            sample_bytes: set.sample_bytes(),
+            sample_bytes: times * set.sample_bytes(),
             step_seconds: self.step_seconds,
             streams: read.threads,
             prefetch_batches: read.prefetch_batches,
-            requests_per_sample: (at_once / set.piece as f64).ceil() / set.together,
-            first_bytes_per_sample: 1.0 / set.together,
+            requests_per_sample: times * (at_once / set.piece as f64).ceil() / set.together,
+            first_bytes_per_sample: times / set.together,
             steps,
         }
     }
