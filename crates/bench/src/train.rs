@@ -157,12 +157,11 @@ impl Job {
         if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
     }
 
-    /// How often what is read of a sample is read: of a row group all for each sample, where they come by chance.
+    /// How often what is read of a sample is read: where rows come by chance, with each other row of its group.
     fn times(&self, set: &Set) -> f64 {
         let is_by_chance = matches!(self.workload.read.order, Order::Shuffled | Order::Random);
-        let Some(groups) = set.groups.filter(|_| is_by_chance).map(|groups| groups.groups as f64) else { return 1.0 };
-        // One in so many follows another of its group, which is read already.
-        (set.samples() as f64 / groups * (1.0 - 1.0 / groups)).max(1.0)
+        let groups = set.groups.filter(|_| is_by_chance);
+        groups.map_or(1.0, |groups| (groups.bytes_by_chance / set.sample_bytes()).max(1.0))
     }
 
     pub fn demand(&self, set: &Set, steps: u64) -> Demand {

@@ -41,6 +41,11 @@ impl Checks {
             checks.ranges = crew::share(threads, set.files.len() as u64, &|number| {
                 let file = &set.files[number as usize];
                 let Some(entry) = manifest.find(&file.name) else { return Ok(Vec::new()) };
+                let rows = &set.numbers[number as usize];
+                if rows.end - rows.start != entry.samples {
+                    let rows = rows.end - rows.start;
+                    return Err(contradicted(format!("{rows} rows, not {}", entry.samples), &file.name));
+                }
                 let records = manifest.records(target, entry)?;
                 set.ranges(number as usize).map(|range| joined(&records, range, &file.name)).collect()
             })?;
@@ -127,8 +132,12 @@ fn joined(records: &[Record], range: &Range<u64>, name: &str) -> Result<Record> 
     if whole.bytes == range.end - range.start {
         return Ok(whole);
     }
-    let what = format!("the columns of a row group lie at bytes {range:?}, says the footer, but not the manifest");
-    Err(Error::corrupt(what, name).hint(FAULT))
+    Err(contradicted(format!("columns at bytes {} to {}, where they aren't", range.start, range.end), name))
+}
+
+/// A footer against the manifest, which was written with the file.
+fn contradicted(what: String, name: &str) -> Error {
+    Error::corrupt(format!("the footer of a Parquet file tells of {what}"), name).hint(FAULT)
 }
 
 /// Compare each record with its own checksums; where one is wrong, its place.

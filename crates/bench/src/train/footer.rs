@@ -22,6 +22,13 @@ pub struct Group {
     pub ranges: Vec<Range<u64>>,
 }
 
+impl Group {
+    /// Bytes of all that is wanted.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
 const MAGIC: &[u8] = b"PAR1";
 /// In its place where the footer is encrypted.
 const MAGIC_ENCRYPTED: &[u8] = b"PARE";

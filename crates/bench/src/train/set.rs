@@ -47,10 +47,12 @@ pub struct Set {
 }
 
 /// How many row groups a set has, and ranges of bytes that are read of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Groups {
     pub groups: u64,
     pub ranges: u64,
+    /// What a row asks for on average where rows come by chance: all of its row group, unless the one before was of it.
+    pub bytes_by_chance: f64,
 }
 
 /// Bytes of one file, in which samples lie side by side.
@@ -132,6 +134,8 @@ impl Set {
         let mut count = Groups::default();
         for group in spans.iter().flat_map(Spans::groups) {
             (count.groups, count.ranges) = (count.groups + 1, count.ranges + group.ranges.len() as u64);
+            let part = (group.rows.end - group.rows.start) as f64 / next as f64;
+            count.bytes_by_chance += part * (1.0 - part) * group.bytes() as f64;
         }
         let groups = (count.groups > 0).then_some(count);
         // Of row groups all is read that their spans name.
@@ -243,7 +247,7 @@ impl Spans {
     /// Bytes of the file that its samples are read from.
     fn wanted(&self, file: &Listed) -> u64 {
         match self {
-            Spans::Groups(groups) => groups.iter().flat_map(|group| &group.ranges).map(|at| at.end - at.start).sum(),
+            Spans::Groups(groups) => groups.iter().map(Group::bytes).sum(),
             _ => file.bytes,
         }
     }
@@ -310,7 +314,11 @@ mod tests {
         let group = |rows, ranges: &[Range<u64>]| Group { rows, ranges: ranges.to_vec() };
         let two = || vec![group(0..4, &[4..10, 20..22]), group(4..6, &[30..40])];
         let set = set(vec![Spans::Groups(two()), Spans::Groups(two())]);
-        assert_eq!((set.samples(), set.groups), (12, Some(Groups { groups: 4, ranges: 6 })));
+        assert_eq!(set.samples(), 12);
+        // Two thirds of the rows are of groups of 8 bytes and a third of 10, and each group is read anew but by chance.
+        let bytes_by_chance = 16.0 / 3.0 * 2.0 / 3.0 + 10.0 / 3.0 * 5.0 / 6.0;
+        assert_eq!(set.groups.map(|count| (count.groups, count.ranges)), Some((4, 6)));
+        assert!(set.groups.is_some_and(|count| (count.bytes_by_chance - bytes_by_chance).abs() < 1e-9));
         assert!((set.sample_bytes() - 3.0).abs() < 1e-9);
         let run = |file, range| Run { file, range };
         let mut kept = None;

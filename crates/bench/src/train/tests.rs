@@ -1,5 +1,7 @@
 //! The loop as a whole: on nothing, on a folder, on a folder with the limits of a disk.
 
+mod columns;
+
 use std::sync::Arc;
 
 use super::*;
