@@ -66,6 +66,11 @@ impl Demand {
         self.streams.min(self.prefetch_batches).max(1)
     }
 
+    /// Streams of all accelerators that can be busy at once.
+    pub fn all_streams(&self) -> u64 {
+        self.accelerators * self.busy()
+    }
+
     /// How much more a measurement shows that leaves the first step out.
     fn head_start(&self) -> f64 {
         let (steps, busy) = (self.steps as f64, self.busy() as f64);
@@ -75,6 +80,22 @@ impl Demand {
 
 /// Rates so near to each other are one limit, seen twice.
 const TIE: f64 = 1.1;
+
+/// Which rate binds, by the utilisation that each allows.
+fn named(by_rate: &[(String, f64)]) -> (String, f64) {
+    let at = |name: &str| by_rate.iter().find(|(own, _)| own == name).map_or(f64::INFINITY, |(_, percent)| *percent);
+    let (name, least) =
+        by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
+    let is_near = |other: &str| at(other) < TIE * least;
+    // Of files that are small, a probe of the bandwidth sees no more than the requests allow; and of requests no more
+    // than the latency allows its streams, where a store would answer more of them: then those are what binds.
+    let cause = match name.as_str() {
+        "store bandwidth" | "store requests" if is_near("latency") && is_near("store requests") => "latency",
+        "store bandwidth" if is_near("store requests") => "store requests",
+        own => own,
+    };
+    (cause.to_owned(), least)
+}
 
 /// The most that the supply allows.
 pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
@@ -90,11 +111,7 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let percent = |rate: f64| 100.0 * step_seconds * rate * demand.head_start();
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
     by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
-    let (name, least) =
-        by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
-    // Of files that are small, a probe of the bandwidth sees no more than the requests allow: then those are what binds.
-    let is_tie = name == "store bandwidth" && percent(rates[1].1) < TIE * least;
-    let limited_by = if is_tie { rates[1].0.to_owned() } else { name };
+    let (limited_by, least) = named(&by_rate);
     Bound { au_percent: least, limited_by, by_rate }
 }
 
@@ -162,6 +179,31 @@ mod tests {
         let found = bound(&small, &far);
         assert_eq!(found.limited_by, "latency");
         assert!((found.au_percent - 100.0 * 80.0 / (64.0 / 0.195)).abs() < 0.01);
+    }
+
+    #[test]
+    fn requests_that_only_latency_holds_back_are_called_latency() {
+        // 4 streams of 20 ms show 198 requests a second, and small files of that rate as bandwidth.
+        let small = Demand {
+            accelerators: 1,
+            batch: 8,
+            sample_bytes: 4_000.0,
+            step_seconds: 0.025,
+            streams: 4,
+            prefetch_batches: 8,
+            requests_per_sample: 1.0,
+            first_bytes_per_sample: 1.0,
+            steps: 1_000_000,
+        };
+        let seen = Supply {
+            latency_seconds: 0.02,
+            requests_per_second: 198.0,
+            bytes_per_second: 198.0 * 4_000.0 * 0.99,
+            ..plenty()
+        };
+        assert_eq!(bound(&small, &seen).limited_by, "latency");
+        let limited = Supply { requests_per_second: 100.0, bytes_per_second: 99.0 * 4_000.0, ..seen };
+        assert_eq!(bound(&small, &limited).limited_by, "store requests");
     }
 
     #[test]

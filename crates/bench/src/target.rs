@@ -42,6 +42,11 @@ pub trait Target: Send + Sync {
 
     /// The same as something that can be written, if it can be.
     fn writable(&self) -> Option<&dyn Writable>;
+
+    /// Whether this machine may keep what was read, as the kernel keeps pages of files.
+    fn is_cached(&self) -> bool {
+        true
+    }
 }
 
 /// An open file.

@@ -45,7 +45,7 @@ pub struct Files {
     /// Sizes are normal around the mean, without sign, as DLIO draws them.
     #[serde(default)]
     pub sample_bytes_stdev: f64,
-    /// Bytes of a sample that are read where that is not all of it (columns of a Parquet file).
+    /// Bytes of a sample that are read where that is not all of it. Of Parquet files, it says how many columns are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_bytes_read: Option<f64>,
 }
@@ -121,6 +121,13 @@ pub struct Checkpoint {
 
 fn one() -> u64 {
     1
+}
+
+impl Files {
+    /// The part of a sample that is read, up to 1.
+    pub fn share(&self) -> f64 {
+        self.sample_bytes_read.map_or(1.0, |read| (read / self.sample_bytes).min(1.0))
+    }
 }
 
 impl Workload {

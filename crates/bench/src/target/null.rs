@@ -42,6 +42,10 @@ impl Target for Null {
     fn writable(&self) -> Option<&dyn Writable> {
         None
     }
+
+    fn is_cached(&self) -> bool {
+        false
+    }
 }
 
 impl Opened for Nothing {

@@ -99,6 +99,10 @@ impl Target for Shaped {
     fn writable(&self) -> Option<&dyn Writable> {
         self.inner.writable().map(|_| self as &dyn Writable)
     }
+
+    fn is_cached(&self) -> bool {
+        self.inner.is_cached()
+    }
 }
 
 impl Writable for Shaped {

@@ -167,6 +167,10 @@ impl Target for Store {
     fn writable(&self) -> Option<&dyn Writable> {
         Some(self)
     }
+
+    fn is_cached(&self) -> bool {
+        false
+    }
 }
 
 struct Reading {

@@ -117,7 +117,9 @@ impl Samples {
         if group.inside == Inside::Random {
             let (bytes, stdev) = (group.read_bytes_mean, group.read_bytes_stdev);
             let per_file = at_least_one(group.file_bytes_mean / bytes.max(1.0));
-            return Samples { format: group.format, per_file, bytes, stdev, read: None };
+            // What was read at random of a Parquet file is replayed as such, not as the row groups around it.
+            let format = if group.format == Format::Parquet { Format::Raw } else { group.format };
+            return Samples { format, per_file, bytes, stdev, read: None };
         }
         let (bytes, stdev) = (group.file_bytes_mean, group.file_bytes_stdev);
         let visits = group.epochs_mean * group.files as f64;

@@ -40,7 +40,7 @@ pub fn measure(bench: &Bench, report: &mut Report) -> Result<f64> {
     let mut section = serde_json::json!({ "null_percent": without, "steps": steps });
     let moved = samples as f64 * job.workload.bytes_per_sample();
     if bench.set.real && moved <= MOVED_MAX {
-        let (memory, set, checks) = memory(&job.workload.files, samples, job.seed);
+        let (memory, set, checks) = memory(bench, samples);
         let with = reached(bench, &short, &memory, &set, &checks, "ceiling from memory")?;
         section["memory_percent"] = serde_json::json!(with);
     } else if bench.set.real {
@@ -62,9 +62,12 @@ fn reached(
     Ok(bench.epoch(0, false, what)?.map(|(epoch, _)| epoch.au_percent))
 }
 
-/// Files of one size, one sample each, all with the same content and its checksum.
-fn memory(files: &Files, samples: u64, seed: u64) -> (Memory, Set, Checks) {
-    let bytes = (files.sample_bytes_read.unwrap_or(files.sample_bytes)).max(1.0) as u64;
+/// Files of one size, one sample or row group each, all with the same content and its checksum.
+fn memory(bench: &Bench, samples: u64) -> (Memory, Set, Checks) {
+    let (files, seed) = (&bench.job.workload.files, bench.job.seed);
+    let rows = bench.set.groups.map_or(1, |groups| bench.set.samples() / groups.groups).max(1);
+    let bytes = (rows as f64 * files.sample_bytes_read.unwrap_or(files.sample_bytes)).max(1.0) as u64;
+    let samples = samples.div_ceil(rows);
     let shape = Files {
         format: Format::Raw,
         count: samples,
@@ -74,6 +77,9 @@ fn memory(files: &Files, samples: u64, seed: u64) -> (Memory, Set, Checks) {
         sample_bytes_read: None,
     };
     let mut set = Set::imagined(&shape, samples, seed);
+    if bench.set.groups.is_some() {
+        set = set.in_groups(rows, &shape);
+    }
     set.real = true;
     let mut noise = Noise::of(&mut Chance::of(seed, 0));
     let words = (0..CONTENT / (4 * LANES)).flat_map(|_| noise.draw());

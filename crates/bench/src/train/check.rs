@@ -3,6 +3,7 @@
 //! It reads nothing. Invariant: bytes count as verified only after a comparison that could have failed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use block::{Error, Result, crc64};
@@ -12,13 +13,16 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use super::index::{HEAD, TAIL, length, masked};
 use super::set::{Run, Set};
-use crate::data::Manifest;
+use crate::data::{Manifest, Record, crew};
+use crate::target::Target;
 use crate::workload::Format;
 
-/// Known checksums of a set: CRC-64/NVME of whole files, by name. TFRecord files carry their own.
+/// Known checksums of a set, CRC-64/NVME: of whole files by name, of what is read of row groups by the number of the
+/// file. TFRecord files carry their own.
 #[derive(Default)]
 pub struct Checks {
     files: HashMap<Arc<str>, u64>,
+    ranges: Vec<Vec<Record>>,
 }
 
 /// A file on its way.
@@ -29,30 +33,51 @@ pub struct Proof {
 }
 
 impl Checks {
-    pub fn of(manifest: &Manifest) -> Checks {
-        Checks { files: manifest.files.iter().map(|file| (Arc::from(&*file.path), file.crc64)).collect() }
+    /// What the manifest of a set knows; of row groups what is read of them, from the indexes of their files.
+    pub fn of(manifest: &Manifest, target: &dyn Target, set: &Set, threads: usize) -> Result<Checks> {
+        let files = manifest.files.iter().map(|file| (Arc::from(&*file.path), file.crc64));
+        let mut checks = Checks::known(files);
+        if set.groups.is_some() {
+            checks.ranges = crew::share(threads, set.files.len() as u64, &|number| {
+                let file = &set.files[number as usize];
+                let Some(entry) = manifest.find(&file.name) else { return Ok(Vec::new()) };
+                let rows = &set.numbers[number as usize];
+                if rows.end - rows.start != entry.samples {
+                    let rows = rows.end - rows.start;
+                    return Err(contradicted(format!("{rows} rows, not {}", entry.samples), &file.name));
+                }
+                let records = manifest.records(target, entry)?;
+                set.ranges(number as usize).map(|range| joined(&records, range, &file.name)).collect()
+            })?;
+        }
+        Ok(checks)
     }
 
     /// Whole files of which a checksum is known by other means.
     pub fn known(files: impl IntoIterator<Item = (Arc<str>, u64)>) -> Checks {
-        Checks { files: files.into_iter().collect() }
+        Checks { files: files.into_iter().collect(), ranges: Vec::new() }
     }
 
-    fn file(&self, set: &Set, run: &Run) -> Option<u64> {
+    fn sum(&self, set: &Set, run: &Run) -> Option<u64> {
         let file = &set.files[run.file];
-        self.files.get(&file.name).copied().filter(|_| run.range == (0..file.bytes))
+        if run.range == (0..file.bytes) {
+            return self.files.get(&file.name).copied();
+        }
+        let ranges = self.ranges.get(run.file)?;
+        let found = &ranges[ranges.binary_search_by_key(&run.range.start, |record| record.offset).ok()?];
+        (found.bytes == run.range.end - run.range.start).then_some(found.crc64)
     }
 
     /// Whether there is anything to compare these bytes with.
     pub fn knows(&self, set: &Set, run: &Run) -> bool {
-        set.format == Format::Tfrecord || self.file(set, run).is_some()
+        set.format == Format::Tfrecord || self.sum(set, run).is_some()
     }
 
     /// Compare the samples of a run. Gives the bytes that were compared.
     pub fn check(&self, set: &Set, run: &Run, bytes: &[u8]) -> Result<u64> {
         let name = &set.files[run.file].name;
-        if let Some(wanted) = self.file(set, run) {
-            return compare(name, crc64::of(bytes), wanted).map(|()| bytes.len() as u64);
+        if let Some(wanted) = self.sum(set, run) {
+            return compare(set, run, crc64::of(bytes), wanted).map(|()| bytes.len() as u64);
         }
         if set.format == Format::Tfrecord {
             return records(bytes).map(|()| bytes.len() as u64).map_err(|at| {
@@ -65,7 +90,7 @@ impl Checks {
 
     /// The same for a file that is too large to be held.
     pub fn begin(&self, set: &Set, run: &Run) -> Option<Proof> {
-        let wanted = self.file(set, run).filter(|_| set.real)?;
+        let wanted = self.sum(set, run).filter(|_| set.real)?;
         Some(Proof { digest: Digest::new(CrcAlgorithm::Crc64Nvme), bytes: 0, wanted })
     }
 }
@@ -78,17 +103,41 @@ impl Proof {
         self.bytes += bytes.len() as u64;
     }
 
-    pub fn finish(self, name: &str) -> Result<u64> {
-        compare(name, self.digest.finalize(), self.wanted).map(|()| self.bytes)
+    pub fn finish(self, set: &Set, run: &Run) -> Result<u64> {
+        compare(set, run, self.digest.finalize(), self.wanted).map(|()| self.bytes)
     }
 }
 
-fn compare(name: &str, found: u64, wanted: u64) -> Result<()> {
+fn compare(set: &Set, run: &Run, found: u64, wanted: u64) -> Result<()> {
     if found == wanted {
         return Ok(());
     }
-    let what = format!("a file has the checksum {found:016x} instead of {wanted:016x}");
-    Err(Error::corrupt(what, name).hint(FAULT))
+    let (file, Range { start, end }) = (&set.files[run.file], &run.range);
+    let which = if run.range == (0..file.bytes) { "a file has".into() } else { format!("bytes {start} to {end} have") };
+    let what = format!("{which} the checksum {found:016x} instead of {wanted:016x}");
+    Err(Error::corrupt(what, &file.name).hint(FAULT))
+}
+
+/// The checksum of a range out of those of the records that it is made of.
+fn joined(records: &[Record], range: &Range<u64>, name: &str) -> Result<Record> {
+    let first = records.partition_point(|record| record.offset < range.start);
+    let mut whole = Record { offset: range.start, bytes: 0, crc64: 0 };
+    for record in &records[first..] {
+        if whole.bytes >= range.end - range.start || record.offset != whole.offset + whole.bytes {
+            break;
+        }
+        whole.crc64 = crc64::combine(whole.crc64, record.crc64, record.bytes);
+        whole.bytes += record.bytes;
+    }
+    if whole.bytes == range.end - range.start {
+        return Ok(whole);
+    }
+    Err(contradicted(format!("columns at bytes {} to {}, where they aren't", range.start, range.end), name))
+}
+
+/// A footer against the manifest, which was written with the file.
+fn contradicted(what: String, name: &str) -> Error {
+    Error::corrupt(format!("the footer of a Parquet file tells of {what}"), name).hint(FAULT)
 }
 
 /// Compare each record with its own checksums; where one is wrong, its place.

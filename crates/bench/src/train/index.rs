@@ -6,6 +6,7 @@
 use block::{Error, Result};
 use crc_fast::{CrcAlgorithm, checksum};
 
+use super::footer;
 use super::set::{Spans, even};
 use crate::data::crew;
 use crate::target::{Listed, Opened, Target};
@@ -23,13 +24,16 @@ const MASK: u32 = 0xa282_ead8;
 
 /// How samples lie in each file.
 pub fn spans(target: &dyn Target, found: &[Listed], files: &Files, threads: usize) -> Result<Vec<Spans>> {
-    let scan: fn(&Listed, &mut dyn Opened) -> Result<Spans> = match files.format {
+    let scan: &(dyn Fn(&Listed, &mut dyn Opened) -> Result<Spans> + Sync) = match files.format {
         Format::Jpeg | Format::Npz => return Ok(vec![Spans::Whole; found.len()]),
-        Format::Raw | Format::Parquet => {
+        Format::Raw => {
             return Ok(found.iter().map(|file| even(file.bytes, files.samples_per_file)).collect());
         }
-        Format::Tfrecord => records,
-        Format::Tar => members,
+        // A sample that is a whole file needs no rows: so a trace is replayed.
+        Format::Parquet if files.samples_per_file == 1 => return Ok(vec![Spans::Whole; found.len()]),
+        Format::Parquet => &|file, opened| footer::groups(file, opened, files.share()).map(Spans::Groups),
+        Format::Tfrecord => &records,
+        Format::Tar => &members,
     };
     crew::share(threads, found.len() as u64, &|number| {
         let file = &found[number as usize];

@@ -59,13 +59,15 @@ pub struct Reader<'a> {
     pub log: Log,
     buffer: Vec<u8>,
     kept: VecDeque<(usize, Box<dyn Opened>)>,
+    /// The row group that was read last, by file and number: of its other rows nothing is asked again.
+    group: Option<(usize, usize)>,
     /// Nanoseconds of checking since the last batch.
     cpu: u64,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(manner: &'a Manner<'a>) -> Reader<'a> {
-        Reader { manner, log: Log::default(), buffer: Vec::new(), kept: VecDeque::new(), cpu: 0 }
+        Reader { manner, log: Log::default(), buffer: Vec::new(), kept: VecDeque::new(), group: None, cpu: 0 }
     }
 
     /// Read all samples of a batch.
@@ -73,7 +75,7 @@ impl<'a> Reader<'a> {
         self.log.clear();
         let set = self.manner.set;
         for samples in batch {
-            for run in set.locate(samples) {
+            for run in set.locate(samples, &mut self.group) {
                 let mut from = run.range.start;
                 while from < run.range.end {
                     let to = set.stop(&run, from, TOGETHER.max(set.piece));
@@ -93,8 +95,9 @@ impl<'a> Reader<'a> {
         let mut opened = self.open(run.file)?;
         let length = run.range.end - run.range.start;
         let wanted = if self.manner.set.share < 1.0 { self.part(length) } else { length };
-        let done =
-            if length <= HELD { self.held(&mut *opened, run, wanted) } else { self.passing(&mut *opened, run, wanted) };
+        // Row groups are large, and nothing of them is decoded.
+        let is_held = length <= HELD && self.manner.set.groups.is_none();
+        let done = if is_held { self.held(&mut *opened, run, wanted) } else { self.passing(&mut *opened, run, wanted) };
         if !self.manner.set.whole() && self.manner.kept > 0 {
             self.kept.push_back((run.file, opened));
             if self.kept.len() > self.manner.kept {
@@ -104,7 +107,7 @@ impl<'a> Reader<'a> {
         done
     }
 
-    /// The columns of a range that are read lie at its beginning, as far as this reader goes into a format.
+    /// Where only a part of a sample is read and nobody knows which, it is the beginning.
     fn part(&self, length: u64) -> u64 {
         ((length as f64 * self.manner.set.share).ceil() as u64).clamp(1, length)
     }
@@ -157,14 +160,14 @@ impl<'a> Reader<'a> {
         Ok(self.manner.clock.now() - begun)
     }
 
-    /// A large file, checked as it passes.
+    /// A large piece, checked as it passes.
     fn passing(&mut self, opened: &mut dyn Opened, run: &Run, wanted: u64) -> Result<()> {
         let Manner { set, checks, tally, .. } = self.manner;
         if (self.buffer.len() as u64) < set.piece {
             self.buffer = vec![0; set.piece as usize];
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut proof = if wanted == run.range.end { checks.begin(set, run) } else { None };
+        let mut proof = if wanted == run.range.end - run.range.start { checks.begin(set, run) } else { None };
         let mut at = 0;
         let mut done = Ok(());
         while at < wanted && done.is_ok() {
@@ -183,7 +186,7 @@ impl<'a> Reader<'a> {
         self.buffer = buffer;
         done?;
         if let Some(proof) = proof {
-            tally.verified.fetch_add(proof.finish(&set.files[run.file].name)?, Ordering::Relaxed);
+            tally.verified.fetch_add(proof.finish(set, run)?, Ordering::Relaxed);
         }
         Ok(())
     }

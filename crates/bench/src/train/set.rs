@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use block::{Error, Result};
 
+use super::footer::Group;
 use super::index;
 use super::reader::PIECE;
 use crate::data::noise::Chance;
@@ -23,6 +24,8 @@ pub enum Spans {
     Even { count: u64, bytes: u64 },
     /// Where each begins, and where the last ends.
     Starts(Vec<u64>),
+    /// Rows that are read together, though not all of their bytes.
+    Groups(Vec<Group>),
 }
 
 pub struct Set {
@@ -31,14 +34,25 @@ pub struct Set {
     /// Samples of each file.
     pub numbers: Vec<Range<u64>>,
     pub format: Format,
-    /// The share of each sample that is read (columns of a Parquet file).
+    /// The share of each sample that is read: its leading bytes, where columns are not known.
     pub share: f64,
+    /// Row groups, where samples are read by them.
+    pub groups: Option<Groups>,
     /// Samples that are read at once where they lie side by side.
     pub together: f64,
     /// Bytes of one read of the target: more where each read is a request to a store.
     pub piece: u64,
     /// Whether there are bytes in it that can be checked.
     pub real: bool,
+}
+
+/// How many row groups a set has, and ranges of bytes that are read of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Groups {
+    pub groups: u64,
+    pub ranges: u64,
+    /// What a row asks for on average where rows come by chance: all of its row group, unless the one before was of it.
+    pub bytes_by_chance: f64,
 }
 
 /// Bytes of one file, in which samples lie side by side.
@@ -101,6 +115,15 @@ impl Set {
         Set::joined(listed, spans, files, false)
     }
 
+    /// The same files, each of them a row group of so many samples.
+    pub fn in_groups(self, rows: u64, files: &Files) -> Set {
+        let group = |file: &Listed| {
+            Spans::Groups(vec![Group { rows: 0..rows, ranges: std::iter::once(0..file.bytes).collect() }])
+        };
+        let spans = self.files.iter().map(group).collect();
+        Set::joined(self.files, spans, files, self.real)
+    }
+
     fn joined(listed: Vec<Listed>, spans: Vec<Spans>, files: &Files, real: bool) -> Set {
         let mut numbers = Vec::with_capacity(listed.len());
         let mut next = 0;
@@ -108,8 +131,16 @@ impl Set {
             numbers.push(next..next + span.count());
             next += span.count();
         }
-        let share = files.sample_bytes_read.map_or(1.0, |read| (read / files.sample_bytes).min(1.0));
-        Set { files: listed, spans, numbers, format: files.format, share, together: 1.0, piece: PIECE, real }
+        let mut count = Groups::default();
+        for group in spans.iter().flat_map(Spans::groups) {
+            (count.groups, count.ranges) = (count.groups + 1, count.ranges + group.ranges.len() as u64);
+            let part = (group.rows.end - group.rows.start) as f64 / next as f64;
+            count.bytes_by_chance += part * (1.0 - part) * group.bytes() as f64;
+        }
+        let groups = (count.groups > 0).then_some(count);
+        // Of row groups all is read that their spans name.
+        let share = if groups.is_some() { 1.0 } else { files.share() };
+        Set { files: listed, spans, numbers, format: files.format, share, groups, together: 1.0, piece: PIECE, real }
     }
 
     pub fn samples(&self) -> u64 {
@@ -122,7 +153,13 @@ impl Set {
 
     /// Bytes that a sample asks of the target, on average.
     pub fn sample_bytes(&self) -> f64 {
-        self.bytes() as f64 * self.share / self.samples().max(1) as f64
+        let wanted: u64 = self.files.iter().zip(&self.spans).map(|(file, spans)| spans.wanted(file)).sum();
+        wanted as f64 * self.share / self.samples().max(1) as f64
+    }
+
+    /// What is read of each row group of a file, in the order of the file.
+    pub fn ranges(&self, file: usize) -> impl Iterator<Item = &Range<u64>> {
+        self.spans[file].groups().iter().flat_map(|group| &group.ranges)
     }
 
     /// Whether a sample is a whole file.
@@ -130,16 +167,28 @@ impl Set {
         self.spans.iter().all(|span| *span == Spans::Whole)
     }
 
-    /// Where samples lie that are in one run: one piece for each file.
-    pub fn locate(&self, samples: &Range<u64>) -> Vec<Run> {
+    /// Where samples lie that are in one run: one piece for each file. Of row groups all is read that is wanted of any
+    /// row, but of the one that a reader `kept`, as (file, number), nothing anew; it keeps the last.
+    pub fn locate(&self, samples: &Range<u64>, kept: &mut Option<(usize, usize)>) -> Vec<Run> {
         let mut found = Vec::new();
         let mut next = samples.start;
         let mut file = self.numbers.partition_point(|numbers| numbers.end <= next);
         while next < samples.end {
             let numbers = &self.numbers[file];
             let to = samples.end.min(numbers.end);
-            let range = self.spans[file].range(&self.files[file], next - numbers.start..to - numbers.start);
-            found.push(Run { file, range });
+            let within = next - numbers.start..to - numbers.start;
+            match &self.spans[file] {
+                Spans::Groups(groups) => {
+                    let first = groups.partition_point(|group| group.rows.end <= within.start);
+                    let touched = groups.iter().enumerate().skip(first);
+                    for (place, group) in touched.take_while(|(_, group)| group.rows.start < within.end) {
+                        if kept.replace((file, place)) != Some((file, place)) {
+                            found.extend(group.ranges.iter().map(|range| Run { file, range: range.clone() }));
+                        }
+                    }
+                }
+                spans => found.push(Run { file, range: spans.range(&self.files[file], within) }),
+            }
             (next, file) = (to, file + 1);
         }
         found
@@ -165,7 +214,7 @@ impl Set {
             return run.range.end;
         }
         match &self.spans[run.file] {
-            Spans::Whole => run.range.end,
+            Spans::Whole | Spans::Groups(_) => run.range.end,
             Spans::Even { bytes, .. } => (limit / bytes * bytes).max(from + bytes).min(run.range.end),
             Spans::Starts(starts) => {
                 let last = starts.partition_point(|&start| start <= limit) - 1;
@@ -187,12 +236,25 @@ impl Spans {
             Spans::Whole => 1,
             Spans::Even { count, .. } => *count,
             Spans::Starts(starts) => starts.len() as u64 - 1,
+            Spans::Groups(groups) => groups.last().map_or(0, |group| group.rows.end),
+        }
+    }
+
+    fn groups(&self) -> &[Group] {
+        if let Spans::Groups(groups) = self { groups } else { &[] }
+    }
+
+    /// Bytes of the file that its samples are read from.
+    fn wanted(&self, file: &Listed) -> u64 {
+        match self {
+            Spans::Groups(groups) => groups.iter().map(Group::bytes).sum(),
+            _ => file.bytes,
         }
     }
 
     fn range(&self, file: &Listed, samples: Range<u64>) -> Range<u64> {
         match self {
-            Spans::Whole => 0..file.bytes,
+            Spans::Whole | Spans::Groups(_) => 0..file.bytes,
             Spans::Even { bytes, .. } => samples.start * bytes..samples.end * bytes,
             Spans::Starts(starts) => starts[samples.start as usize]..starts[samples.end as usize],
         }
@@ -207,6 +269,8 @@ fn normal(chance: &mut Chance) -> f64 {
 }
 
 #[cfg(test)]
+// One range of bytes is one column, not a list of bytes.
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 
@@ -216,6 +280,7 @@ mod tests {
                 Spans::Whole => 7,
                 Spans::Even { count, bytes } => count * bytes,
                 Spans::Starts(starts) => *starts.last().unwrap(),
+                Spans::Groups(_) => 100,
             };
             Listed { name: number.to_string().into(), bytes }
         });
@@ -235,13 +300,34 @@ mod tests {
         let set = set(vec![Spans::Whole, Spans::Even { count: 3, bytes: 10 }, Spans::Starts(vec![0, 5, 20])]);
         assert_eq!(set.samples(), 6);
         let run = |file, range| Run { file, range };
-        assert_eq!(set.locate(&(0..1)), [run(0, 0..7)]);
-        assert_eq!(set.locate(&(2..4)), [run(1, 10..30)]);
-        assert_eq!(set.locate(&(0..6)), [run(0, 0..7), run(1, 0..30), run(2, 0..20)]);
+        assert_eq!(set.locate(&(0..1), &mut None), [run(0, 0..7)]);
+        assert_eq!(set.locate(&(2..4), &mut None), [run(1, 10..30)]);
+        assert_eq!(set.locate(&(0..6), &mut None), [run(0, 0..7), run(1, 0..30), run(2, 0..20)]);
         assert_eq!(set.stop(&run(1, 0..30), 0, 25), 20);
         assert_eq!(set.stop(&run(1, 0..30), 0, 1), 10);
         assert_eq!(set.stop(&run(2, 0..20), 0, 6), 5);
         assert_eq!(set.stop(&run(2, 0..20), 5, 6), 20);
+    }
+
+    #[test]
+    fn a_row_group_is_read_once_for_rows_that_follow_each_other() {
+        let group = |rows, ranges: &[Range<u64>]| Group { rows, ranges: ranges.to_vec() };
+        let two = || vec![group(0..4, &[4..10, 20..22]), group(4..6, &[30..40])];
+        let set = set(vec![Spans::Groups(two()), Spans::Groups(two())]);
+        assert_eq!(set.samples(), 12);
+        // Two thirds of the rows are of groups of 8 bytes and a third of 10, and each group is read anew but by chance.
+        let bytes_by_chance = 16.0 / 3.0 * 2.0 / 3.0 + 10.0 / 3.0 * 5.0 / 6.0;
+        assert_eq!(set.groups.map(|count| (count.groups, count.ranges)), Some((4, 6)));
+        assert!(set.groups.is_some_and(|count| (count.bytes_by_chance - bytes_by_chance).abs() < 1e-9));
+        assert!((set.sample_bytes() - 3.0).abs() < 1e-9);
+        let run = |file, range| Run { file, range };
+        let mut kept = None;
+        assert_eq!(set.locate(&(1..3), &mut kept), [run(0, 4..10), run(0, 20..22)]);
+        assert_eq!(set.locate(&(3..4), &mut kept), []);
+        assert_eq!(set.locate(&(3..7), &mut kept), [run(0, 30..40), run(1, 4..10), run(1, 20..22)]);
+        assert_eq!(set.locate(&(7..8), &mut kept), []);
+        assert_eq!(set.locate(&(3..4), &mut kept), [run(0, 4..10), run(0, 20..22)], "another was read meanwhile");
+        assert_eq!(set.stop(&run(0, 4..10), 4, 1), 10, "a range is never cut between rows");
     }
 
     #[test]

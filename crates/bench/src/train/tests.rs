@@ -1,5 +1,7 @@
 //! The loop as a whole: on nothing, on a folder, on a folder with the limits of a disk.
 
+mod columns;
+
 use std::sync::Arc;
 
 use super::*;
@@ -188,4 +190,17 @@ fn a_checkpoint_is_written_read_and_gone() {
     .unwrap();
     assert_eq!(passes, [("write".into(), 1, 5_000_000), ("write".into(), 2, 5_000_000), ("read".into(), 1, 5_000_000)]);
     assert!(target.list().unwrap().is_empty());
+}
+
+#[test]
+fn caches_are_blamed_only_where_one_may_have_been_full() {
+    let epoch = |share, cold| Epoch { share_of_bound_percent: Some(share), cold, ..Epoch::default() };
+    let (cold, warm) = (epoch(105.0, true), epoch(105.0, false));
+    let names_caches = |is_cached, epochs: &[Epoch]| over(105.0, is_cached, epochs).contains("caches");
+    assert!(names_caches(true, &[cold.clone(), warm.clone()]));
+    assert!(!names_caches(true, &[cold, epoch(90.0, false)]), "the one that was over it was cold");
+    assert!(!names_caches(false, &[warm]), "what reads a store keeps nothing");
+    let folder = folder(1, 10);
+    assert!(shaped(&folder, Shape::default()).is_cached());
+    assert!(!Null::of(Vec::new()).is_cached());
 }

@@ -233,8 +233,9 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
     }
     set.together = job.together(&set);
     // A set that was not made here has no manifest; that alone is no failure.
-    let checks = Manifest::read(end.target())?.map_or_else(Checks::default, |manifest| Checks::of(&manifest));
-    Ok((shaped(args, end.boxed()), set, checks))
+    let manifest = Manifest::read(end.target())?;
+    let checks = manifest.map(|manifest| Checks::of(&manifest, end.target(), &set, 2 * threads));
+    Ok((shaped(args, end.boxed()), set, checks.transpose()?.unwrap_or_default()))
 }
 
 /// A folder or a store, as it is.
