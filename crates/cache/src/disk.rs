@@ -21,7 +21,7 @@ pub use room::{Limits, Used};
 use crate::tally::Tally;
 use block::{Block, Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
 use file::Filling;
-use index::{Found, Index};
+use index::{Found, Held, Index};
 use log::Log;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,10 +134,30 @@ impl Disk {
 
     /// Where an object stands; a complete one is opened. Counts as a use.
     pub fn find(&self, object: &Arc<Object>) -> Standing {
-        match self.index().find(object) {
-            Found::Complete(whole) => Standing::Complete(whole),
-            Found::Unchecked => Standing::Unchecked,
+        let found = self.index().find(object);
+        match found {
+            Found::Complete(held) => match self.open(held) {
+                Some(whole) => Standing::Complete(whole),
+                // It has gone; another may have come.
+                None => self.find(object),
+            },
+            Found::Unchecked(_) => Standing::Unchecked,
             Found::Filling(_) | Found::Absent => Standing::Absent,
+        }
+    }
+
+    /// Open a complete file while others use the index: a disk takes its time. A damaged one is dropped.
+    fn open(&self, held: Held) -> Option<Arc<Whole>> {
+        let closed = match held {
+            Held::Open(whole) => return Some(whole),
+            Held::Closed(closed) => closed,
+        };
+        match closed.open() {
+            Ok(whole) => self.index().opened(&closed, whole),
+            Err(error) => {
+                self.index().not_opened(&closed, &error);
+                None
+            }
         }
     }
 
@@ -149,7 +169,7 @@ impl Disk {
     /// Whether a block of an object that is not complete lies on the disk.
     pub fn holds(&self, address: &block::Address) -> bool {
         match self.index().find(&address.object) {
-            Found::Complete(_) | Found::Unchecked => true,
+            Found::Complete(_) | Found::Unchecked(_) => true,
             Found::Filling(filling) => filling.has(address.index),
             Found::Absent => false,
         }
@@ -169,11 +189,13 @@ impl Disk {
     async fn inspect(&self, object: &Arc<Object>, told: Option<Checksum>) -> Result<Option<Arc<Whole>>> {
         let (disk, object) = (self.clone(), object.clone());
         let work = move || {
-            let opened = disk.index().open_whole(&object);
-            let checked = opened.and_then(|whole| whole.verify(told).map(|()| whole));
+            let found = disk.index().known(&object);
+            let (Found::Complete(held) | Found::Unchecked(held)) = found else { return Ok(None) };
+            let Some(whole) = disk.open(held) else { return Ok(None) };
+            let checked = whole.verify(told);
             let mut index = disk.index();
             match checked {
-                Ok(whole) => index.verified(object.id()).map(|()| Some(whole)),
+                Ok(()) => index.verified(object.id()).map(|()| Some(whole)),
                 Err(error) => {
                     tracing::warn!("dropped a cache file and will fetch the object again: {error}");
                     index.drop_object(object.id(), &object);

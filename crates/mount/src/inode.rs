@@ -104,14 +104,28 @@ impl Inodes {
         }
     }
 
-    /// The kernel gave lookups on the node back. While opens are alive it still knows the node.
-    pub fn forget(&self, node: u64) -> Option<BackingId> {
+    /// The kernel gave lookups on the node back. While opens are alive it still knows the node. A backing file that is
+    /// kept stays if the node is still listed: the kernel forgets names whenever it wants memory, and asks for this one
+    /// again in the next epoch.
+    pub fn forget(&self, node: u64, listed: bool) -> Option<BackingId> {
         let mut shard = self.shard(node);
-        let idle = match shard.inodes.get(&node)? {
-            Inode::Through(through) => through.opens == 0,
+        let over = match shard.inodes.get(&node)? {
+            Inode::Through(through) => through.opens == 0 && !listed,
             Inode::Served { opens, .. } => *opens == 0,
         };
-        if idle { shard.remove(node) } else { None }
+        if over { shard.remove(node) } else { None }
+    }
+
+    /// Names have gone: the backing files that were kept for nodes which no listing will give again.
+    pub fn unlisted(&self, listed: impl Fn(u64) -> bool) -> Vec<BackingId> {
+        let mut gone = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = |node: &u64| matches!(shard.inodes.get(node), Some(Inode::Through(Through { opens: 0, .. })));
+            let nodes: Vec<u64> = shard.kept.iter().copied().filter(|node| !listed(*node) && idle(node)).collect();
+            gone.extend(nodes.into_iter().filter_map(|node| shard.remove(node)));
+        }
+        gone
     }
 
     /// The owner deletes the backing file: keep it no longer than opens are alive.

@@ -173,7 +173,7 @@ impl Service {
     }
 
     fn forget(&self, device: &Device, node: u64, lookups: u64) -> Result<(), Gone> {
-        if let Some(backing) = self.inodes.forget(node) {
+        if let Some(backing) = self.inodes.forget(node, self.namespace.is_listed(node)) {
             device.unregister(backing);
         }
         if self.immutable {
@@ -181,6 +181,12 @@ impl Service {
         }
         self.namespace.remember(node, i64::try_from(lookups).unwrap_or(i64::MAX).wrapping_neg());
         Ok(())
+    }
+
+    /// Let go of the backing files of nodes that are listed no more.
+    pub fn release_unlisted(&self, device: &Device) {
+        let gone = self.inodes.unlisted(|node| self.namespace.is_listed(node));
+        gone.into_iter().for_each(|backing| device.unregister(backing));
     }
 
     /// Answer from the runtime; until then the reader may give the request up.

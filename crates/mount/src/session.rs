@@ -65,6 +65,7 @@ impl Session {
     /// Make the kernel forget names, and the listings of the folders they are in. Blocks while a request
     /// in one of these folders waits, so it must not be called by what such a request waits for.
     pub fn invalidate(&self, stale: &Stale) {
+        self.service.release_unlisted(&self.device);
         for (parent, name) in stale {
             self.notify(&Reply::invalidate_name(*parent, name));
         }

@@ -52,6 +52,11 @@ pub trait Namespace: Send + Sync + 'static {
     /// Count (positive) or give back (negative) lookups on a node.
     fn remember(&self, node: u64, lookups: i64);
 
+    /// Whether a node is in the data set as it was last listed: only then may it be looked up again.
+    fn is_listed(&self, _node: u64) -> bool {
+        true
+    }
+
     /// Content of a file, ready where it lies complete on a local disk.
     fn open(&self, node: u64) -> Opening;
 

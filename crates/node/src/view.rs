@@ -241,6 +241,10 @@ impl Namespace for View {
         self.names.remember(node, lookups);
     }
 
+    fn is_listed(&self, node: u64) -> bool {
+        self.names.current().attributes(node).is_some()
+    }
+
     fn open(&self, node: u64) -> Opening {
         match self.names.object(node) {
             Some(object) => self.open_object(node, object),

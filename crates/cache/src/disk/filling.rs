@@ -42,13 +42,15 @@ impl Disk {
     fn place(&self, object: &Arc<Object>) -> Place {
         let mut index = self.index();
         match index.find(object) {
-            Found::Complete(whole) => return Place::Whole(whole),
+            // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
+            Found::Complete(held) | Found::Unchecked(held) => {
+                drop(index);
+                return match self.open(held) {
+                    Some(whole) => Place::Whole(whole),
+                    None => self.place(object),
+                };
+            }
             Found::Filling(filling) => return Place::Filling(filling),
-            // Its bytes are verified on each read here, so a file of an earlier boot serves as it is.
-            Found::Unchecked => match index.open_whole(object) {
-                Ok(whole) => return Place::Whole(whole),
-                Err(_) => index.drop_object(object.id(), object),
-            },
             Found::Absent => {}
         }
         if !(self.0.keeps)(object) || index.knows(object.id()) || !index.admit(object) {

@@ -6,7 +6,7 @@
 //! Invariant: an object counts against the limits from the moment that it is admitted until its file is unlinked.
 
 use super::file::{self, Filling, Whole};
-use super::log::{Log, Told};
+use super::log::{Entry, Log, Told};
 use super::record::{OBJECT_BYTES_MAX, Record};
 use super::room::{self, Limits, Used};
 use super::table::{Slot, State, Table};
@@ -49,11 +49,37 @@ pub type Dropped = Box<dyn Fn(&Object) + Send + Sync>;
 
 /// What the index knows of an object.
 pub enum Found {
-    Complete(Arc<Whole>),
+    Complete(Held),
     /// Complete since before the boot.
-    Unchecked,
+    Unchecked(Held),
     Filling(Arc<Filling>),
     Absent,
+}
+
+/// A complete file: open already, or what it takes to open it without the index.
+pub enum Held {
+    Open(Arc<Whole>),
+    Closed(Closed),
+}
+
+/// A complete file that nobody holds open. Opening it waits for the disk, so it is done off the index.
+pub struct Closed {
+    object: Arc<Object>,
+    path: PathBuf,
+    entry: Entry,
+}
+
+impl Closed {
+    /// Open it, after comparing the full identity.
+    pub fn open(&self) -> Result<Arc<Whole>> {
+        let Record::Complete { object, sums } = self.entry.read(&self.path)? else {
+            return Err(Error::corrupt("the cache index names another kind of record", &*self.object));
+        };
+        if object != self.object {
+            return Err(Error::corrupt("two objects share an id; the older one gives way", &*self.object));
+        }
+        Whole::open(self.path.clone(), object, sums).map(Arc::new)
+    }
 }
 
 impl Index {
@@ -111,46 +137,62 @@ impl Index {
         Ok(())
     }
 
-    /// What is known of an object; a complete one is opened. A damaged file is dropped and counts as absent.
+    /// What is known of an object that is being read.
     pub fn find(&mut self, object: &Arc<Object>) -> Found {
+        self.table.touch(object.id());
+        self.known(object)
+    }
+
+    /// The same, not counted as a use.
+    pub fn known(&self, object: &Arc<Object>) -> Found {
         let id = object.id();
-        let Some(slot) = self.table.touch(id) else { return Found::Absent };
+        let Some(slot) = self.table.get(id) else { return Found::Absent };
         match slot.state {
             State::Filling => match self.filling.get(&id) {
                 Some(filling) if filling.object == *object => Found::Filling(filling.clone()),
                 _ => Found::Absent,
             },
-            State::Unchecked => Found::Unchecked,
-            State::Complete => match self.open_whole(object) {
-                Ok(whole) => Found::Complete(whole),
-                Err(error) => {
-                    tracing::warn!("dropped a cache file and will fetch the object again: {error}");
-                    self.drop_object(id, object);
-                    Found::Absent
-                }
-            },
+            State::Unchecked => Found::Unchecked(self.held(object, slot)),
+            State::Complete => Found::Complete(self.held(object, slot)),
         }
     }
 
-    /// Open the complete file of an object, checked or not, after comparing the full identity.
-    pub fn open_whole(&mut self, object: &Arc<Object>) -> Result<Arc<Whole>> {
+    fn held(&self, object: &Arc<Object>, slot: Slot) -> Held {
         let id = object.id();
-        if let Some(whole) = self.open.get(&id).and_then(Weak::upgrade).filter(|whole| whole.object == *object) {
-            return Ok(whole);
+        let open = self.open.get(&id).and_then(Weak::upgrade).filter(|whole| whole.object == *object);
+        open.map_or_else(|| Held::Closed(self.closed(object, id, slot)), Held::Open)
+    }
+
+    fn closed(&self, object: &Arc<Object>, id: ObjectId, slot: Slot) -> Closed {
+        let path = file::path(&self.folder, object, id);
+        Closed { object: object.clone(), path, entry: self.log.entry(slot.at) }
+    }
+
+    /// Take note of a file that was opened off the index; nothing comes back if it has gone meanwhile. One that the log
+    /// tells of elsewhere by now is given out, but nobody else shares it.
+    pub fn opened(&mut self, closed: &Closed, whole: Arc<Whole>) -> Option<Arc<Whole>> {
+        let id = closed.object.id();
+        let slot = self.table.get(id).filter(|slot| slot.state != State::Filling)?;
+        if slot.at != closed.entry.at {
+            return Some(whole);
         }
-        let slot = self.table.get(id).ok_or_else(|| Error::missing("the object is not in the cache", object))?;
-        let Record::Complete { object: recorded, sums } = self.log.read(slot.at)? else {
-            return Err(Error::corrupt("the cache index names another kind of record", object));
-        };
-        if recorded != *object {
-            return Err(Error::corrupt("two objects share an id; the older one gives way", object));
+        if let Some(open) = self.open.get(&id).and_then(Weak::upgrade).filter(|open| open.object == whole.object) {
+            return Some(open);
         }
-        let whole = Arc::new(Whole::open(file::path(&self.folder, object, id), recorded, sums)?);
         if self.open.len() >= OPEN_SWEEP && self.open.len() == self.open.capacity() {
             self.open.retain(|_, whole| whole.strong_count() > 0);
         }
         self.open.insert(id, Arc::downgrade(&whole));
-        Ok(whole)
+        Some(whole)
+    }
+
+    /// A file could not be opened. If it is still what the log told of, it is damaged, and goes.
+    pub fn not_opened(&mut self, closed: &Closed, error: &Error) {
+        let id = closed.object.id();
+        if self.table.get(id).is_some_and(|slot| slot.state != State::Filling && slot.at == closed.entry.at) {
+            tracing::warn!("dropped a cache file and will fetch the object again: {error}");
+            self.drop_object(id, &closed.object);
+        }
     }
 
     /// Give an object a place, or say that there is none. Other objects may give way.

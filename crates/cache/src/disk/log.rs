@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The first bytes of a log: eight letters and the format version. Another version is discarded, never guessed.
 const HEADER: &[u8; 12] = b"STOKERLG\x01\0\0\0";
@@ -24,9 +25,17 @@ const GARBAGE_BYTES_MIN: u64 = 32 << 20;
 
 /// An open log.
 pub struct Log {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     bytes: u64,
+}
+
+/// Where a record lies. It can be read without the log, also after a rewrite: the old file is still there for it.
+pub struct Entry {
+    file: Arc<File>,
+    pub at: u64,
+    /// Where the log ended.
+    end: u64,
 }
 
 /// How a log was found at opening.
@@ -59,7 +68,7 @@ impl Log {
             head if head == HEADER => Found::Ours,
             _ => Found::Foreign,
         };
-        let log = Log { file, path: path.to_owned(), bytes: HEADER.len() as u64 };
+        let log = Log { file: Arc::new(file), path: path.to_owned(), bytes: HEADER.len() as u64 };
         if found != Found::Ours {
             log.file.set_len(0).and_then(|()| log.file.write_all_at(HEADER, 0)).map_err(doing)?;
         }
@@ -88,16 +97,12 @@ impl Log {
 
     /// The record at an offset that [`Log::append`] or the replay gave.
     pub fn read(&self, at: u64) -> Result<Record> {
-        let damaged = || Error::corrupt("the cache index is damaged", self.path.display());
-        let mut frame = [0; 4];
-        self.file.read_exact_at(&mut frame, at).map_err(|_| damaged())?;
-        let length = super::record::FRAME as u64 + u64::from(u32::from_le_bytes(frame));
-        if at + length > self.bytes {
-            return Err(damaged());
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        self.file.read_exact_at(&mut bytes, at).map_err(|_| damaged())?;
-        Record::decode(&bytes).map(|(record, _)| record).ok_or_else(damaged)
+        self.entry(at).read(&self.path)
+    }
+
+    /// The same, to be read later.
+    pub fn entry(&self, at: u64) -> Entry {
+        Entry { file: self.file.clone(), at, end: self.bytes }
     }
 
     /// Whether a rewrite that keeps `live` bytes is worth its cost.
@@ -130,7 +135,7 @@ impl Log {
         out.flush().map_err(doing)?;
         drop(out);
         std::fs::rename(&beside, &self.path).map_err(doing)?;
-        (self.file, self.bytes) = (file, bytes);
+        (self.file, self.bytes) = (Arc::new(file), bytes);
         Ok(offsets)
     }
 
@@ -157,6 +162,22 @@ impl Log {
                 return Ok(base);
             }
         }
+    }
+}
+
+impl Entry {
+    /// The record. `on` names the log in errors.
+    pub fn read(&self, on: &Path) -> Result<Record> {
+        let damaged = || Error::corrupt("the cache index is damaged", on.display());
+        let mut frame = [0; 4];
+        self.file.read_exact_at(&mut frame, self.at).map_err(|_| damaged())?;
+        let length = super::record::FRAME as u64 + u64::from(u32::from_le_bytes(frame));
+        if self.at + length > self.end {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        self.file.read_exact_at(&mut bytes, self.at).map_err(|_| damaged())?;
+        Record::decode(&bytes).map(|(record, _)| record).ok_or_else(damaged)
     }
 }
 

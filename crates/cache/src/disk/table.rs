@@ -66,16 +66,14 @@ impl Table {
         self.epoch
     }
 
-    /// The slot of an object that is being opened. An epoch has passed when as many objects were opened as there are.
-    pub fn touch(&mut self, id: ObjectId) -> Option<Slot> {
-        let slot = self.slots.get_mut(&id)?;
+    /// An object is being opened. An epoch has passed when as many objects were opened as there are.
+    pub fn touch(&mut self, id: ObjectId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
         slot.used = self.epoch;
-        let slot = *slot;
         self.opens += 1;
         if self.opens > self.slots.len() as u64 {
             (self.opens, self.epoch) = (0, self.epoch + 1);
         }
-        Some(slot)
     }
 
     /// Another boot: what was complete is to be read once more before it is trusted.

@@ -295,6 +295,30 @@ async fn a_compacted_log_tells_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_changes_while_a_file_is_being_opened_is_noticed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..2).map(|n| store.below.add(&format!("{n}"), content(n, 2_000))).collect();
+    let disk = disk(&Arc::new(store), folder.path(), 1);
+    let mut closed = Vec::new();
+    for object in &objects {
+        read(&disk, object).await.expect("bytes");
+        let Found::Complete(Held::Closed(found)) = disk.index().known(object) else { panic!("complete, and closed") };
+        closed.push(found);
+    }
+    let opened = closed[0].open().expect("it is there");
+    disk.index().drop_object(objects[0].id(), &objects[0]);
+    assert!(disk.index().opened(&closed[0], opened).is_none(), "a file that has gone is not given out");
+    assert!(closed[0].open().is_err());
+    disk.index().compact_now().expect("compacted");
+    let opened = closed[1].open().expect("the old log is there for it");
+    assert!(disk.index().opened(&closed[1], opened).is_some(), "the log tells of it elsewhere now");
+    let error = Error::corrupt("as if it were damaged", "");
+    disk.index().not_opened(&closed[1], &error);
+    assert!(matches!(disk.find(&objects[1]), Standing::Complete(_)), "only what was looked at may be called damaged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_disk_keeps_the_promises_of_a_source() {
     let runtime = tokio::runtime::Handle::current();
     for limits in [PLENTY, Limits { bytes: 2_000_000, ..PLENTY }] {

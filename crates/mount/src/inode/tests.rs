@@ -66,7 +66,7 @@ fn small_reads_are_remembered_for_the_next_open() {
     inodes.release_served(7, true);
     assert_eq!(open(&inodes, 7, None), served(true));
     inodes.release_served(7, false);
-    inodes.forget(7);
+    inodes.forget(7, true);
     assert_eq!(open(&inodes, 7, None), served(false));
 }
 
@@ -96,10 +96,25 @@ fn content_asked_for_before_a_revocation_is_not_kept_after_it() {
 fn an_open_file_is_not_forgotten() {
     let inodes = Inodes::new(KEPT_MAX);
     open(&inodes, 7, Some(1));
-    assert_eq!(inodes.forget(7), None);
+    assert_eq!(inodes.forget(7, false), None);
     inodes.release_through(7);
-    assert_eq!(inodes.forget(7), Some(BackingId(1)));
-    assert_eq!(inodes.forget(7), None);
+    assert_eq!(inodes.forget(7, false), Some(BackingId(1)));
+    assert_eq!(inodes.forget(7, false), None);
+}
+
+#[test]
+fn what_the_kernel_forgets_for_want_of_memory_is_kept_for_the_next_epoch_unless_its_name_has_gone() {
+    let inodes = Inodes::new(KEPT_MAX);
+    for node in [7, 8, 9] {
+        open(&inodes, node, Some(node as u32));
+    }
+    assert_eq!([7, 8].map(|node| inodes.release_through(node)), [None, None]);
+    assert_eq!(inodes.forget(7, true), None);
+    assert_eq!(open(&inodes, 7, Some(1)), through(7), "nothing is opened anew");
+    inodes.release_through(7);
+    assert_eq!(inodes.unlisted(|node| node == 7), [BackingId(8)], "9 is open");
+    inodes.release_through(9);
+    assert_eq!(inodes.forget(9, false), Some(BackingId(9)));
 }
 
 #[test]
@@ -135,7 +150,7 @@ struct Kernel {
 proptest! {
     #[test]
     fn whatever_happens_ways_never_mix_and_each_backing_file_is_closed_once(
-        steps in proptest::collection::vec((0_u64..3, 0_u8..6), 1..300)
+        steps in proptest::collection::vec((0_u64..3, 0_u8..7), 1..300)
     ) {
         let inodes = Inodes::new(SHARDS);
         let mut kernel: HashMap<u64, Kernel> = HashMap::new();
@@ -172,7 +187,8 @@ proptest! {
                     inodes.release_served(node, false);
                     None
                 }
-                4 => inodes.forget(node),
+                4 => inodes.forget(node, false),
+                6 => inodes.forget(node, true),
                 5 => inodes.revoke(node),
                 _ => None,
             };
