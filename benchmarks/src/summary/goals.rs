@@ -64,8 +64,7 @@ const GOALS: &[Goal] = &[
     goal(2, STOKER, Lslr, Restart, Ask::AheadOfPeers(1.0)),
     goal(2, STOKER, Stat8, Restart, Ask::PerSecond(60_000.0)),
     goal(2, STOKER, Stat8, Restart, Ask::AheadOfPeers(1.0)),
-    // One, and late ones again: issue 3 allows a 400th of the bytes for that.
-    goal(2, STOKER, Small, Cold, Ask::GetsPerFile(1.0025)),
+    goal(2, STOKER, Small, Cold, Ask::GetsPerFile(1.0)),
     goal(2, STOKER, Small, Kept, Ask::NoRequests),
     goal(2, STOKER, Small, Dropped, Ask::NoRequests),
     goal(2, STOKER, Small, Restart, Ask::NoRequests),
