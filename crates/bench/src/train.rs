@@ -101,8 +101,8 @@ pub struct Outside<'a> {
     /// Name of this machine.
     pub node: &'a str,
     pub counters: &'a dyn Fn() -> Counters,
-    /// Empty caches of the files. Tells how, or that nothing could.
-    pub chill: &'a dyn Fn(&Set) -> Result<Option<String>>,
+    /// Empty caches of the files. Whether they are proved to be cold.
+    pub chill: &'a dyn Fn(&Set) -> Result<bool>,
     /// Called a few times a second.
     pub look: &'a dyn Fn(&Progress),
 }
@@ -230,7 +230,7 @@ impl Bench<'_> {
     pub fn epoch(&self, number: u64, empty: bool, what: &str) -> Result<Option<(Epoch, Vec<Second>)>> {
         // Nobody reads while others still empty caches.
         self.outside.ranks.barrier()?;
-        let cold = empty && (self.outside.chill)(self.set)?.is_some();
+        let cold = empty && (self.outside.chill)(self.set)?;
         self.outside.ranks.barrier()?;
         let part = Part { cold, ..self.part(number, what)? };
         self.unchanged()?;

@@ -54,7 +54,7 @@ fn with_outside<T>(work: impl FnOnce(&Outside) -> T) -> T {
         ranks: &Alone,
         node: "here",
         counters: &Counters::default,
-        chill: &|_| Ok(None),
+        chill: &|_| Ok(false),
         look: &|_| (),
     })
 }

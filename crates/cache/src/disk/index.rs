@@ -72,7 +72,7 @@ pub struct Closed {
 impl Closed {
     /// Open it, after comparing the full identity.
     pub fn open(&self) -> Result<Arc<Whole>> {
-        let Record::Complete { object, sums } = self.entry.read(&self.path)? else {
+        let Record::Complete { object, sums } = self.entry.read()? else {
             return Err(Error::corrupt("the cache index names another kind of record", &*self.object));
         };
         if object != self.object {
@@ -160,12 +160,11 @@ impl Index {
     fn held(&self, object: &Arc<Object>, slot: Slot) -> Held {
         let id = object.id();
         let open = self.open.get(&id).and_then(Weak::upgrade).filter(|whole| whole.object == *object);
-        open.map_or_else(|| Held::Closed(self.closed(object, id, slot)), Held::Open)
-    }
-
-    fn closed(&self, object: &Arc<Object>, id: ObjectId, slot: Slot) -> Closed {
-        let path = file::path(&self.folder, object, id);
-        Closed { object: object.clone(), path, entry: self.log.entry(slot.at) }
+        let closed = || {
+            let path = file::path(&self.folder, object, id);
+            Closed { object: object.clone(), path, entry: self.log.entry(slot.at) }
+        };
+        open.map_or_else(|| Held::Closed(closed()), Held::Open)
     }
 
     /// Take note of a file that was opened off the index; nothing comes back if it has gone meanwhile. One that the log

@@ -11,7 +11,7 @@ use block::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The first bytes of a log: eight letters and the format version. Another version is discarded, never guessed.
@@ -26,13 +26,14 @@ const GARBAGE_BYTES_MIN: u64 = 32 << 20;
 /// An open log.
 pub struct Log {
     file: Arc<File>,
-    path: PathBuf,
+    path: Arc<Path>,
     bytes: u64,
 }
 
 /// Where a record lies. It can be read without the log, also after a rewrite: the old file is still there for it.
 pub struct Entry {
     file: Arc<File>,
+    path: Arc<Path>,
     pub at: u64,
     /// Where the log ended.
     end: u64,
@@ -68,7 +69,7 @@ impl Log {
             head if head == HEADER => Found::Ours,
             _ => Found::Foreign,
         };
-        let log = Log { file: Arc::new(file), path: path.to_owned(), bytes: HEADER.len() as u64 };
+        let log = Log { file: Arc::new(file), path: path.into(), bytes: HEADER.len() as u64 };
         if found != Found::Ours {
             log.file.set_len(0).and_then(|()| log.file.write_all_at(HEADER, 0)).map_err(doing)?;
         }
@@ -97,12 +98,12 @@ impl Log {
 
     /// The record at an offset that [`Log::append`] or the replay gave.
     pub fn read(&self, at: u64) -> Result<Record> {
-        self.entry(at).read(&self.path)
+        self.entry(at).read()
     }
 
     /// The same, to be read later.
     pub fn entry(&self, at: u64) -> Entry {
-        Entry { file: self.file.clone(), at, end: self.bytes }
+        Entry { file: self.file.clone(), path: self.path.clone(), at, end: self.bytes }
     }
 
     /// Whether a rewrite that keeps `live` bytes is worth its cost.
@@ -166,9 +167,8 @@ impl Log {
 }
 
 impl Entry {
-    /// The record. `on` names the log in errors.
-    pub fn read(&self, on: &Path) -> Result<Record> {
-        let damaged = || Error::corrupt("the cache index is damaged", on.display());
+    pub fn read(&self) -> Result<Record> {
+        let damaged = || Error::corrupt("the cache index is damaged", self.path.display());
         let mut frame = [0; 4];
         self.file.read_exact_at(&mut frame, self.at).map_err(|_| damaged())?;
         let length = super::record::FRAME as u64 + u64::from(u32::from_le_bytes(frame));
@@ -236,6 +236,8 @@ mod tests {
         let offsets = log.rewrite(&[Told::New(Record::Boot([9; 16]))]).expect("rewritten");
         assert_eq!(log.read(offsets[0]).expect("read"), Record::Boot([9; 16]));
         log.append(&Record::Boot([8; 16])).expect("written");
+        let error = log.entry(1 << 40).read().expect_err("nothing is there");
+        assert_eq!(error.on, path.display().to_string(), "it names the log, not what was looked for");
         assert_eq!(replayed(&path).0, vec![Record::Boot([9; 16]), Record::Boot([8; 16])]);
     }
 }

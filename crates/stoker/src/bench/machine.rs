@@ -65,12 +65,11 @@ impl Machine {
         Counters { network, loopback, disk, throttled, errors }
     }
 
-    /// Empty the kernel's caches of these files, and prove it. Tells how; nothing if any page stayed.
-    pub fn empty(&self, files: &[Listed]) -> Result<Option<String>> {
-        let Some(folder) = &self.folder else { return Ok(None) };
+    /// Empty the kernel's caches of these files, and look for what stayed. Whether they are proved to be cold.
+    pub fn empty(&self, files: &[Listed]) -> Result<bool> {
+        let Some(folder) = &self.folder else { return Ok(false) };
         let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&*file.name)).collect();
-        let cooled = Cooler::default().cool_files(folder, &paths)?;
-        Ok(cooled.cold.then(|| cooled.means.join(", ")))
+        Ok(Cooler::default().cool_files(folder, &paths)?.cold)
     }
 }
 

@@ -117,7 +117,7 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         counters: &|| machine.counters(end.as_ref().and_then(End::counts)),
         chill: &|set| match end {
             // What reads a store here keeps nothing from one read to the next.
-            Some(End::Store(_)) => Ok(Some("no cache".into())),
+            Some(End::Store(_)) => Ok(true),
             _ => machine.empty(&set.files),
         },
         look: &|progress| bar.set_message(status(progress)),

@@ -99,7 +99,7 @@ impl Watch for Around<'_> {
             Chill::First => epoch == 1 || self.job.workload.read.pause_seconds.is_some(),
             Chill::Each => true,
         };
-        Ok(is_due && !self.files.is_empty() && self.machine.empty(self.files)?.is_some())
+        Ok(is_due && !self.files.is_empty() && self.machine.empty(self.files)?)
     }
 
     fn made(&mut self, epoch: u64, step: u64, steps: u64) {
