@@ -17,6 +17,9 @@ const PAUSES_MIN: usize = 3;
 /// How many spreads apart short and long gaps must lie to be two kinds: halves of one kind are 1.3 apart.
 const SPREADS_MIN: f64 = 2.0;
 
+/// And how many times longer the long ones must be: a sleep of one length that ends on time or late is of one kind.
+const TIMES_MIN: f64 = 2.0;
+
 /// A kind of gap is rare if there are so many times more of it and the kind below it together.
 const RARE: usize = 8;
 
@@ -153,7 +156,8 @@ fn two_kinds(gaps: &[f64]) -> Option<usize> {
     // Whether they are two kinds is a matter of how many there are, not of how long they last.
     let plain = |points: &[(f64, f64)]| Sums::of(&points.iter().map(|point| (point.0, 1.0)).collect::<Vec<_>>());
     let (short, long) = (plain(&points[..at]), plain(&points[at..]));
-    (long.mean() - short.mean() >= SPREADS_MIN * (short.spread() + long.spread())).then_some(at)
+    let apart = long.mean() - short.mean();
+    (apart >= TIMES_MIN.ln() && apart >= SPREADS_MIN * (short.spread() + long.spread())).then_some(at)
 }
 
 /// Weighted sums of logarithms.
@@ -232,5 +236,11 @@ mod tests {
         assert_eq!(pauses(&around(30e-3, 1.5, 1000)), Some(1000));
         assert_eq!(pauses(&[around(60e-6, 6.0, 1000), vec![1.0]].concat()), None);
         assert_eq!(pauses(&[]), None);
+    }
+
+    #[test]
+    fn pauses_that_ended_late_are_of_the_same_kind() {
+        let late = [around(60e-6, 6.0, 168), around(0.1502, 1.001, 20), around(0.155, 1.002, 3)].concat();
+        assert_eq!(pauses(&late), Some(23));
     }
 }
