@@ -11,12 +11,14 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build web look demo test lint bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint bench install uninstall completions man clean help cargo needs
 
-build: cargo ## build the program: target/release/stoker, with the page of its reports if Node is there
+build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
+	$(CARGO) build --release --locked -p stoker
+
+page:
 	@if command -v $(NPM) > /dev/null; then $(MAKE) --no-print-directory web || echo "make: the page of reports was not built: they stay as they were, or plain" >&2; \
 	else echo "make: there is no $(NPM): reports will be plain tables without charts" >&2; fi
-	$(CARGO) build --release --locked -p stoker
 
 web: $(PAGE) ## build the page of reports: web/dist/index.html (Node 20.19 or later)
 
@@ -34,7 +36,7 @@ look: web ## pictures of example reports in Chromium, narrow and wide, light and
 demo: build ## two epochs from a slow store, without Stoker and with it: a table and a picture
 	$(STOKER) demo
 
-test: cargo needs ## run all tests; as root on Debian or Ubuntu install what they need first
+test: cargo needs page ## run all tests; as root on Debian or Ubuntu install what they need first
 	$(CARGO) test $(RELEASE) $(ARGS)
 
 # Who may print is judged by tests/tidy.rs, which knows that the command may.

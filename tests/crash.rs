@@ -305,7 +305,7 @@ fn a_damaged_index_costs_requests_and_never_a_wrong_byte() {
 #[test]
 fn a_cache_of_an_unknown_format_is_discarded_with_a_warning() {
     let Some(bed) = killed_while_filling() else { return };
-    let newer: Damage = ("a newer format", |cache, _| change(&cache.join("blocks/index"), |bytes| bytes[8] = 2));
+    let newer: Damage = ("a newer format", |cache, _| change(&cache.join("blocks/index"), |bytes| bytes[8] += 1));
     let objects = content::files(&bed.path("data")).len() as u64;
     let (gets, said) = survives(&bed, &newer, false, &mut Chance::new(1));
     assert!(gets >= objects, "{gets} requests");

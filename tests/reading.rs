@@ -52,10 +52,9 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[a-z]{1,8}\\.(bin|jpg)", 2 => prop::sample::select(odd.to_vec()).prop_map(String::from), 1 => "[a-z]{200}"]
 }
 
-/// Sizes around the edges of checksums (64 KiB) and blocks (1 MiB), empty, and a few blocks.
+/// Sizes around the edges of checksums (64 KiB) and small objects (1 MiB), empty, and a few blocks.
 fn size() -> impl Strategy<Value = usize> {
-    let edges =
-        [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 3 * MIB + 65 * KIB];
+    let edges = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB, MIB + 1, MIB + 257 * KIB, 3 * MIB + 65 * KIB];
     prop_oneof![3 => prop::sample::select(edges.to_vec()), 4 => 1..300 * KIB]
 }
 

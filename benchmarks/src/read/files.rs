@@ -17,8 +17,8 @@ use crate::workload::Workload;
 const SMALL_BUFFER: usize = 256 << 10;
 const LARGE_READ: usize = 1 << 20;
 const RANDOM_READ: usize = 128 << 10;
-/// What the peers and Stoker fetch at least, or more.
-const BLOCK: u64 = 1 << 20;
+/// What Stoker fetches at least; some peers fetch less, some more.
+const BLOCK: u64 = 256 << 10;
 
 /// A member whose name is ready for the system call.
 pub struct Named {

@@ -7,12 +7,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a block: a constant of the disk format. One mebibyte is the largest read that the kernel
-/// passes to a FUSE daemon by default, and 0.015 % of it holds its checksums.
-pub const BLOCK: u64 = 1 << 20;
+/// Bytes of a block: a constant of the disk format. Whoever reads a record here and there moves no more than
+/// this for it; what follows one another is asked for in long runs (docs/decisions/0016).
+pub const BLOCK: u64 = 256 << 10;
+
+/// An object up to this size is small: it is one block of its own length, whole or not there at all.
+pub const SMALL: u64 = 1 << 20;
 
 /// Blocks in one request to a source. Sixteen mebibytes amortise a round trip at any bandwidth seen.
-pub const RUN_BLOCKS_MAX: u32 = 16;
+pub const RUN_BLOCKS_MAX: u32 = 64;
 
 /// One version of one thing in a store. Sizes and versions are the store's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +33,17 @@ pub struct Object {
 impl Object {
     /// Blocks that the object holds; an empty object holds none.
     pub fn blocks(&self) -> u32 {
-        u32::try_from(self.size.div_ceil(BLOCK)).expect("an object has at most 4 PiB")
+        u32::try_from(self.size.div_ceil(self.block_bytes())).expect("an object has at most 1 PiB")
+    }
+
+    /// Length of its blocks, but for the last one.
+    pub fn block_bytes(&self) -> u64 {
+        if self.size <= SMALL { SMALL } else { BLOCK }
+    }
+
+    /// Where a block begins.
+    pub fn start(&self, block: u32) -> u64 {
+        u64::from(block) * self.block_bytes()
     }
 
     /// A short name for indexes and files. Equal names are confirmed against the full identity before use.
@@ -82,9 +95,9 @@ pub struct Address {
 impl Address {
     /// The bytes of the object that this block holds; the last block may be short.
     pub fn range(&self) -> Range<u64> {
-        let start = u64::from(self.index) * BLOCK;
+        let start = self.object.start(self.index);
         assert!(start < self.object.size, "address past the end of its object");
-        start..(start + BLOCK).min(self.object.size)
+        start..self.object.start(self.index + 1).min(self.object.size)
     }
 
     /// Length of the block in bytes.
@@ -129,7 +142,7 @@ impl Run {
 
     /// The bytes of the object that the run covers.
     pub fn range(&self) -> Range<u64> {
-        u64::from(self.blocks.start) * BLOCK..(u64::from(self.blocks.end) * BLOCK).min(self.object.size)
+        self.object.start(self.blocks.start)..self.object.start(self.blocks.end).min(self.object.size)
     }
 
     /// Length of the run in bytes.
@@ -154,10 +167,11 @@ mod tests {
 
     #[test]
     fn the_last_block_may_be_short() {
-        let object = object(BLOCK + 5);
-        assert_eq!(object.blocks(), 2);
-        assert_eq!(Address { object: object.clone(), index: 1 }.range(), BLOCK..BLOCK + 5);
-        assert_eq!(object.whole().expect("two blocks").bytes(), BLOCK + 5);
+        let object = object(SMALL + 5);
+        assert_eq!(object.blocks(), 5);
+        assert_eq!(Address { object: object.clone(), index: 4 }.range(), SMALL..SMALL + 5);
+        assert_eq!(object.whole().expect("five blocks").bytes(), SMALL + 5);
+        assert_eq!(self::object(SMALL).blocks(), 1, "a small object is one block");
         assert_eq!(self::object(0).blocks(), 0);
         assert!(self::object(0).whole().is_none());
     }

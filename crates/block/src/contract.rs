@@ -2,7 +2,7 @@
 //!
 //! `make` lays the source to be tried over a [`Fixed`] one; it may return a guard that lives as long as the test.
 
-use crate::{BLOCK, Fixed, Kind, Object, RUN_BLOCKS_MAX, Run, Source};
+use crate::{BLOCK, Fixed, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, Source};
 use futures_util::StreamExt;
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ pub type Sample = (Arc<Object>, Vec<u8>);
 /// Objects of every shape.
 pub fn objects() -> (Fixed, Vec<Sample>) {
     let mut fixed = Fixed::default();
-    let sizes = [1, 65_535, 65_536, 65_537, BLOCK - 1, BLOCK, BLOCK + 1, 16 * BLOCK, 17 * BLOCK + 3];
-    let objects = sizes.iter().enumerate().map(|(seed, size)| {
-        let content: Vec<u8> = (0..*size).map(|at| (at * 131 + at / 251 + seed as u64 * 17) as u8).collect();
+    let small = [1, 65_535, 65_536, 65_537, BLOCK - 1, BLOCK, BLOCK + 1, SMALL - 1, SMALL];
+    let large = [SMALL + 1, SMALL + BLOCK, 16 * SMALL, 17 * SMALL + 3];
+    let objects = [&small[..], &large].concat().into_iter().enumerate().map(|(seed, size)| {
+        let content: Vec<u8> = (0..size).map(|at| (at * 131 + at / 251 + seed as u64 * 17) as u8).collect();
         (fixed.add(&format!("folder/{seed}"), content.clone()), content)
     });
     let objects = objects.collect();
@@ -79,7 +80,7 @@ async fn survives_streams_that_are_given_up<Guard>(make: &impl Fn(Fixed) -> (Arc
 async fn tells_what_is_missing<Guard>(make: &impl Fn(Fixed) -> (Arc<dyn Source>, Guard)) {
     let (fixed, objects) = objects();
     let (source, _guard) = make(fixed);
-    for object in [&objects[3].0, &objects[8].0] {
+    for object in [&objects[3].0, &objects[objects.len() - 1].0] {
         let gone = Arc::new(Object { version: "another".into(), ..(**object).clone() });
         let failed = read(&*source, Run::new(gone, 0..1)).await.expect_err("there is no such version");
         assert_eq!(failed.kind, Kind::Missing, "{failed}");

@@ -21,7 +21,7 @@ mod course;
 mod error;
 mod source;
 
-pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run};
+pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
 pub use checksum::{Checksum, Digest, crc64};
 pub use content::{Block, Permit};
 pub use course::{Cause, Clock, Course, Spent};

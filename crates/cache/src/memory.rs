@@ -12,7 +12,7 @@ use crate::readahead::Readahead;
 use crate::tally::Tally;
 use crate::waits::{Waits, clock};
 use block::{
-    Address, BLOCK, Block, Blocks, Checksum, Course, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
+    Address, Block, Blocks, Checksum, Course, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, SMALL, Source, Waiting,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -26,11 +26,11 @@ const UNIT: usize = 4 << 10;
 
 /// Blocks of one request made ahead: eight mebibytes reach the bandwidth of a store, and several such requests
 /// run side by side within one window.
-const AHEAD_RUN_BLOCKS: u32 = 8;
+const AHEAD_RUN_BLOCKS: u32 = 32;
 
 /// Blocks that a request made ahead has at least, unless less is wanted: while many streams share the memory,
 /// room comes free a block at a time, and a request for each would cost the store and us four times as much.
-const AHEAD_RUN_BLOCKS_MIN: usize = 4;
+const AHEAD_RUN_BLOCKS_MIN: usize = 16;
 
 const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX && AHEAD_RUN_BLOCKS_MIN <= AHEAD_RUN_BLOCKS as usize);
 
@@ -54,9 +54,9 @@ struct Parts {
 type Share = OwnedSemaphorePermit;
 
 impl Memory {
-    /// Lay memory over a source. The budget is at least four blocks: less could not serve an unaligned read.
+    /// Lay memory over a source. The budget is at least four small objects: less could not serve an unaligned read.
     pub fn over(below: Arc<dyn Source>, budget_bytes: u64, runtime: tokio::runtime::Handle) -> Memory {
-        let units = (budget_bytes.max(4 * BLOCK) as usize) / UNIT;
+        let units = (budget_bytes.max(4 * SMALL) as usize) / UNIT;
         let budget = Arc::new(Semaphore::new(units));
         let (shelf, hungry, tally, waits) = Default::default();
         Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, waits, runtime }))
@@ -308,10 +308,11 @@ impl Source for Memory {
 /// The blocks that a range touches: index, start within the block, length within it.
 fn parts(object: &Object, offset: u64, length: u64) -> impl Iterator<Item = (u32, usize, usize)> + use<> {
     let end = (offset.saturating_add(length)).min(object.size);
-    let blocks = if offset < end { (offset / BLOCK) as u32..end.div_ceil(BLOCK) as u32 } else { 0..0 };
+    let each = object.block_bytes();
+    let blocks = if offset < end { (offset / each) as u32..end.div_ceil(each) as u32 } else { 0..0 };
     blocks.map(move |index| {
-        let start = u64::from(index) * BLOCK;
-        let (from, until) = (offset.max(start), end.min(start + BLOCK));
+        let start = u64::from(index) * each;
+        let (from, until) = (offset.max(start), end.min(start + each));
         (index, (from - start) as usize, (until - from) as usize)
     })
 }

@@ -6,12 +6,12 @@
 use block::BLOCK;
 use std::ops::Range;
 
-/// Blocks asked for ahead of one open file. Sixty-four blocks of 1 MiB cover the round trip to a bucket at
-/// 50 ms and 1 GiB/s; more only takes memory from the other files.
-pub const AHEAD_BLOCKS_MAX: u32 = 64;
+/// Blocks asked for ahead of one open file. Sixty-four mebibytes cover the round trip to a bucket at 50 ms and
+/// 1 GiB/s; more only takes memory from the other files.
+pub const AHEAD_BLOCKS_MAX: u32 = 256;
 
 /// Blocks asked for ahead of a run that has just begun: enough for two requests side by side.
-const AHEAD_BLOCKS_MIN: u32 = 4;
+const AHEAD_BLOCKS_MIN: u32 = 16;
 
 /// The kernel may deliver reads of one reader out of order by about its readahead window.
 const JITTER_BYTES: u64 = 4 << 20;
@@ -66,14 +66,12 @@ impl Readahead {
 mod tests {
     use super::*;
 
-    const MIB: u64 = BLOCK;
-
     #[test]
     fn a_reader_from_the_start_is_followed_ever_further() {
         let mut ahead = Readahead::default();
-        let (mut asked, mut furthest) = (vec![false; 200], 0);
-        for read in 0..200 {
-            let ask = ahead.note(read * MIB, MIB, 200);
+        let (mut asked, mut furthest) = (vec![false; 800], 0);
+        for read in 0..800 {
+            let ask = ahead.note(read * BLOCK, BLOCK, 800);
             furthest = furthest.max(ask.end.saturating_sub(read as u32 + 1));
             for block in ask {
                 assert!(!asked[block as usize], "block {block} asked twice");
@@ -88,7 +86,7 @@ mod tests {
     fn a_reader_that_jumps_gets_nothing_ahead() {
         let mut ahead = Readahead::default();
         for at in [500, 100, 300, 700, 20] {
-            assert!(ahead.note(at * MIB, 131_072, 1_000).is_empty(), "at {at}");
+            assert!(ahead.note(at * BLOCK, 131_072, 1_000).is_empty(), "at {at}");
         }
     }
 
@@ -100,16 +98,16 @@ mod tests {
             ahead.note(n * 131_072, 131_072, 1_000);
         }
         assert!(ahead.window > 0);
-        ahead.note(900 * MIB, 131_072, 1_000);
+        ahead.note(900 * BLOCK, 131_072, 1_000);
         assert_eq!(ahead.window, 0, "a far jump ends the run");
-        ahead.note(900 * MIB + 131_072, 131_072, 1_000);
+        ahead.note(900 * BLOCK + 131_072, 131_072, 1_000);
         assert!(ahead.window > 0, "going on from there begins another");
     }
 
     #[test]
     fn nothing_is_asked_past_the_end() {
         let mut ahead = Readahead::default();
-        assert_eq!(ahead.note(0, MIB, 3), 1..3);
-        assert!(ahead.note(MIB, 2 * MIB, 3).is_empty());
+        assert_eq!(ahead.note(0, BLOCK, 3), 1..3);
+        assert!(ahead.note(BLOCK, 2 * BLOCK, 3).is_empty());
     }
 }

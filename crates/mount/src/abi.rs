@@ -26,7 +26,7 @@ pub const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Nothing is written through a mount, so the smallest value that the kernel accepts.
 pub const MAX_WRITE: u32 = 4096;
 
-/// 256 pages: reads of up to 1 MiB, one block; the kernel's default limit (fs.fuse.max_pages_limit).
+/// 256 pages: reads of up to 1 MiB; the kernel's default limit (fs.fuse.max_pages_limit).
 pub const MAX_PAGES: u16 = 256;
 
 /// Waiting reads ahead of all files. The kernel's default of 12 halves the throughput of a store that

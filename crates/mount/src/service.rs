@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 
 /// What a mount tells as the size of blocks: a buffered reader (Python, C, cp) reads in such steps. Well
 /// above the 32 KiB from which reading past the page cache pays, yet small enough that a program which
-/// jumps about in a large file does not fetch 1 MiB for each record.
+/// jumps about in a large file does not fetch a mebibyte for each record.
 pub const BLOCK_BYTES: u32 = 128 << 10;
 
 /// What `df` shows of a data set.

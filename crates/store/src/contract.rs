@@ -6,7 +6,7 @@
 //! Invariant: the suite knows nothing of any store but what [`Place`] tells.
 
 use crate::{Memory, Origin, OriginSettings, Store, object};
-use block::{BLOCK, Kind, Object, RUN_BLOCKS_MAX, Run, Source};
+use block::{BLOCK, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, Source};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -173,12 +173,12 @@ pub async fn odd_names_come_back_letter_for_letter(place: &dyn Place) {
 }
 
 pub async fn a_range_is_exactly_what_was_asked_for(place: &dyn Place) {
-    let size = 2 * BLOCK + 17;
+    let size = 2 * SMALL + 17;
     let content = pattern(size, 1);
     assert!(place.put("ranges", content.clone()).await);
     let store = place.store();
     let object = find(&*store, "ranges").await;
-    let edges = [0, 1, 4095, BLOCK - 1, BLOCK, BLOCK + 1, size - 1, size];
+    let edges = [0, 1, 4095, SMALL - 1, SMALL, SMALL + 1, size - 1, size];
     for (start, end) in edges.iter().flat_map(|&start| edges.iter().map(move |&end| (start, end))) {
         if start < end {
             let got = body(&*store, &object, start..end).await.expect("a body");
@@ -198,7 +198,7 @@ pub async fn an_empty_object_has_an_empty_body(place: &dyn Place) {
 pub async fn blocks_meet_at_their_edges(place: &dyn Place) {
     let store = place.store();
     let origin = Origin::new(store.clone(), OriginSettings::default());
-    for size in [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, (u64::from(RUN_BLOCKS_MAX) + 1) * BLOCK + 1] {
+    for size in [1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL, (u64::from(RUN_BLOCKS_MAX) + 1) * BLOCK + 1] {
         let content = pattern(size, size);
         let key = format!("blocks/{size}");
         assert!(place.put(&key, content.clone()).await);
@@ -244,7 +244,7 @@ pub async fn an_absent_object_is_missing(place: &dyn Place) {
 }
 
 pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Place) {
-    let content = pattern(BLOCK + 5, 3);
+    let content = pattern(SMALL + 5, 3);
     assert!(place.put("checked", content.clone()).await);
     let store = place.store();
     let object = find(&*store, "checked").await;
@@ -259,7 +259,7 @@ pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Place) {
 }
 
 pub async fn a_dropped_body_leaves_nothing_behind(place: &dyn Place) {
-    let content = pattern(4 * BLOCK, 4);
+    let content = pattern(4 * SMALL, 4);
     assert!(place.put("dropped", content.clone()).await);
     let store = place.store();
     let object = find(&*store, "dropped").await;

@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Bytes of one read: a block, so that a block is one system call.
-const PIECE: u64 = block::BLOCK;
+/// Bytes of one read: a small object, so that it is one system call.
+const PIECE: u64 = block::SMALL;
 
 /// A file that was touched less long ago is unsettled. The coarsest clock of a file system still in use
 /// (FAT, old ext3 over NFS) ticks every two seconds.

@@ -1,6 +1,6 @@
 //! S3 against Stoker's own emulator: the contract once more, and the faults that only an emulator has.
 
-use block::{BLOCK, Kind, Object, Run, Source};
+use block::{Kind, Object, Run, SMALL, Source};
 use bytes::Bytes;
 use emulate::{Fault, Faults, Server, When};
 use futures_util::TryStreamExt;
@@ -67,7 +67,7 @@ async fn fetch(origin: &Origin, object: &Arc<Object>) -> block::Result<Vec<u8>> 
 #[tokio::test]
 async fn a_bad_line_costs_time_and_no_bytes() {
     let served = Served::start().await;
-    let content = pattern(5 * BLOCK + 3, 1);
+    let content = pattern(5 * SMALL + 3, 1);
     assert!(served.write("k", &content).await);
     let object = find(&served.s3, "k").await;
     let faults = [Fault::Truncate, Fault::ShortBody, Fault::Reset, Fault::SlowDown, Fault::InternalError];
@@ -123,7 +123,7 @@ async fn a_server_that_ignores_the_version_is_seen_through() {
 #[tokio::test]
 async fn a_version_that_changes_under_the_reader_is_an_error() {
     let served = Served::start().await;
-    assert!(served.write("k", &pattern(3 * BLOCK, 1)).await);
+    assert!(served.write("k", &pattern(3 * SMALL, 1)).await);
     let object = find(&served.s3, "k").await;
     served.server.set_faults(Faults::default().with(Fault::EtagChange, When::Only(2)));
     let origin = Origin::new(Arc::new(served.s3.clone()), OriginSettings::default());

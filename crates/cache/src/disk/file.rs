@@ -6,7 +6,7 @@
 //! Invariant: a bit is set only after the bytes are in the file, and a whole file is never written again.
 
 use super::record::Record;
-use block::{Address, BLOCK, Block, Checksum, Error, Object, ObjectId, Result, crc64};
+use block::{Address, Block, Checksum, Error, Object, ObjectId, Result, SMALL, crc64};
 use bytes::Bytes;
 use rustix::io::{Errno, pwritev};
 use std::fs::File;
@@ -27,7 +27,7 @@ const FLAWS_MAX: u8 = 3;
 
 /// Checksums of a block that starts at a multiple of [`SUM`], one for each 64 KiB.
 pub fn sums(pieces: &[Bytes]) -> Vec<u64> {
-    let mut out = Vec::with_capacity((BLOCK / SUM) as usize);
+    let mut out = Vec::with_capacity((SMALL / SUM) as usize);
     let mut digest = Checksum::Crc64Nvme(0).digest();
     let mut room = SUM as usize;
     let mut fed = false;
@@ -158,8 +158,7 @@ impl Filling {
 
     /// Believe that a block is there with these checksums. False if it was already, or makes no sense.
     pub fn note(&self, index: u32, sums: &[u64]) -> bool {
-        let mut there = self.there();
-        let per_block = (BLOCK / SUM) as usize;
+        let (mut there, per_block) = (self.there(), self.sums_per_block());
         let from = index as usize * per_block;
         let until = (from + per_block).min(there.sums.len());
         if index >= self.object.blocks() || sums.len() != until - from || there.has(index) {
@@ -185,9 +184,9 @@ impl Filling {
     pub fn read(&self, index: u32) -> Result<Block> {
         let address = Address { object: self.object.clone(), index };
         let wanted = {
-            let there = self.there();
-            let from = index as usize * (BLOCK / SUM) as usize;
-            there.sums[from..(from + (BLOCK / SUM) as usize).min(there.sums.len())].to_vec()
+            let (there, per_block) = (self.there(), self.sums_per_block());
+            let from = index as usize * per_block;
+            there.sums[from..(from + per_block).min(there.sums.len())].to_vec()
         };
         let read = read_verified(&self.file, &self.path, address.range().start, address.len(), &wanted);
         let bytes = read.inspect_err(|_| self.lose(index))?;
@@ -201,7 +200,7 @@ impl Filling {
 
     /// What a log must say so that this file is found again as it is.
     pub fn story(&self) -> Vec<Record> {
-        let (there, per_block) = (self.there(), (BLOCK / SUM) as usize);
+        let (there, per_block) = (self.there(), self.sums_per_block());
         let id = self.object.id();
         let held = (0..self.object.blocks()).filter(|index| there.has(*index)).map(|index| {
             let sums = there.sums[index as usize * per_block..].iter().take(per_block).copied().collect();
@@ -238,6 +237,10 @@ impl Filling {
             there.bits[index as usize / 64] &= !(1 << (index % 64));
             there.missing += 1;
         }
+    }
+
+    fn sums_per_block(&self) -> usize {
+        (self.object.block_bytes() / SUM) as usize
     }
 
     fn there(&self) -> MutexGuard<'_, There> {
@@ -306,7 +309,7 @@ impl Whole {
         let mut digest = told.map(Checksum::digest);
         let mut at = 0;
         while at < self.object.size {
-            let bytes = self.read(at, BLOCK as u32)?;
+            let bytes = self.read(at, SMALL as u32)?;
             if let Some(digest) = &mut digest {
                 digest.update(&bytes);
             }

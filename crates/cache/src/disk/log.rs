@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The first bytes of a log: eight letters and the format version. Another version is discarded, never guessed.
-const HEADER: &[u8; 12] = b"STOKERLG\x01\0\0\0";
+const HEADER: &[u8; 12] = b"STOKERLG\x02\0\0\0";
 
 /// Bytes read at a time while replaying.
 const REPLAY_BYTES: usize = 4 << 20;
@@ -220,7 +220,7 @@ mod tests {
     fn another_format_is_discarded_and_said_so() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("index");
-        std::fs::write(&path, b"STOKERLG\x02\0\0\0whatever").expect("written");
+        std::fs::write(&path, b"STOKERLG\x01\0\0\0whatever").expect("written");
         assert_eq!(replayed(&path), (vec![], Found::Foreign));
         assert_eq!(replayed(&path), (vec![], Found::Ours));
     }

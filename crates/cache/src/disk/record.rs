@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const FRAME: usize = 12;
 
 /// A payload holds an identity (keys and versions of at most a few KiB) or the checksums of one object: at 16
-/// a block, sixteen mebibytes are the checksums of a 128 GiB object. Longer ones are damage.
+/// a mebibyte, sixteen mebibytes are the checksums of a 128 GiB object. Longer ones are damage.
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Objects over 96 GiB are served and not kept: the record of their checksums would be too long.

@@ -27,7 +27,7 @@ impl Source for Slow {
 
 fn set(count: usize, blocks: u64) -> (Slow, Vec<Arc<Object>>) {
     let mut below = Fixed::default();
-    let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (blocks * BLOCK) as usize])).collect();
+    let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (blocks * SMALL) as usize])).collect();
     (Slow { below, requests: AtomicU64::new(0), gate: Arc::new(Semaphore::new(0)) }, objects)
 }
 
@@ -35,7 +35,7 @@ fn set(count: usize, blocks: u64) -> (Slow, Vec<Arc<Object>>) {
 async fn many_readers_of_a_block_share_one_fetch() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
     let readers: Vec<_> = (0..50)
         .map(|n| {
             let (memory, object) = (memory.clone(), objects[0].clone());
@@ -55,7 +55,7 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     let (slow, _) = set(0, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
     let object = Arc::new(Object { store: "memory:".into(), key: "gone".into(), version: "1".into(), size: 10 });
     for _ in 0..2 {
         assert!(memory.read(&object, 0, 10).await.is_err_and(|error| error.kind == block::Kind::Missing));
@@ -68,7 +68,7 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
 async fn sixty_four_streams_stay_within_the_budget() {
     let (slow, objects) = set(64, 6);
     slow.gate.add_permits(10_000);
-    let memory = Memory::over(Arc::new(slow), 8 * BLOCK, tokio::runtime::Handle::current());
+    let memory = Memory::over(Arc::new(slow), 8 * SMALL, tokio::runtime::Handle::current());
     let readers: Vec<_> = objects
         .iter()
         .cloned()
@@ -96,7 +96,7 @@ async fn sixty_four_streams_stay_within_the_budget() {
 async fn a_reader_that_gives_up_does_not_stop_the_others() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * BLOCK, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
     let first = tokio::spawn({
         let (memory, object) = (memory.clone(), objects[0].clone());
         async move { memory.read(&object, 0, 10).await.map(drop) }
@@ -118,10 +118,10 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
     let (slow, objects) = set(6, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 4 * BLOCK, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), 4 * SMALL, tokio::runtime::Handle::current());
     memory.read(&objects[0], 0, 10).await.expect("bytes");
     for object in &objects[1..5] {
-        memory.read(object, 0, BLOCK).await.expect("bytes");
+        memory.read(object, 0, SMALL).await.expect("bytes");
     }
     assert!(memory.at_hand(&objects[0], 10, 10).is_some(), "it was read in part only");
     assert!(memory.at_hand(&objects[1], 0, 10).is_none(), "it was read to its end");
@@ -131,7 +131,7 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
 async fn memory_keeps_the_promises_of_a_source() {
     let runtime = tokio::runtime::Handle::current();
     block::contract::run(|fixed| {
-        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), 20 * BLOCK, runtime.clone()));
+        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), 20 * SMALL, runtime.clone()));
         (memory, ())
     })
     .await;

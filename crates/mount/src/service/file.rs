@@ -8,15 +8,11 @@ use crate::device::{BackingId, Device, Gone};
 use crate::handle::NONE;
 use crate::inode::{self, Settled, Start, Way};
 use crate::turn::Turn;
-use block::Result as Found;
+use block::{Result as Found, SMALL};
 use bytes::Bytes;
 use node::namespace::{Content, Opening, Pieces, Reading};
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// Files up to one block are small: without a local file they live best in the page cache, as they are
-/// read whole and their pages cost less than asking again.
-const SMALL_FILE_BYTES: u64 = block::BLOCK;
 
 impl Service {
     pub(super) fn open(self: &Arc<Service>, asked: Asked<'_>, turn: &mut Turn<'_>) -> Result<(), Gone> {
@@ -100,7 +96,9 @@ impl Service {
         };
         self.counters.opens_served.add(1);
         let size = found.size;
-        let cached = content.cacheable() && (small_reads || size <= SMALL_FILE_BYTES || content.backing().is_some());
+        // Small files live best in the page cache also without a local file: they are read whole, and their pages cost
+        // less than asking again.
+        let cached = content.cacheable() && (small_reads || size <= SMALL || content.backing().is_some());
         // A node never changes, so pages once read stay right over all opens.
         let mode = if cached { open::KEEP_CACHE } else { open::DIRECT_IO };
         let handle = self.handles.insert(content, size);

@@ -6,7 +6,7 @@ use super::limit::Leave;
 use super::pace::Timing;
 use super::window::Outcome;
 use super::{Parts, Tries, outcome};
-use block::{Address, BLOCK, Block, Cause, Checksum, Digest, Error, Result, Run};
+use block::{Address, Block, Cause, Checksum, Digest, Error, Result, Run};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Fetch {
     async fn begin(&mut self) -> Result<()> {
         let leave = self.parts.leave(&self.run.course).await;
         self.tries.start();
-        let start = u64::from(self.next) * BLOCK;
+        let start = self.run.object.start(self.next);
         let range = start..self.run.range().end;
         let answer = self.parts.ask(&self.tries, &self.run, range, leave).await?;
         let body = answer.body;
