@@ -10,7 +10,8 @@
 use crate::device::BackingId;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Backing files kept registered after their last close: a later open then needs nothing but this table.
 /// Each pins a file and an inode in the kernel, about 1.5 KiB.
@@ -39,6 +40,14 @@ pub struct Asked {
     /// Opens served by the daemon are alive, so registering a backing file would be in vain.
     pub served: bool,
     revocations: u32,
+}
+
+/// A backing file that was registered.
+#[derive(Debug)]
+pub struct Backing {
+    pub id: BackingId,
+    /// The same file, to be read ahead.
+    pub ahead: Option<Arc<OwnedFd>>,
 }
 
 /// How an open ends, now counted.
@@ -81,8 +90,16 @@ impl Inodes {
     }
 
     /// The last step of an open whose content is there; `offer` is its backing file, if it has one.
-    pub fn settle(&self, node: u64, asked: Asked, offer: Option<BackingId>) -> Settled {
+    pub fn settle(&self, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
         self.shard(node).settle(node, asked, offer)
+    }
+
+    /// The backing file of a node whose name was looked up, if it may be read ahead.
+    pub fn ahead(&self, node: u64) -> Option<Arc<OwnedFd>> {
+        match self.shard(node).inodes.get(&node)? {
+            Inode::Through(through) => through.ahead.clone(),
+            Inode::Served { .. } => None,
+        }
     }
 
     /// An open that passed through was closed. The backing file to close, if it is not kept.
@@ -166,6 +183,7 @@ enum Inode {
 
 struct Through {
     id: BackingId,
+    ahead: Option<Arc<OwnedFd>>,
     opens: u32,
     /// Opened since the hand came by.
     touched: bool,
@@ -174,20 +192,21 @@ struct Through {
 }
 
 impl Shard {
-    fn settle(&mut self, node: u64, asked: Asked, offer: Option<BackingId>) -> Settled {
+    fn settle(&mut self, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
         match (self.inodes.get_mut(&node), offer) {
             (Some(Inode::Through(through)), offer) => {
                 // Another open was faster: its backing file serves both.
                 through.opens += 1;
-                Settled { way: Way::Through(through.id), close: offer }
+                Settled { way: Way::Through(through.id), close: offer.map(|backing| backing.id) }
             }
             (Some(Inode::Served { opens, small_reads }), offer) if *opens > 0 || offer.is_none() => {
                 *opens += 1;
-                Settled { way: Way::Served { small_reads: *small_reads }, close: offer }
+                let way = Way::Served { small_reads: *small_reads };
+                Settled { way, close: offer.map(|backing| backing.id) }
             }
-            (_, Some(id)) => {
-                let close = self.adopt(node, id, asked.revocations == self.revocations);
-                Settled { way: Way::Through(id), close }
+            (_, Some(backing)) => {
+                let way = Way::Through(backing.id);
+                Settled { way, close: self.adopt(node, backing, asked.revocations == self.revocations) }
             }
             (_, None) => {
                 self.inodes.insert(node, Inode::Served { opens: 1, small_reads: false });
@@ -197,14 +216,14 @@ impl Shard {
     }
 
     /// Take a backing file in; the one that gives way for it, if any.
-    fn adopt(&mut self, node: u64, id: BackingId, keep: bool) -> Option<BackingId> {
+    fn adopt(&mut self, node: u64, Backing { id, ahead }: Backing, keep: bool) -> Option<BackingId> {
         let evicted = if keep && self.kept.len() >= self.kept_max { self.evict() } else { None };
         let room = keep && self.kept.len() < self.kept_max;
         let place = room.then_some(self.kept.len());
         if room {
             self.kept.push(node);
         }
-        self.inodes.insert(node, Inode::Through(Through { id, opens: 1, touched: false, place }));
+        self.inodes.insert(node, Inode::Through(Through { id, ahead, opens: 1, touched: false, place }));
         evicted
     }
 

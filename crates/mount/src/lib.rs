@@ -5,13 +5,14 @@
 //! - [`attach`] mounts; [`Session`] is a mount being served; [`unmount`] ends it.
 //! - `abi`: the kernel's messages. `device`: where they come from.
 //! - `service`: what each request means. `inode`, `handle`, `content`, `wait`: what it remembers.
-//! - `turn`: how many threads listen to the kernel.
+//! - `ahead`: small files read before they are opened. `turn`: how many threads listen to the kernel.
 //! - `errno`: the one place where an error becomes a number.
 //!
 //! Invariant: no thread of a session ever waits for a store; what takes time runs on the runtime and can
 //! be interrupted.
 
 mod abi;
+mod ahead;
 mod attach;
 mod content;
 mod counter;

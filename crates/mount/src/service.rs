@@ -14,6 +14,7 @@ pub use file::refusal;
 
 use crate::abi::reply::Attr;
 use crate::abi::{Operation, Reply, Request};
+use crate::ahead::Ahead;
 use crate::content::Contents;
 use crate::counter::Counters;
 use crate::device::{Device, Gone};
@@ -64,6 +65,7 @@ pub struct Service {
     /// Why passthrough is off; empty while it is on.
     no_passthrough: OnceLock<String>,
     pub inodes: Inodes,
+    ahead: Ahead,
     handles: Handles,
     contents: Contents,
     pub waits: Arc<Waits>,
@@ -91,6 +93,7 @@ impl Service {
             space_files: AtomicU64::new(0),
             no_passthrough: OnceLock::new(),
             inodes: Inodes::new(KEPT_MAX),
+            ahead: Ahead::default(),
             handles: Handles::new(),
             contents: Contents::default(),
             waits: Arc::default(),

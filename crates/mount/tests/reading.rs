@@ -70,6 +70,58 @@ fn a_complete_file_passes_through_and_opens_again_without_asking() {
     assert_eq!(tree.opens.load(Ordering::Relaxed), 2, "and let go when its owner said so");
 }
 
+/// Prints the names of the files of a folder whose first page is in memory. Reading it, in whatever way, would bring it.
+const RESIDENT: &str = "import ctypes, os, sys\n\
+    libc = ctypes.CDLL(None)\n\
+    libc.mmap.restype = ctypes.c_void_p\n\
+    for entry in os.scandir(sys.argv[1]):\n\
+    \x20   if not entry.is_file(): continue\n\
+    \x20   file, found = os.open(entry.path, os.O_RDONLY), ctypes.c_ubyte(0)\n\
+    \x20   at = ctypes.c_void_p(libc.mmap(None, 4096, 1, 1, file, ctypes.c_long(0)))\n\
+    \x20   assert libc.mincore(at, ctypes.c_size_t(4096), ctypes.byref(found)) == 0\n\
+    \x20   if found.value & 1: print(entry.name)\n\
+    \x20   os.close(file)";
+
+#[test]
+fn a_name_that_is_looked_up_again_has_its_file_read_ahead_and_a_walk_over_all_a_few() {
+    let tree = Tree::new();
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    if let Passthrough::Off { reason } = mounted.session.passthrough() {
+        return eprintln!("SKIPPED: no passthrough here: {reason}");
+    }
+    let files: Vec<_> = (0..100).map(|n| (mounted.local(&noise(20_000, n)), noise(20_000, n))).collect();
+    for (n, (file, content)) in files.iter().enumerate() {
+        tree.file(ROOT, &n.to_string(), Body::Backed(file.clone(), content.clone()));
+        assert!(fs::read(mounted.path(&n.to_string())).unwrap() == *content);
+    }
+    let evict = || {
+        for (n, (file, _)) in files.iter().enumerate() {
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            mounted.session.invalidate(&vec![(ROOT, n.to_string().into_bytes())]);
+        }
+    };
+    let stat = |n: usize| assert_eq!(fs::metadata(mounted.path(&n.to_string())).unwrap().len(), 20_000);
+    let in_memory = || common::python(RESIDENT, mounted.local_folder()).lines().count();
+    evict();
+    if in_memory() > 0 {
+        return eprintln!("SKIPPED: the scratch folder lies in memory");
+    }
+    stat(7);
+    eventually("it is read", || in_memory() == 1);
+    assert!(fs::read(mounted.path("7")).unwrap() == files[7].1);
+    evict();
+    (0..100).for_each(stat);
+    eventually("the first of a walk are read", || in_memory() == 64);
+    evict();
+    (0..100).for_each(stat);
+    assert_eq!(in_memory(), 0, "the walk before opened none of them");
+    assert!(fs::read(mounted.path("99")).unwrap() == files[99].1);
+    evict();
+    stat(50);
+    eventually("one was opened, so one is read", || in_memory() == 1);
+}
+
 #[test]
 fn a_file_completed_while_open_passes_through_only_after_its_last_close() {
     let tree = Tree::new();

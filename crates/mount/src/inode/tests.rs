@@ -8,8 +8,12 @@ use std::collections::HashSet;
 fn open(inodes: &Inodes, node: u64, backing: Option<u32>) -> Settled {
     match inodes.start(node) {
         Start::Through(id) => Settled { way: Way::Through(id), close: None },
-        Start::Ask(asked) => inodes.settle(node, asked, backing.map(BackingId)),
+        Start::Ask(asked) => inodes.settle(node, asked, backing.map(file)),
     }
+}
+
+fn file(id: u32) -> Backing {
+    Backing { id: BackingId(id), ahead: None }
 }
 
 fn through(id: u32) -> Settled {
@@ -46,8 +50,8 @@ fn of_two_opens_that_race_one_backing_file_wins() {
     let (Start::Ask(first), Start::Ask(second)) = (inodes.start(7), inodes.start(7)) else {
         panic!("nothing is kept yet")
     };
-    assert_eq!(inodes.settle(7, first, Some(BackingId(1))), through(1));
-    let late = inodes.settle(7, second, Some(BackingId(2)));
+    assert_eq!(inodes.settle(7, first, Some(file(1))), through(1));
+    let late = inodes.settle(7, second, Some(file(2)));
     assert_eq!(late, Settled { way: Way::Through(BackingId(1)), close: Some(BackingId(2)) });
 }
 
@@ -88,7 +92,7 @@ fn content_asked_for_before_a_revocation_is_not_kept_after_it() {
     let inodes = Inodes::new(KEPT_MAX);
     let Start::Ask(asked) = inodes.start(7) else { panic!("nothing is kept yet") };
     inodes.revoke(7);
-    assert_eq!(inodes.settle(7, asked, Some(BackingId(1))), through(1));
+    assert_eq!(inodes.settle(7, asked, Some(file(1))), through(1));
     assert_eq!(inodes.release_through(7), Some(BackingId(1)));
 }
 
@@ -167,7 +171,7 @@ proptest! {
                         Start::Ask(asked) => {
                             let offer = (step == 1 && !asked.served).then_some(BackingId(next));
                             registered.extend(offer);
-                            inodes.settle(node, asked, offer)
+                            inodes.settle(node, asked, offer.map(|BackingId(id)| file(id)))
                         }
                     };
                     match settled.way {

@@ -6,7 +6,7 @@ use super::{Asked, Service};
 use crate::abi::{Reply, open};
 use crate::device::{BackingId, Device, Gone};
 use crate::handle::NONE;
-use crate::inode::{self, Settled, Start, Way};
+use crate::inode::{self, Backing, Settled, Start, Way};
 use crate::turn::Turn;
 use block::{Result as Found, SMALL};
 use bytes::Bytes;
@@ -66,7 +66,7 @@ impl Service {
             Ok(content) => content,
             Err(error) => return self.refuse(asked, &error),
         };
-        let offer = if known.served { None } else { self.offer(asked.device, &*content) };
+        let offer = if known.served { None } else { self.offer(asked, &*content) };
         let Settled { way, close } = self.inodes.settle(asked.node, known, offer);
         self.close(asked.device, close);
         if !content.lasts() {
@@ -80,6 +80,7 @@ impl Service {
 
     fn opened_through(&self, asked: Asked<'_>, backing: BackingId) -> Result<(), Gone> {
         self.counters.opens_through.add(1);
+        self.ahead.opened();
         self.counters.bytes_through.add(self.namespace.attributes(asked.node).map_or(0, |found| found.size));
         let flags = open::PASSTHROUGH | open::NOFLUSH;
         let sent = asked.device.send(&mut Reply::open(asked.unique, NONE, flags, backing.0));
@@ -111,12 +112,15 @@ impl Service {
     }
 
     /// The backing file of complete content, registered with the kernel.
-    fn offer(&self, device: &Device, content: &dyn Content) -> Option<BackingId> {
+    fn offer(&self, asked: Asked<'_>, content: &dyn Content) -> Option<Backing> {
         if self.no_passthrough.get().is_some() {
             return None;
         }
-        match device.register(content.backing()?) {
-            Ok(backing) => Some(backing),
+        let file = content.backing()?;
+        let size = self.namespace.attributes(asked.node).map_or(u64::MAX, |found| found.size);
+        let ahead = self.ahead.opening(file, size);
+        match asked.device.register(file) {
+            Ok(id) => Some(Backing { id, ahead }),
             Err(errno) => {
                 match refusal(errno) {
                     Some(reason) => self.stop_passthrough(reason),

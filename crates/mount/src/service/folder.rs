@@ -28,6 +28,9 @@ impl Service {
         let Some(found) = self.namespace.lookup(asked.node, name) else {
             return asked.device.send(&mut Reply::no_entry(asked.unique, MISSING_S));
         };
+        if let Some(file) = self.inodes.ahead(found.node) {
+            self.ahead.looked_up(&file);
+        }
         let sent = asked.device.send(&mut Reply::entry(asked.unique, &self.attr(&found), FOR_EVER));
         if sent.is_err() {
             self.namespace.remember(found.node, -1);

@@ -244,6 +244,11 @@ impl Mounted {
         self.runtime.take().unwrap().shutdown_background();
     }
 
+    /// Where local files lie.
+    pub fn local_folder(&self) -> &std::path::Path {
+        self.scratch.path()
+    }
+
     /// A local file beside the mount point.
     pub fn local(&self, content: &[u8]) -> Arc<File> {
         local(self.scratch.path(), content)

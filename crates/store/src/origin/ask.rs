@@ -41,10 +41,13 @@ impl Parts {
             };
             return self.answered(answer, leave, began);
         }
-        let late = self.hedges().late();
+        let late = self.hedges().late().filter(|_| course.is_urgent());
         let in_time = match late {
-            Some(late) => tokio::time::timeout(late, &mut first).await.ok(),
             None => Some(first.as_mut().await),
+            Some(late) => match tokio::time::timeout(late, &mut first).await {
+                Ok(answer) => Some(answer),
+                Err(_) => tokio::time::timeout(hedge::GRACE, &mut first).await.ok(),
+            },
         };
         if let Some(answer) = in_time {
             return self.answered(answer, leave, began);

@@ -23,10 +23,13 @@ const ANSWERS_MAX: f64 = 2_000.0;
 /// The share of answers that are not late.
 const IN_TIME: f64 = 0.99;
 
-/// A late answer takes at least so many times the median, and so long: busy processors alone make a few in ten
-/// thousand 10 to 20 ms late (measured, a store on the same two cores), and a second request meets the same queue.
+/// A late answer takes at least so many times the median, and so long: less is not worth a request.
 const MEDIANS: f64 = 2.0;
 const LATE_MIN: Duration = Duration::from_millis(25);
+
+/// What is late by the clock gets this much more: if it was us who were held up, by as much as 14 ms on two busy cores,
+/// the answer has come meanwhile and only waits to be read.
+pub const GRACE: Duration = Duration::from_millis(15);
 
 /// No hedges for so long after the store could not follow.
 const CALM: Duration = Duration::from_secs(10);
