@@ -347,6 +347,9 @@ fn moved(tally: &Tally, before: &Counters, after: &Counters) -> BTreeMap<String,
 /// Measure all repetitions. The report is handed out after each epoch, at rank 0 alone.
 pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report) -> Result<()>) -> Result<()> {
     let job = bench.job;
+    // What can't be run is refused before anything is measured.
+    job.steps(bench.set)?;
+    job.lanes(bench.outside.ranks)?;
     let ceiling = ceiling::measure(bench, report)?;
     if bench.set.real {
         bench.probe()?;

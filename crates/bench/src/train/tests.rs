@@ -118,6 +118,14 @@ fn a_set_that_is_too_small_says_how_many_files_it_takes() {
     let set = Set::of(&target, &job(1, 1.0).workload.files, 1).unwrap();
     let error = measured(&job(4, 0.001), &target, &set).unwrap_err();
     assert!(error.hint.contains("32 such files"), "{error}");
+    let (early, checks) = (job(4, 0.001), Checks::default());
+    let mut report = Report::begin(Kind::Measured, "train", "a folder", Environment::default(), 0.0);
+    with_outside(|outside| {
+        let outside = Outside { look: &|_| panic!("something was measured first"), ..*outside };
+        let mut bench =
+            Bench { job: &early, target: &target, set: &set, checks: &checks, outside: &outside, probe: None };
+        assert_eq!(run(&mut bench, &mut report, &mut |_| Ok(())).unwrap_err().hint, error.hint);
+    });
     let mut packed = job(1, 1.0).workload.files;
     packed.format = Format::Tfrecord;
     assert_eq!(Set::of(&target, &packed, 1).err().unwrap().kind, block::Kind::Missing);
