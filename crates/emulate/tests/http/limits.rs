@@ -1,4 +1,4 @@
-//! Limits as clients feel them. Times are bounded from below alone: the machine may be busy.
+//! Limits as clients feel them. Times have wide margins: the machine may be busy.
 
 use crate::client::{Scene, ask, noise};
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ async fn connections_share_the_bandwidth() {
         ends.push((end - started).as_secs_f64());
     }
     let last = ends.iter().copied().fold(0.0, f64::max);
-    assert!(last > 0.58, "6 MB at 10 MB/s took {last} s");
-    assert!(ends.iter().all(|end| *end > 0.39), "nobody gets more than a share: {ends:?}");
+    assert!((0.58..1.2).contains(&last), "6 MB at 10 MB/s took {last} s");
+    assert!(ends.iter().all(|end| *end > 0.8 * last - 0.1), "all get their share: {ends:?}");
     let started = Instant::now();
     scene.put("/bucket/new", &noise(2_000_000)).await;
     assert!(started.elapsed() > Duration::from_millis(150), "uploads are paced too");
@@ -39,16 +39,12 @@ async fn answers_take_their_time() {
     {
         let started = Instant::now();
         scene.ask(method, path, &[]).await;
-        assert!(started.elapsed() >= Duration::from_millis(79), "{method}: {:?}", started.elapsed());
+        assert!((79..400).contains(&started.elapsed().as_millis()), "{method}: {:?}", started.elapsed());
     }
     scene.server.set_limits(&Limits::default());
-    let mut shortest = Duration::MAX;
-    for _ in 0..20 {
-        let started = Instant::now();
-        scene.get("/bucket/k").await;
-        shortest = shortest.min(started.elapsed());
-    }
-    assert!(shortest < Duration::from_millis(79), "the limits were lifted: {shortest:?}");
+    let started = Instant::now();
+    scene.get("/bucket/k").await;
+    assert!(started.elapsed() < Duration::from_millis(60));
 }
 
 #[tokio::test]
@@ -58,14 +54,14 @@ async fn requests_that_come_too_fast_are_refused_or_wait() {
     let scene = Scene::with(|settings| settings.limits = refuse.clone()).await;
     scene.write("k", b"x");
     let mut refused = 0;
-    for _ in 0..30 {
+    for _ in 0..10 {
         let answer = scene.get("/bucket/k").await;
         if answer.status == 503 {
             assert_eq!((answer.code(), answer.header("retry-after")), ("SlowDown".into(), Some("1")));
             refused += 1;
         }
     }
-    assert!(refused >= 1, "{refused}");
+    assert!(refused >= 5, "{refused}");
     assert_eq!(scene.server.counters().of(Operation::Get).throttled, refused);
     scene.server.set_limits(&Limits { throttle: Throttle::Queue, ..refuse });
     let started = Instant::now();
