@@ -54,8 +54,9 @@ fn name() -> impl Strategy<Value = String> {
 
 /// Sizes around the edges of checksums (64 KiB) and small objects (1 MiB), empty, and a few blocks.
 fn size() -> impl Strategy<Value = usize> {
-    let edges = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB, MIB + 1, MIB + 257 * KIB, 3 * MIB + 65 * KIB];
-    prop_oneof![3 => prop::sample::select(edges.to_vec()), 4 => 1..300 * KIB]
+    let small = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB - 1, MIB];
+    let large = [MIB + 1, MIB + 256 * KIB, MIB + 257 * KIB, 2 * MIB - 1, 2 * MIB, 3 * MIB + 65 * KIB];
+    prop_oneof![3 => prop::sample::select([&small[..], &large].concat()), 4 => 1..300 * KIB]
 }
 
 fn model() -> impl Strategy<Value = Model> {

@@ -29,7 +29,7 @@ const UNIT: usize = 4 << 10;
 const AHEAD_RUN_BLOCKS: u32 = 32;
 
 /// Blocks that a request made ahead has at least, unless less is wanted: while many streams share the memory,
-/// room comes free a block at a time, and a request for each would cost the store and us four times as much.
+/// room comes free a block at a time, and a request for each would cost the store and us many times as much.
 const AHEAD_RUN_BLOCKS_MIN: usize = 16;
 
 const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX && AHEAD_RUN_BLOCKS_MIN <= AHEAD_RUN_BLOCKS as usize);

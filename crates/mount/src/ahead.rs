@@ -1,7 +1,7 @@
 //! Small complete files are read ahead when their name is looked up: whoever asks for a name that the kernel has
 //! forgotten mostly reads the file next, and the disk works while the two messages in between are on their way.
 //!
-//! Invariant: names that are looked up and then not opened cost at most [`GUESSES_MAX`] reads in vain.
+//! Invariant: reads in vain are at most [`GUESSES_MAX`] more than files that were opened meanwhile.
 
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, getrlimit};

@@ -97,7 +97,7 @@ fn every_sample_is_read_once_and_waits_explain_the_rest() {
     let counted = computed / (epoch.au_percent / 100.0);
     assert!((computed + waited - counted).abs() < 0.05 * counted, "{epoch:?}");
     let storage = waited - epoch.wait_seconds_by_cause["barrier"];
-    assert!(epoch.wait_seconds_by_cause["disk"] > 0.5 * storage, "{epoch:?}");
+    assert!(epoch.wait_seconds_by_cause["disk"] > 0.9 * storage, "{epoch:?}");
 }
 
 #[test]

@@ -40,9 +40,10 @@ fn content(seed: u64, length: u64) -> Vec<u8> {
 /// Objects of many shapes: small, at the edges of blocks, large.
 fn set() -> (Store, Vec<block::contract::Sample>) {
     let mut store = Store::default();
-    let sizes = [1, 65_535, 65_537, BLOCK, BLOCK + 1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL, 20 * SMALL + 12_345];
-    let objects = sizes.iter().enumerate().map(|(n, size)| {
-        let bytes = content(n as u64, *size);
+    let small = [1, 65_535, 65_537, 100_000, BLOCK - 1, BLOCK, BLOCK + 1, SMALL - 1, SMALL];
+    let large = [SMALL + 1, 3 * SMALL, SMALL + BLOCK, 20 * SMALL + 12_345];
+    let objects = [&small[..], &large].concat().into_iter().enumerate().map(|(n, size)| {
+        let bytes = content(n as u64, size);
         (store.below.add(&format!("folder{}/{n}", n % 2), bytes.clone()), bytes)
     });
     let objects = objects.collect();
@@ -141,10 +142,10 @@ async fn after_a_boot_every_file_is_read_once_before_it_is_trusted() {
     let (store, objects) = set();
     let store = Arc::new(store);
     let (object, bytes) = &objects[3];
-    let (damaged, damaged_bytes) = &objects[8];
+    let (damaged, damaged_bytes) = &objects[10];
     let files = {
         let disk = disk(&store, folder.path(), 1);
-        for (object, _) in [&objects[3], &objects[8]] {
+        for (object, _) in [&objects[3], &objects[10]] {
             read(&disk, object).await.expect("bytes");
             complete(&disk, object).await;
         }

@@ -25,9 +25,10 @@ impl Source for Slow {
     }
 }
 
-fn set(count: usize, blocks: u64) -> (Slow, Vec<Arc<Object>>) {
+/// So many objects, each of so many mebibytes: one is small, a block by itself.
+fn set(count: usize, mebibytes: u64) -> (Slow, Vec<Arc<Object>>) {
     let mut below = Fixed::default();
-    let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (blocks * SMALL) as usize])).collect();
+    let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (mebibytes * SMALL) as usize])).collect();
     (Slow { below, requests: AtomicU64::new(0), gate: Arc::new(Semaphore::new(0)) }, objects)
 }
 
