@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Files read ahead whose open has not come yet. More than the readers that a machine has between the two messages,
+/// Files read ahead beyond those that were opened since. More than the readers that a machine has between the two messages,
 /// and few enough that a walk over all names, which opens nothing, costs no more than a moment of the disk.
 const GUESSES_MAX: u32 = 64;
 

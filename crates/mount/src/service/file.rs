@@ -118,7 +118,8 @@ impl Service {
         }
         let file = content.backing()?;
         let size = self.namespace.attributes(asked.node).map_or(u64::MAX, |found| found.size);
-        let ahead = self.ahead.opening(file, size);
+        // What is asked for anew at each open would be prepared in vain.
+        let ahead = if content.lasts() { self.ahead.opening(file, size) } else { None };
         match asked.device.register(file) {
             Ok(id) => Some(Backing { id, ahead }),
             Err(errno) => {
