@@ -3,11 +3,11 @@
 
 use crate::args::Demo;
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
-use crate::host::{self, Host};
 use crate::{place, runtime, show};
 use ::bench::data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
 use block::{Error, Source as _};
 use client::messages::MountRequest;
+use daemon::{Host, reach};
 use emulate::{Latency, Limits, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use node::namespace::{Namespace, Opening, Reading};
@@ -78,8 +78,8 @@ async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
         emulate::Settings { bucket: Some(BUCKET.into()), limits, ..emulate::Settings::of(folder.join("data")) };
     let server = Server::start(settings).await?;
     let mut epochs = Vec::new();
-    let reach = host::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
-    let source = host::source(&format!("s3://{BUCKET}"), &reach)?;
+    let reach = reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
+    let source = reach::source(&format!("s3://{BUCKET}"), &reach)?;
     eprintln!(
         "serving it as s3://{BUCKET} with {}/s and {:?} to the first byte",
         show::bytes(args.bandwidth),
@@ -145,8 +145,8 @@ async fn through_stoker(
             return Err(error.into());
         }
         Err(error) => {
-            let reach = host::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
-            let view = View::open(node, host::source(&url, &reach)?, Default::default(), |_| ()).await?;
+            let reach = reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
+            let view = View::open(node, reach::source(&url, &reach)?, Default::default(), |_| ()).await?;
             for number in 1..=2 {
                 let reader = |path: String| read_node(view.clone(), path);
                 epochs.push(epoch(data, number, "Stoker, in process", server, reader).await?);

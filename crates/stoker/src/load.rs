@@ -2,9 +2,10 @@
 
 use crate::args::Load;
 use crate::mount::node_of;
-use crate::{control, host, place, runtime, show};
+use crate::{place, runtime, show};
 use block::Error;
 use client::messages::{LoadRequest, Loaded};
+use daemon::{control, reach};
 use hyper::Method;
 use node::load::Tally;
 use node::select::Wanted;
@@ -71,9 +72,9 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
 
 /// To a folder, without a node.
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
-    let reach = args.reach.clone();
-    let settings = host::settings(reach.endpoint, reach.region, reach.profile, reach.anonymous, place::keys());
-    let source = host::source(&args.what, &settings)?;
+    let crate::args::Reach { endpoint, region, profile, anonymous } = args.reach.clone();
+    let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
+    let source = reach::source(&args.what, &settings)?;
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
     let (bar, tally) = (show::bar("copy"), Arc::new(Tally::default()));
     runtime()?.block_on(async {

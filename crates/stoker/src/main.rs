@@ -1,15 +1,12 @@
 //! `stoker`: the command. Here is what was typed and what it leads to; the work is in the crates below.
 //!
-//! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `host` (a node and
-//! its mounts), `control` (its socket), `show` (figures for people), `chart` (pictures for people).
+//! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `show` (figures for people), `chart` (pictures for people).
 
 mod args;
 mod bench;
 mod chart;
-mod control;
 mod demo;
 mod emulate;
-mod host;
 mod load;
 mod mount;
 mod observe;

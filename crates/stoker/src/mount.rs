@@ -1,11 +1,11 @@
 //! `stoker mount`: start a node with this mount, or join the node that has the cache folder.
 
 use crate::args::Mount;
-use crate::host::{ENDING, Host, is_taken};
-use crate::{control, place, runtime, show};
+use crate::{place, runtime, show};
 use block::{Error, Kind};
 use client::messages::{MountRequest, Place, Status};
 use client::{Client, Failure, sockets};
+use daemon::{ENDING, Host, control};
 use hyper::Method;
 use node::Node;
 use std::ffi::OsString;
@@ -148,7 +148,7 @@ fn host(args: &Mount, cache: &Path, socket: &Path, request: &MountRequest) -> an
 }
 
 /// End a mount on a signal. Busy, it is detached: its readers go on until they close.
-fn unmount(mounted: &crate::host::Mounted) -> anyhow::Result<()> {
+fn unmount(mounted: &daemon::Mounted) -> anyhow::Result<()> {
     match mounted.unmount(false) {
         Err(error) => {
             tracing::warn!("detaching a mount that is in use: {error}");
@@ -234,4 +234,9 @@ pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     }
     let error = Error::new(Kind::Missing, "nothing is mounted there by a node of this user", path.display());
     Err(error.hint("see `stoker status` for what is mounted").into())
+}
+
+/// Whether a failure means that somebody else has the node.
+fn is_taken(error: &Error) -> bool {
+    matches!(error.kind, Kind::Unavailable { .. })
 }

@@ -1,26 +1,22 @@
 //! `stoker observe`: run a command on a view of a folder, and say what it asked of it.
 //!
-//! Layout: `mirror` (the view), `recorder` (what was asked), `stage` (where the command runs), `summary` (for people).
+//! The view and the stage are of the crate `observe`; `summary` is for people.
 //! Invariant: however the command or this program ends, the view ends with it: as soon as the command sees it, it is
 //! mounted nowhere else.
 
-mod mirror;
-mod recorder;
-mod stage;
 mod summary;
 
 use crate::{place, runtime, show};
+use ::observe::stage::{self, Cover};
+use ::observe::{Mirror, Recorder};
 use bench::trace::derive;
 use bench::trace::records::{self, Records};
 use bench::trace::{Group, Trace};
 use bench::workload::Format;
 use block::{Error, Result};
-use mirror::Mirror;
 use mount::{Options, Session};
-use recorder::Recorder;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal};
-use stage::Cover;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::OwnedFd;

@@ -116,10 +116,3 @@ pub fn limits(cache: &Path, asked: Option<u64>) -> Result<Limits> {
         free_files_min: files / 50,
     })
 }
-
-/// Anonymous memory of this process, as the kernel counts it.
-pub fn memory_used() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
-}

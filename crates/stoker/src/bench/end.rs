@@ -3,9 +3,10 @@
 //! Invariant: what was typed as a URL of a store is never taken for a folder.
 
 use crate::args::Reach;
-use crate::{host, place};
+use crate::place;
 use ::bench::target::{Folder, Store, Target};
 use block::{Error, Result};
+use daemon::reach;
 use store::{Counts, Location, open_to_write};
 use tokio::runtime::Handle;
 
@@ -22,7 +23,7 @@ impl End {
             return Ok(End::Folder(Folder::at(path)?));
         }
         let Reach { endpoint, region, profile, anonymous } = reach.clone();
-        let settings = host::settings(endpoint, region, profile, anonymous, place::keys());
+        let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
         let prefix = match location.prefix() {
             "" => String::new(),
             prefix => format!("{}/", prefix.trim_end_matches('/')),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing secret leaves here, and nobody but the owner (or root) is heard.
 
-use crate::host::Host;
+use crate::Host;
 use block::{Error, Kind, Result};
 use client::messages::{LoadRequest, Loaded, MountRequest, Place, Problem};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};

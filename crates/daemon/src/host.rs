@@ -1,17 +1,16 @@
 //! A node and the mounts that it serves. The node ends with its last mount.
 
-use crate::place;
-use block::{Cause, Error, Kind, Result};
-use client::messages::{Keys, Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers, Waits};
+use crate::reach::{reach, source};
+use block::{Cause, Error, Result};
+use client::messages::{Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers, Waits};
 use mount::{Options, Passthrough, Session};
 use node::fill::When;
 use node::namespace::Namespace;
-use node::{Node, Source, View};
+use node::{Node, View};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{Credentials, FileSystem, Folder, Location};
 use tokio::sync::watch;
 
 /// The shortest time between two listings.
@@ -185,7 +184,7 @@ impl Host {
             waits: waits(&figures),
             limits: Limits {
                 memory_bytes: figures.memory_limit,
-                memory_used: place::memory_used(),
+                memory_used: memory_used(),
                 blocks_bytes: figures.blocks.1,
                 blocks_used: figures.blocks.0,
                 disk_bytes: figures.limits.bytes,
@@ -328,57 +327,9 @@ fn fill(request: &MountRequest) -> Result<When> {
     }
 }
 
-/// How a request wants its store reached.
-fn reach(request: &MountRequest) -> store::Settings {
-    settings(
-        request.endpoint.clone(),
-        request.region.clone(),
-        request.profile.clone(),
-        request.anonymous,
-        request.keys.clone(),
-    )
-}
-
-/// Settings of a store from what was typed.
-pub fn settings(
-    endpoint: Option<String>,
-    region: Option<String>,
-    profile: Option<String>,
-    anonymous: bool,
-    keys: Option<Keys>,
-) -> store::Settings {
-    let credentials = match (anonymous, keys) {
-        (true, _) => Credentials::Anonymous,
-        (false, Some(keys)) if profile.is_none() => {
-            Credentials::Keys { id: keys.access_key, secret: keys.secret_key, token: keys.session_token }
-        }
-        _ => Credentials::Found { profile },
-    };
-    let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
-    store::Settings { s3, ..Default::default() }
-}
-
-/// Open the store of a URL. A prefix names a folder: `s3://bucket/train` is everything under `train/`.
-pub fn source(url: &str, settings: &store::Settings) -> Result<Source> {
-    let location: Location = url.parse()?;
-    if let Location::Folder(path) = &location {
-        let folder = Arc::new(Folder::at(path, settings.folder)?);
-        let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(Source { url: url.into(), store: folder, who: String::new(), prefix: String::new(), local });
-    }
-    let prefix = match location.prefix() {
-        "" => String::new(),
-        prefix => format!("{}/", prefix.trim_end_matches('/')),
-    };
-    let who = match &settings.s3.credentials {
-        Credentials::Anonymous => "anonymous".into(),
-        Credentials::Keys { id, .. } => format!("key {id}"),
-        Credentials::Found { profile } => format!("profile {}", profile.as_deref().unwrap_or_default()),
-    };
-    Ok(Source { url: url.into(), store: store::open(&location, settings)?, who, prefix, local: None })
-}
-
-/// Whether a failure means that somebody else has the node.
-pub fn is_taken(error: &Error) -> bool {
-    matches!(error.kind, Kind::Unavailable { .. })
+/// Anonymous memory of this process, as the kernel counts it.
+fn memory_used() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
 }

@@ -4,7 +4,7 @@
 //! Unlike a data set of a node, names are asked of the folder while a thread of the mount waits; there are more threads
 //! for that. Links are followed. Invariant: an open file is the version that its last lookup told of.
 
-use super::recorder::Recorder;
+use crate::Recorder;
 use bench::trace::What;
 use block::{Error, Result};
 use node::namespace::{Attributes, Content, Opening, Pieces, ROOT, Reading};
