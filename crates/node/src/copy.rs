@@ -6,7 +6,7 @@
 use crate::load::{Tally, chosen};
 use crate::manifest::Manifest;
 use crate::select::Wanted;
-use crate::view::{Source, list_into};
+use crate::view::{Source, list_nameless};
 use block::{Block, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source as _, crc64};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::fs::File;
@@ -25,8 +25,7 @@ const RUNS_AT_ONCE: usize = 4;
 /// Copy what is wanted of a data set to a folder.
 pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| Error::io("cannot make the folder", folder.display(), &error))?;
-    let snapshot = folder.join(".stoker-manifest");
-    let manifest = Arc::new(list_into(source, &snapshot).await?);
+    let manifest = Arc::new(list_nameless(source, folder).await?);
     let files = chosen(&manifest, wanted)?;
     tally.expect(&files);
     let origin = Arc::new(Origin::new(source.store.clone(), Default::default()));
@@ -41,7 +40,6 @@ pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool,
         })
     });
     copies.buffer_unordered(FILES_AT_ONCE).for_each(|_| std::future::ready(())).await;
-    let _ = std::fs::remove_file(&snapshot);
     Ok(())
 }
 

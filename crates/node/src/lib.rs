@@ -19,6 +19,7 @@ pub mod namespace;
 mod node;
 mod origins;
 pub mod select;
+mod snapshots;
 mod view;
 
 pub use node::{Figures, Node, Settings};

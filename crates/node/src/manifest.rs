@@ -1,9 +1,9 @@
 //! The manifest: a data set listed once, pinned, and kept on local disk as an immutable snapshot that is
 //! mapped into memory. Lookups, stat and readdir are answered from it by binary search.
 //!
-//! Doesn't list a store and doesn't decide when to refresh. A snapshot's file is written once, verified and
-//! renamed into place; whoever owns the folder may unlink or replace it at any time, and an open
-//! [`Manifest`] goes on (its disk space is freed when it is dropped).
+//! Doesn't list a store and doesn't decide when to refresh. A snapshot's file is written once under a name of its
+//! own, verified and renamed into place; whoever owns the folder may unlink or replace it at any time, and an open
+//! [`Manifest`] goes on (its disk space is freed when it is dropped). One that is cut short loses names, and tells.
 //!
 //! Layout:
 //! - [`names`]: how keys become paths.
@@ -16,9 +16,11 @@
 //! found damaged is answered as missing. A node is one (path, version, size, time) in all snapshots.
 
 mod build;
+mod draft;
 mod generations;
 mod layout;
 mod listing;
+mod map;
 pub mod names;
 mod refresh;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod view;
 mod walk;
 
 pub use build::{Builder, Built};
+pub use draft::is_draft;
 pub use generations::{Generations, RETAINED_MAX};
 pub use layout::Totals;
 pub use names::Odd;
@@ -36,7 +39,7 @@ pub use walk::{File, Walk};
 
 use block::{BLOCK, Error, Result};
 use layout::{ENTRIES, ENTRY, Entry, Header, INHERITED, INHERITED_ROW, OVERRIDE_ROW, OVERRIDES, TEXTS};
-use memmap2::Mmap;
+use map::Map;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::path::Path;
@@ -51,7 +54,7 @@ const TOP: u32 = 0;
 
 /// An open snapshot.
 pub struct Manifest {
-    map: Mmap,
+    map: Map,
     header: Header,
     store: Arc<str>,
 }
@@ -60,15 +63,23 @@ impl Manifest {
     /// Open a snapshot. Reads its header only, whatever the number of names; [`Manifest::verify`] reads all.
     pub fn open(path: &Path) -> Result<Manifest> {
         let file = std::fs::File::open(path).map_err(|error| failed("opening the manifest", path, &error))?;
-        // SAFETY: a snapshot is never written again once it has its name (the builder writes another file and
-        // renames it), and lies in a folder that belongs to one node; so the bytes under the map don't change.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| failed("mapping the manifest", path, &error))?;
-        let header = Header::decode(&map).map_err(|what| {
+        Manifest::of(&file, path)
+    }
+
+    /// Open the snapshot that a file holds; the path is for messages.
+    fn of(file: &std::fs::File, path: &Path) -> Result<Manifest> {
+        let map = Map::of(file).map_err(|error| failed("mapping the manifest", path, &error))?;
+        let header = Header::decode(map.bytes()).map_err(|what| {
             Error::corrupt(format!("the manifest can't be read: {what}"), path.display())
                 .hint("delete the file; the data set is then listed again")
         })?;
         let store = header.store.as_str().into();
         Ok(Manifest { map, header, store })
+    }
+
+    /// Whether some of it could not be read any more since it was opened: names may be missing.
+    pub fn is_damaged(&self) -> bool {
+        self.map.is_damaged()
     }
 
     /// Check every byte against the checksums that were taken when it was written.
@@ -115,11 +126,11 @@ impl Manifest {
 
     /// Bytes of the snapshot's file.
     pub fn file_bytes(&self) -> u64 {
-        self.map.len() as u64
+        self.map.bytes().len() as u64
     }
 
     fn section(&self, number: usize) -> &[u8] {
-        self.map.get(self.header.sections[number].range()).unwrap_or_default()
+        self.map.bytes().get(self.header.sections[number].range()).unwrap_or_default()
     }
 
     fn entry(&self, index: u32) -> Option<Entry<'_>> {

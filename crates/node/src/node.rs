@@ -3,12 +3,15 @@
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
 use crate::origins::Origins;
+use crate::snapshots;
+use crate::view::View;
 use block::{Cause, Error, Result};
 use cache::disk::{self, Limits, Used};
 use cache::{Disk, Memory};
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::{Counts, Origin};
 
 /// Settings of a node.
@@ -40,6 +43,7 @@ pub struct Node {
     pub(crate) memory: Memory,
     pub(crate) runtime: tokio::runtime::Handle,
     settings: Settings,
+    views: Mutex<Vec<Weak<View>>>,
     _lock: File,
 }
 
@@ -61,6 +65,8 @@ pub struct Figures {
     pub stores: Vec<(Arc<str>, Counts)>,
     /// Bytes of blocks in memory, and their budget.
     pub blocks: (u64, u64),
+    /// Bytes of mapped names of all data sets: not anonymous, so no part of the limit.
+    pub names_bytes: u64,
     pub memory_limit: u64,
     pub used: Used,
     pub limits: Limits,
@@ -80,7 +86,30 @@ impl Node {
         let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
         let budget = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;
         let memory = Memory::over(Arc::new(disk.clone()), budget, runtime.clone());
-        Ok(Arc::new(Node { origins, disk, memory, runtime, settings, _lock: lock }))
+        let node = Node { origins, disk, memory, runtime, settings, views: Mutex::default(), _lock: lock };
+        snapshots::prepare(&node.snapshots())?;
+        Ok(Arc::new(node))
+    }
+
+    /// The folder of snapshots of names.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.settings.cache.join("manifests")
+    }
+
+    /// Count a view among those that are open, until it is dropped.
+    pub(crate) fn keep(&self, view: &Arc<View>) {
+        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        views.retain(|view| view.strong_count() > 0);
+        views.push(Arc::downgrade(view));
+    }
+
+    fn views(&self) -> Vec<Arc<View>> {
+        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        views.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn snapshots_in_use(&self) -> HashSet<PathBuf> {
+        self.views().iter().map(|view| view.snapshot().to_owned()).collect()
     }
 
     pub fn settings(&self) -> &Settings {
@@ -107,6 +136,7 @@ impl Node {
             stores: self.origins.counts(),
             requests_limit: self.origins.requests_limit(),
             blocks: self.memory.usage(),
+            names_bytes: self.views().iter().map(|view| view.names_bytes()).sum(),
             memory_limit: self.settings.memory_bytes,
             used,
             limits,

@@ -7,11 +7,13 @@ use crate::fill::{self, Fill, When};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
 use crate::node::Node;
+use crate::snapshots;
 use block::{Cause, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
 use futures_util::StreamExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Folder, Store};
@@ -42,6 +44,8 @@ pub struct View {
     fill: Arc<Fill>,
     /// Opens that had to wait for their file, which the kernel then read through all the same.
     fetched: Arc<Count>,
+    /// Whether it was said that names were lost.
+    damage_told: AtomicBool,
     /// Itself, for work that goes on behind a reader and ends with the view.
     this: Weak<View>,
 }
@@ -51,12 +55,9 @@ impl View {
     /// `told` hears of names as they are listed.
     pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
         node.add_store(&source.store, &source.who);
-        let folder = node.settings().cache.join("manifests");
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| Error::io("cannot make a folder for manifests", folder.display(), &error))?;
         let identity = [source.store.identity(), &*source.prefix, &source.who].join("\0");
         let name = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
-        let snapshot = folder.join(format!("{name:032x}"));
+        let snapshot = node.snapshots().join(format!("{name:032x}"));
         // A local folder costs little to list, and its owner expects to see what is in it.
         let pinned = if source.local.is_none() { pinned(&snapshot, &source) } else { None };
         let manifest = match pinned {
@@ -69,10 +70,22 @@ impl View {
         // What lies on a local disk already is not copied.
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
-        let fetched = Arc::default();
-        let of =
-            |this: &Weak<View>| View { node, source, names, snapshot, refreshing, fill, fetched, this: this.clone() };
+        let (fetched, damage_told) = Default::default();
+        let of = |this: &Weak<View>| View {
+            node,
+            source,
+            names,
+            snapshot,
+            refreshing,
+            fill,
+            fetched,
+            damage_told,
+            this: this.clone(),
+        };
         let view = Arc::new_cyclic(of);
+        view.node.keep(&view);
+        snapshots::used(&view.snapshot);
+        snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
         if view.fill.at_once() {
             tokio::spawn(fill::run(view.this.clone(), Vec::new()));
         }
@@ -87,6 +100,7 @@ impl View {
         let built = write(listing, self.snapshot.clone(), Some(previous.clone())).await?;
         self.release(&previous, &built.manifest);
         self.names.replace(built.manifest);
+        self.damage_told.store(false, Relaxed);
         Ok(built.stale)
     }
 
@@ -128,6 +142,24 @@ impl View {
     /// The names as they are now.
     pub fn manifest(&self) -> Arc<Manifest> {
         self.names.current()
+    }
+
+    /// Bytes of the snapshots that are mapped: memory that the kernel gives to others where it runs short.
+    pub fn names_bytes(&self) -> u64 {
+        self.names.bytes()
+    }
+
+    pub(crate) fn snapshot(&self) -> &std::path::Path {
+        &self.snapshot
+    }
+
+    /// Say, once, that names are missing because their file was damaged under us.
+    fn notice_damage(&self) {
+        if self.names.current().is_damaged() && !self.damage_told.swap(true, Relaxed) {
+            let what = "the snapshot of names was cut short or could not be read any more: names are missing";
+            let error = Error::corrupt(what, self.snapshot.display()).hint("run `stoker refresh` on the mount point");
+            tracing::error!("{error}");
+        }
     }
 
     pub fn totals(&self) -> Totals {
@@ -226,7 +258,11 @@ fn streamed_as_kept(node: &Node, whole: Arc<Whole>) -> Arc<dyn Content> {
 
 impl Namespace for View {
     fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
-        self.names.lookup(parent, name)
+        let found = self.names.lookup(parent, name);
+        if found.is_none() {
+            self.notice_damage();
+        }
+        found
     }
 
     fn attributes(&self, node: u64) -> Option<Attributes> {
@@ -295,15 +331,20 @@ async fn list(source: &Source, told: impl Fn(u64)) -> Result<Listing> {
     Ok(Listing { builder, began_ns })
 }
 
-/// List a data set into a snapshot of its own.
-pub(crate) async fn list_into(source: &Source, snapshot: &std::path::Path) -> Result<Manifest> {
+/// List a data set into a snapshot that only we know; it takes its room in this folder.
+pub(crate) async fn list_nameless(source: &Source, folder: &std::path::Path) -> Result<Manifest> {
     let listing = list(source, |_| ()).await?;
-    Ok(write(listing, snapshot.to_owned(), None).await?.manifest)
+    let folder = folder.to_owned();
+    apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await
 }
 
-/// Write a snapshot: seconds of work for millions of names, so not on a thread that others wait for.
+/// Write a snapshot.
 async fn write(listing: Listing, path: PathBuf, previous: Option<Arc<Manifest>>) -> Result<crate::manifest::Built> {
-    let work = move || listing.builder.build(&path, listing.began_ns, previous.as_deref());
+    apart(move || listing.builder.build(&path, listing.began_ns, previous.as_deref())).await
+}
+
+/// Seconds of work for millions of names, so not on a thread that others wait for.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?

@@ -7,6 +7,7 @@
 //! node: about 100 bytes a name with paths of 40 bytes and the etags of the great stores. Texts and entries go
 //! straight to the file. The stale names come when the listing is gone.
 
+use super::draft::Draft;
 use super::layout::{self, Body, ENTRIES, ENTRY, Header, INHERITED, OVERRIDES, Row, TEXTS, Totals};
 use super::listing::{Listing, Record, TEXT_BYTES_MAX, Version};
 use super::names::{self, SEPARATOR};
@@ -64,22 +65,30 @@ impl Builder {
         self.listing.len() as u64 + u64::from(self.top_marker)
     }
 
-    /// Write the snapshot to `path`, replacing what is there, and open it. `listed_ns` is the time at which the
+    /// Write the snapshot to `path`, in the place of what is there, and open it. `listed_ns` is the time at which the
     /// listing began. With the snapshot before it, nodes of what didn't change are inherited.
-    /// One build at a time may write to a path.
-    pub fn build(mut self, path: &Path, listed_ns: i64, previous: Option<&Manifest>) -> Result<Built> {
-        self.listing.arrange();
-        let draft = path.with_added_extension("new");
-        let written = self.write(&draft, listed_ns, previous);
-        drop(self);
-        let manifest = written.and_then(|()| publish(&draft, path));
-        if manifest.is_err() {
-            // It may not even have been created, and the first failure is the one to tell.
-            let _ = std::fs::remove_file(&draft);
-        }
-        let manifest = manifest?;
+    pub fn build(self, path: &Path, listed_ns: i64, previous: Option<&Manifest>) -> Result<Built> {
+        let draft = Draft::beside(path)?;
+        let manifest = self.snapshot(&draft, path, listed_ns, previous)?;
+        draft.name(path)?;
         let stale = previous.map(|previous| refresh::stale(previous, &manifest)).unwrap_or_default();
         Ok(Built { manifest, stale })
+    }
+
+    /// The same in a file without a name, which takes room in this folder until it is dropped.
+    pub fn build_nameless(self, folder: &Path, listed_ns: i64) -> Result<Manifest> {
+        self.snapshot(&Draft::nameless(folder)?, folder, listed_ns, None)
+    }
+
+    /// Write a snapshot into a draft, and read it back.
+    fn snapshot(mut self, draft: &Draft, path: &Path, listed_ns: i64, previous: Option<&Manifest>) -> Result<Manifest> {
+        self.listing.arrange();
+        self.write(&draft.file, path, listed_ns, previous)?;
+        // Its memory is given back before the map takes some.
+        drop(self);
+        let manifest = Manifest::of(&draft.file, path)?;
+        manifest.verify()?;
+        Ok(manifest)
     }
 
     fn push(&mut self, listed: &Listed) -> Result<()> {
@@ -107,7 +116,7 @@ impl Builder {
         Ok(())
     }
 
-    fn write(&self, path: &Path, listed_ns: i64, previous: Option<&Manifest>) -> Result<()> {
+    fn write(&self, file: &File, path: &Path, listed_ns: i64, previous: Option<&Manifest>) -> Result<()> {
         let wrong = |error: std::io::Error| failed("writing the manifest", path, &error);
         let generation = previous.map_or(1, |previous| previous.generation().saturating_add(1));
         let (mut totals, fingerprint) = self.tally();
@@ -118,15 +127,14 @@ impl Builder {
             return Err(Error::invalid(what, path.display()).hint(hint));
         };
         totals.markers += u64::from(self.top_marker);
-        let file = File::create(path).map_err(wrong)?;
         let start = Header::bytes(&self.store, &self.prefix);
         let texts = start + (entries + 1) * ENTRY as u64;
         let mut tree = Tree {
             listing: &self.listing,
             previous: previous.filter(|previous| previous.store == self.store && previous.prefix() == self.prefix),
             generation,
-            entries: Section::at(&file, start),
-            texts: Section::at(&file, texts),
+            entries: Section::at(file, start),
+            texts: Section::at(file, texts),
             // Untouched room costs nothing; growing by doubling would take three times the memory.
             inherited: Vec::with_capacity(previous.map_or(0, |previous| previous.section(ENTRIES).len() / ENTRY)),
             overrides: Vec::new(),
@@ -135,7 +143,7 @@ impl Builder {
             next: TOP,
         };
         tree.grow().map_err(wrong)?;
-        let sections = tree.finish(&file).map_err(wrong)?;
+        let sections = tree.finish(file).map_err(wrong)?;
         assert_eq!(texts, sections[ENTRIES].offset + sections[ENTRIES].bytes, "entries were miscounted");
         let (store, prefix) = (self.store.to_string(), self.prefix.clone());
         let header = Header { generation, listed_ns, fingerprint, totals, sections, store, prefix };
@@ -172,14 +180,6 @@ impl Builder {
         }
         (totals, hash.digest128())
     }
-}
-
-/// Give a finished snapshot its name, once it has been read back.
-fn publish(draft: &Path, path: &Path) -> Result<Manifest> {
-    let manifest = Manifest::open(draft)?;
-    manifest.verify()?;
-    std::fs::rename(draft, path).map_err(|error| failed("naming the manifest", path, &error))?;
-    Ok(manifest)
 }
 
 /// Folders of a path that the path before it isn't in.

@@ -56,6 +56,11 @@ impl Generations {
         follows
     }
 
+    /// Bytes of the snapshots kept.
+    pub fn bytes(&self) -> u64 {
+        self.read().iter().map(|kept| kept.manifest.file_bytes()).sum()
+    }
+
     /// Snapshots kept, with the current one.
     pub fn kept(&self) -> usize {
         self.read().len()

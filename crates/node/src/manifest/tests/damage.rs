@@ -124,3 +124,18 @@ fn what_is_no_snapshot_is_refused_with_advice() {
     let missing = Manifest::open(&folder.path().join("none")).err().expect("there is none");
     assert_eq!(missing.kind, block::Kind::Missing);
 }
+
+#[test]
+fn a_snapshot_that_is_cut_short_while_it_is_open_loses_names_and_not_the_process() {
+    let folder = scratch();
+    let keys: Vec<String> = (0..5_000).map(|number| format!("folder{}/file-{number}", number % 7)).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let manifest = build(&folder, "", &files(&keys), None).manifest;
+    let other = build(&folder, "", &files(&keys), Some(&manifest)).manifest;
+    let file = std::fs::File::options().write(true).open(folder.path().join("names")).expect("the snapshot");
+    file.set_len(100_000).expect("it is cut");
+    assert!(!other.is_damaged(), "nobody has read what was lost");
+    exercise(&other, 5_008, &manifest, &folder);
+    assert!(other.is_damaged() && other.verify().is_err());
+    assert!(!manifest.is_damaged(), "it has a file of its own");
+}

@@ -95,3 +95,51 @@ fn a_snapshot_outlives_its_file() {
     assert!(second.verify().is_ok() && second.find(b"b").is_some());
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "no draft is left");
 }
+
+#[test]
+fn snapshots_that_are_built_at_once_never_touch_one_another() {
+    let folder = scratch();
+    let path = folder.path().join("names");
+    let listing = |count: usize| -> Vec<Listed> {
+        (0..count).map(|number| listed(&format!("{number:06}"), "v1", number as u64)).collect()
+    };
+    // Lists of different lengths, so that whoever wrote into another's file would cut it short or draw it out.
+    let one = |count: usize| {
+        let mut builder = Builder::new(STORE.into(), "").expect("a folder");
+        builder.add(&listing(count)).expect("keys");
+        let manifest = builder.build(&path, 1, None).expect("a snapshot").manifest;
+        (manifest, count)
+    };
+    let built: Vec<(Manifest, usize)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..25).map(|count| scope.spawn(move || one(count * 400))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it was built")).collect()
+    });
+    for (manifest, count) in &built {
+        manifest.verify().expect("it is whole");
+        assert!(!manifest.is_damaged() && manifest.totals().files == *count as u64);
+    }
+    let last = Manifest::open(&path).expect("one of them").fingerprint();
+    assert!(built.iter().any(|(manifest, _)| manifest.fingerprint() == last));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1, "no draft is left");
+}
+
+#[test]
+fn a_snapshot_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = scratch();
+    let path = folder.path().join("names");
+    std::fs::write(&path, b"of an earlier version").expect("room");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    build(&folder, "", &files(&["a"]), None);
+    assert_eq!(path.metadata().expect("the snapshot").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_snapshot_without_a_name_leaves_nothing_behind() {
+    let folder = scratch();
+    let mut builder = Builder::new(STORE.into(), "").expect("a folder");
+    builder.add(&files(&["a"])).expect("a key");
+    let manifest = builder.build_nameless(folder.path(), 1).expect("a snapshot");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
+    assert!(manifest.verify().is_ok() && manifest.find(b"a").is_some());
+}
