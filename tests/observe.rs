@@ -5,8 +5,6 @@
 
 mod support;
 
-use bench::accelerator::Accelerator;
-use bench::workload::{Format, Order, Workload};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +12,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use support::content::noise;
 use support::{Bed, eventually, finished, is_root, signal, text};
+use workload::accelerator::Accelerator;
+use workload::{Format, Order, Workload};
 
 /// Reads every file of the folder in a new order in each of two epochs, with a pause after each batch of eight.
 const TRAIN: &str = "

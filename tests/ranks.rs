@@ -183,7 +183,7 @@ fn a_rank_that_leaves_is_named_by_all_others() {
     let Some((mut mpirun, compiler)) = launcher("Open MPI") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let companion = folder.path().join("companion");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/src/ranks/companion.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ranks/src/companion.c");
     let made = Command::new(&compiler).arg("-o").arg(&companion).arg(source).status();
     assert!(made.expect("a compiler").success());
     let leaver = format!(r"{{ printf 'Q\0\0\0\0'; sleep 60; }} | {} > /dev/null", companion.display());

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bench::report::Report;
+use report::Report;
 use serde_json::Value;
 
 /// Pages by name, each of one report or of several, and the charts that they have: those, and no others.

@@ -14,8 +14,9 @@ mod words;
 use source::Source;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing of ours.
-const FOREIGN: [&str; 5] = ["target", "node_modules", "dist", "__pycache__", "venv"];
+/// Folders that hold nothing of ours, wherever they are; and cargo's own, beside the manifest of the workspace.
+const FOREIGN: [&str; 4] = ["node_modules", "dist", "__pycache__", "venv"];
+const BUILT: &str = "target";
 
 /// Text files larger than this are results of measurements.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
@@ -49,7 +50,8 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<File>) {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let kind = entry.file_type().expect("a type");
         let is_hidden = name.starts_with('.') && name != ".ci" && name != ".github";
-        if is_hidden || kind.is_symlink() || kind.is_dir() && FOREIGN.contains(&&*name) {
+        let is_foreign = FOREIGN.contains(&&*name) || folder == root && name == BUILT;
+        if is_hidden || kind.is_symlink() || kind.is_dir() && is_foreign {
             continue;
         }
         if kind.is_dir() {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bench::report::{Environment, Epoch, Kind, Mean, Point, Process, Report, Second, Summary};
+use report::{Environment, Epoch, Kind, Mean, Point, Process, Report, Second, Summary};
 use serde_json::{Value, json};
 
 const MIB: f64 = 1_048_576.0;
@@ -40,7 +40,7 @@ fn blank(command: &str, kind: Kind, target: &str, seed: u64) -> Report {
 }
 
 fn mean(values: &[f64]) -> Option<Mean> {
-    bench::compare::mean(values)
+    report::compare::mean(values)
 }
 
 /// Three repetitions of a cold and two warm epochs. `speed` is that of the storage while it is cold.

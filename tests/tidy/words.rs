@@ -75,7 +75,8 @@ pub fn map(map: &File, files: &[File], out: &mut Vec<Offence>) {
             ));
             continue;
         };
-        let Some(module) = rest.strip_suffix(".rs").filter(|module| !module.contains('/') && *module != "lib") else {
+        let is_named = |module: &&str| !module.contains('/') && !matches!(*module, "lib" | "tests");
+        let Some(module) = rest.strip_suffix(".rs").filter(is_named) else {
             continue;
         };
         if !spans(section).any(|span| span == module) {

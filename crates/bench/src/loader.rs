@@ -10,12 +10,11 @@ use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use block::{Error, Result};
+use ranks::Ranks;
+use report::{Epoch, Process};
 use serde::{Deserialize, Serialize};
-
-use crate::accelerator::Step;
-use crate::ranks::Ranks;
-use crate::report::{Epoch, Process};
-use crate::workload::{Format, Order, Workload};
+use workload::accelerator::Step;
+use workload::{Format, Order, Workload};
 
 /// A line has some hundred bytes a step.
 const LINE_BYTES_MAX: u64 = 256 << 20;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use block::{Error, Result};
+use data::noise::Chance;
 use serde::{Deserialize, Serialize};
+use targets::Target;
+use targets::clock::{Clock, Moment, SECOND, seconds};
 
 use crate::bound::Supply;
-use crate::clock::{Clock, Moment, SECOND, seconds};
-use crate::data::noise::Chance;
-use crate::target::Target;
-use crate::train::Set;
+use crate::samples::Set;
 
 /// How long each of the three parts may take. With fewer than this many reads a figure says little, and the part goes
 /// on to the second limit.

@@ -17,11 +17,11 @@ mod tally;
 mod tests;
 
 use block::{Error, Result};
+use report::Report;
 use serde::{Deserialize, Serialize};
+use workload::{Order, Workload, place_of};
 
 use crate::probe::Probe;
-use crate::report::Report;
-use crate::workload::{Order, Workload, place_of};
 use cache::Policy;
 use latency::Latency;
 

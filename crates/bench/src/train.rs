@@ -13,15 +13,12 @@ pub mod checkpoint;
 pub mod closed;
 pub mod counters;
 mod figures;
-mod footer;
-pub mod index;
 mod mersenne;
 pub mod most;
 mod order;
 mod pace;
 mod reader;
 pub mod search;
-mod set;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -32,23 +29,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use block::{Error, Result};
+use ranks::Ranks;
+use report::{Epoch, Report, Second};
+use targets::Target;
+use targets::clock::{Clock, nanoseconds};
+use workload::{Order, Workload};
 
 pub use cause::Cause;
 pub use check::{Checks, decodes};
 pub use figures::Part;
 pub use mersenne::Mersenne;
 pub use order::{Dealing, share};
-pub use reader::{PIECE, REQUEST, Tally};
-pub use set::Set;
+pub use reader::{REQUEST, Tally};
 pub use summary::{limit, mean, summary};
 
 use crate::bound::{Bound, Demand, bound};
-use crate::clock::{Clock, nanoseconds};
 use crate::probe::{Probe, probe};
-use crate::ranks::Ranks;
-use crate::report::{Epoch, Report, Second};
-use crate::target::Target;
-use crate::workload::{Order, Workload};
+use crate::samples::{PIECE, Set};
 use counters::Counters;
 use figures::epoch;
 use pace::Course;

@@ -1,7 +1,7 @@
 //! A view of a folder that takes down what is asked of it.
 //!
 //! Layout: [`Mirror`] (the view, as a namespace to mount), [`Recorder`] (what was asked), [`stage`] (where the observed
-//! command runs). What was seen is judged by `bench::trace`.
+//! command runs). What was seen is judged by `trace`.
 
 mod mirror;
 mod recorder;

@@ -5,7 +5,6 @@
 //! for that. Links are followed. Invariant: an open file is the version that its last lookup told of.
 
 use crate::Recorder;
-use bench::trace::What;
 use block::{Error, Result};
 use node::namespace::{Attributes, Content, Opening, Pieces, ROOT, Reading};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -18,6 +17,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
+use trace::What;
 
 /// Listings kept while a program goes through them: as many folders as it may list at the same moment.
 const LISTINGS_MAX: usize = 16;

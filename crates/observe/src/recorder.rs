@@ -1,14 +1,14 @@
 //! Takes down what is asked of the view: each event is pushed to one of a few lists, which a thread empties and adds up.
 //!
-//! It judges nothing; that is `bench::trace`. Invariants: who is being served waits for a push and nothing else; a list
+//! It judges nothing; that is `trace`. Invariants: who is being served waits for a push and nothing else; a list
 //! that is full drops events and counts them; events are added up in the order in which they began.
 
-use bench::trace::{Event, Trace, Tracer, What};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use trace::{Event, Trace, Tracer, What};
 
 /// Several times the threads that push at once.
 const LISTS: usize = 16;

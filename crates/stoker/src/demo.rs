@@ -4,10 +4,10 @@
 use crate::args::Demo;
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, runtime, show};
-use ::bench::data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
 use block::{Error, Source as _};
 use client::messages::MountRequest;
 use daemon::{Host, reach};
+use data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
 use emulate::{Latency, Limits, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use node::namespace::{Namespace, Opening, Reading};

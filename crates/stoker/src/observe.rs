@@ -9,10 +9,6 @@ mod summary;
 use crate::{place, runtime, show};
 use ::observe::stage::{self, Cover};
 use ::observe::{Mirror, Recorder};
-use bench::trace::derive;
-use bench::trace::records::{self, Records};
-use bench::trace::{Group, Trace};
-use bench::workload::Format;
 use block::{Error, Result};
 use mount::{Options, Session};
 use rustix::fs::{Mode, OFlags};
@@ -26,6 +22,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use trace::derive;
+use trace::records::{self, Records};
+use trace::{Group, Trace};
+use workload::Format;
 
 /// A thread that looks a name up waits for the folder, which may be slow: as many as a data loader has workers.
 const THREADS: usize = 32;

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use ::bench::compare::{Comparison, compare};
-use ::bench::report::Report;
 use block::{Error, Result};
+use report::Report;
+use report::compare::{Comparison, compare};
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +46,7 @@ pub fn csv(reports: &[Report], path: &Path) -> Result<()> {
 
 /// The same, with the names that the reports go by.
 pub fn csv_named(reports: &[Report], names: &[String], path: &Path) -> Result<()> {
-    replace(path, &::bench::csv::csv(reports, names))
+    replace(path, &report::csv::csv(reports, names))
 }
 
 /// Whoever reads the file sees the last whole one.

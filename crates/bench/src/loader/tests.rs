@@ -1,7 +1,7 @@
 //! What a loader says is read as if an enemy had written it. The programs are shells that say what they are told to.
 
 use super::*;
-use crate::ranks::Alone;
+use ranks::Alone;
 
 struct Seen(Vec<u64>);
 
@@ -15,7 +15,7 @@ impl Watch for Seen {
 }
 
 fn job() -> Job {
-    let workload = crate::workload::shipped("unet3d").expect("it is shipped");
+    let workload = workload::shipped("unet3d").expect("it is shipped");
     let step =
         Step { step_seconds: 0.5, batch: Some(4), prefetch_batches: None, derived: false, source: String::new() };
     Job { epochs: 1, ..Job::of(&workload, &step, 2, None, 1) }

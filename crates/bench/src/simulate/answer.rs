@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block::Result;
+use report::{Epoch, Mean, Point, Summary};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::bound::{Bound, bound};
@@ -15,7 +16,6 @@ use super::latency::Draws;
 use super::order::Visit;
 use super::tally::Tally;
 use super::{Question, Rule};
-use crate::report::{Epoch, Mean, Point, Summary};
 
 /// Confidence of intervals.
 const CONFIDENCE: f64 = 0.95;

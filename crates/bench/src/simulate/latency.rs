@@ -4,9 +4,8 @@
 
 use std::f64::consts::TAU;
 
+use data::noise::Chance;
 use serde::{Deserialize, Serialize};
-
-use crate::data::noise::Chance;
 
 /// The 99th percentile of the standard normal distribution.
 const NORMAL_P99: f64 = 2.326_347_874;

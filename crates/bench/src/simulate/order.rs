@@ -5,7 +5,7 @@
 use super::cache::Shelf;
 use super::latency::Draws;
 use super::{Cache, Question, Rule};
-use crate::workload::Order;
+use workload::Order;
 
 /// Items that are followed one by one; in larger sets neighbours are one item. Two numbers of 4 bytes for each.
 const ITEMS_MAX: u64 = 1 << 22;

@@ -4,8 +4,7 @@ mod published;
 
 use super::latency::Latency;
 use super::{Cache, Nodes, Overhead, Place, Policy, Question, Rule, Store, ask};
-use crate::report::Epoch;
-use crate::workload;
+use report::Epoch;
 
 /// Accelerators with steps of 100 ms, batches of 4 samples of 1 MB, 4 readers and 4 batches ahead.
 fn question(accelerators: u64) -> Question {

@@ -5,8 +5,7 @@
 //! files, and leaves a compressor nothing. Invariant: one seed and file give the same bytes on every machine.
 
 use block::{Error, Result};
-
-use crate::data::noise::Chance;
+use data::noise::Chance;
 
 /// An odd number near 2^64 divided by the golden ratio: multiples of it spread evenly over all 64 bits.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -8,11 +8,11 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use block::{Error, Result};
+use ranks::Ranks;
+use targets::{Listed, Writable};
 
 use super::plain::Plain;
 use crate::cold::{Cooled, Cooler};
-use crate::ranks::Ranks;
-use crate::target::{Listed, Writable};
 
 const MARKER: &str = "marker";
 const FOLDER: &str = "stoker-sweep";

@@ -10,15 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use block::{Error, Result};
+use data::noise::Chance;
 use serde::{Deserialize, Serialize};
+use targets::{Listed, Opened, Writable};
 
 use super::Phase;
 use super::buffer::Buffer;
 use super::clock::Watch;
 use super::content::Content;
 use super::latency::Latencies;
-use crate::data::noise::Chance;
-use crate::target::{Listed, Opened, Writable};
 
 /// Of one thread in one cell, so that every file has a number of its own.
 pub const FILES_MAX: u64 = 1 << 24;

@@ -1,6 +1,6 @@
 //! Files of a folder as a sweep needs them: under their own names at once, past the page cache if asked.
 //!
-//! Unlike [`crate::target::Folder`] it makes no draft and renames nothing, which would be timed with each file.
+//! Unlike [`targets::Folder`] it makes no draft and renames nothing, which would be timed with each file.
 //! Invariants: a file that exists is never opened for writing; one that wasn't finished is removed.
 
 use std::fs::{self, File, OpenOptions};
@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use block::{Error, Result};
 use rustix::fs::OFlags;
-
-use crate::target::{Created, Listed, Opened, Reading, Target, Writable};
+use targets::{Created, Listed, Opened, Reading, Target, Writable};
 
 pub struct Plain {
     root: PathBuf,

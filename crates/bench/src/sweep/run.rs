@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use block::{Error, Result};
+use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Part, Place};
@@ -14,7 +15,6 @@ use super::ground::Ground;
 use super::job::{FILES_MAX, Job, Live, Share};
 use super::{Phase, Settings, THREADS_MAX};
 use crate::cold::Cooled;
-use crate::ranks::Ranks;
 
 /// The number of the first file of a share: rank, cell and thread above the bits of its files.
 const THREAD_BITS: u32 = FILES_MAX.trailing_zeros();

@@ -8,10 +8,10 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use block::{Error, Kind, Result};
+use ranks::{Alone, Ranks};
+use targets::{Created, Listed, Opened, Target, Writable};
 
 use super::*;
-use crate::ranks::{Alone, Ranks};
-use crate::target::{Created, Listed, Opened, Target, Writable};
 
 const SEED: u64 = 5;
 

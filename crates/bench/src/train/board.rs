@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::cause::{Cause, Log, Waits};
-use crate::clock::Moment;
+use targets::clock::Moment;
 
 /// One accelerator.
 #[derive(Default)]

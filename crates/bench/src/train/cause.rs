@@ -3,8 +3,7 @@
 //! It takes no time itself. Invariant: the causes of a wait add up to the wait.
 
 use serde::{Deserialize, Serialize};
-
-use crate::clock::Moment;
+use targets::clock::Moment;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use block::{Result, crc64};
+use data::noise::{Chance, LANES, Noise};
+use report::Report;
+use targets::{Listed, Null, Opened, Target, Writable};
+use workload::{Files, Format};
 
 use super::{Bench, Checks, Chill, Job, Set, warn};
-use crate::data::noise::{Chance, LANES, Noise};
-use crate::report::Report;
-use crate::target::{Listed, Null, Opened, Target, Writable};
-use crate::workload::{Files, Format};
 
 /// A ceiling is measured about so long.
 const SECONDS: f64 = 2.0;

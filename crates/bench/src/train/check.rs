@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use block::{Error, Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
+use data::{Manifest, Record, crew};
+use targets::Target;
+use workload::Format;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
-use super::index::{HEAD, TAIL, length, masked};
-use super::set::{Run, Set};
-use crate::data::{Manifest, Record, crew};
-use crate::target::Target;
-use crate::workload::Format;
+use crate::samples::index::{HEAD, TAIL, length, masked};
+use crate::samples::{Run, Set};
 
 /// Known checksums of a set, CRC-64/NVME: of whole files by name, of what is read of row groups by the number of the
 /// file. TFRecord files carry their own.

@@ -8,14 +8,14 @@ use std::thread;
 
 use block::{Error, Kind, Result};
 use crc_fast::{CrcAlgorithm, Digest};
+use data::noise::{Chance, LANES, Noise};
+use ranks::Ranks;
 use serde::{Deserialize, Serialize};
+use targets::clock::{Clock, nanoseconds, seconds};
+use targets::{Listed, Writable};
+use workload::Checkpoint;
 
-use super::reader::PIECE;
-use crate::clock::{Clock, nanoseconds, seconds};
-use crate::data::noise::{Chance, LANES, Noise};
-use crate::ranks::Ranks;
-use crate::target::{Listed, Writable};
-use crate::workload::Checkpoint;
+use crate::samples::PIECE;
 
 /// One write or read of the whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! It measures nothing. Invariant: a rule that can't be judged is named as such, not passed over.
 
 use super::{Chill, Job};
-use crate::workload::Workload;
+use workload::Workload;
 
 /// What else the rules ask about.
 pub struct Circumstances<'a> {

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use block::{Error, Result};
 use hdrhistogram::Histogram;
+use report::{Epoch, Process, Second};
 use serde::{Deserialize, Serialize};
+use targets::clock::{Moment, seconds};
 
 use super::cause::{CAUSES, Waits};
 use super::pace::{Course, Ran};
-use crate::clock::{Moment, seconds};
-use crate::report::{Epoch, Process, Second};
 
 /// Three digits: percentiles are within 0.1 %.
 const DIGITS: u8 = 3;

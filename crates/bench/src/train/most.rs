@@ -3,11 +3,11 @@
 //! Invariant: every try is in the report with what it cost, also where the search ends early.
 
 use block::{Error, Result};
+use report::{Point, Report};
+use targets::clock::seconds;
 
 use super::search::largest;
 use super::{Bench, Chill, Job, ceiling};
-use crate::clock::seconds;
-use crate::report::{Point, Report};
 
 /// A try takes about so long, in steps of which there are neither too few to mean something nor more than it takes.
 const SECONDS: f64 = 5.0;

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::mersenne::Mersenne;
-use crate::workload::Order;
+use workload::Order;
 
 /// What decides an order.
 #[derive(Clone, Debug)]

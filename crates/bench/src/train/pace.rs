@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use block::{Error, Result};
+use ranks::Ranks;
+use targets::clock::{Clock, Moment, SECOND, WATCH};
 
 use super::board::Board;
 use super::cause::Cause;
 use super::order::Hand;
 use super::reader::{Manner, Reader};
-use crate::clock::{Clock, Moment, SECOND, WATCH};
-use crate::ranks::Ranks;
 
 /// How often somebody may look at the progress, and a stream looks whether it is still wanted.
 const LOOK: u64 = SECOND / 4;

@@ -8,15 +8,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Error, Result};
+use targets::clock::{Clock, Moment};
+use targets::{Opened, Target};
 
 use super::cause::{Cause, Log};
 use super::check::{Checks, decode};
-use super::set::{Run, Set};
-use crate::clock::{Clock, Moment};
-use crate::target::{Opened, Target};
-
-/// Bytes of one read of a file. Larger reads are cut by the kernel anyway, and a reader's memory stays small.
-pub const PIECE: u64 = 1 << 20;
+use crate::samples::{Run, Set};
 
 /// Bytes of one read of a store: a request is worth making for about so many, as clients of stores have found.
 pub const REQUEST: u64 = 16 << 20;

@@ -2,11 +2,11 @@
 //!
 //! Invariant: an interval is given only where there is more than one repetition.
 
+use report::{Epoch, Mean, Report, Summary};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::Job;
 use crate::bound::Bound;
-use crate::report::{Epoch, Mean, Report, Summary};
 
 /// A mean with the 95 % interval of Student's t.
 pub fn mean(values: &[f64]) -> Mean {

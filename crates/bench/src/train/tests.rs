@@ -5,11 +5,11 @@ mod columns;
 use std::sync::Arc;
 
 use super::*;
-use crate::clock::Monotonic;
-use crate::ranks::Alone;
-use crate::report::{Environment, Kind};
-use crate::target::{Folder, Null, Shape, Shaped};
-use crate::workload::{Files, Format, Read};
+use ranks::Alone;
+use report::{Environment, Kind};
+use targets::clock::Monotonic;
+use targets::{Folder, Null, Shape, Shaped};
+use workload::{Files, Format, Read};
 
 fn job(accelerators: u64, step_seconds: f64) -> Job {
     Job {
@@ -190,7 +190,7 @@ fn a_checkpoint_is_written_read_and_gone() {
         chill: &|_| Ok(()),
         look: &|_| (),
     };
-    let shape = crate::workload::Checkpoint { bytes: 5e6, processes: 2, writes: 2, reads: 1, pause_seconds: 0.0 };
+    let shape = workload::Checkpoint { bytes: 5e6, processes: 2, writes: 2, reads: 1, pause_seconds: 0.0 };
     let mut passes = Vec::new();
     checkpoint::run(&course, &shape, &mut |pass| {
         passes.push((pass.what, pass.number, pass.bytes));

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use super::counters::Counters;
 use super::reader::Tally;
-use crate::clock::{Moment, SECOND, seconds};
-use crate::report::Second;
+use report::Second;
+use targets::clock::{Moment, SECOND, seconds};
 
 pub struct Timeline {
     begun: Moment,

@@ -1,11 +1,11 @@
-//! `stoker bench compare`: reports over each other, or one as a page. The arithmetic is `bench::compare`.
+//! `stoker bench compare`: reports over each other, or one as a page. The arithmetic is `report::compare`.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::bench::compare::{Better, Comparison, Entry, Ratio, Row, compare};
-use ::bench::report::{Mean, Report};
+use ::report::compare::{Better, Comparison, Entry, Ratio, Row, compare};
+use ::report::{Mean, Report};
 
 use crate::chart::{Chart, Column, Style, Table};
 use crate::{place, report, show};

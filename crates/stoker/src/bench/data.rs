@@ -5,17 +5,17 @@ use super::machine::Machine;
 use super::output::Output;
 use crate::args::Reach;
 use crate::{runtime, show};
-use ::bench::data::{self, Manifest, Progress, Replica, Set, Shape, files_for, likeness};
-use ::bench::report::{self, Report};
-use ::bench::target::Folder;
-use ::bench::workload::{Format, Workload, shipped};
 use block::{Error, Kind, Result};
+use data::{Manifest, Progress, Replica, Set, Shape, files_for, likeness};
+use report::Report;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use store::{Counts, Location};
+use targets::Folder;
+use workload::{Format, Workload, shipped};
 
 /// Files on their way to or from a store at a time; each takes some 40 MB of memory.
 const FILES_IN_FLIGHT: usize = 8;

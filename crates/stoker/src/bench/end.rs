@@ -4,10 +4,10 @@
 
 use crate::args::Reach;
 use crate::place;
-use ::bench::target::{Folder, Store, Target};
 use block::{Error, Result};
 use daemon::reach;
 use store::{Counts, Location, open_to_write};
+use targets::{Folder, Store, Target};
 use tokio::runtime::Handle;
 
 pub enum End {

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use bench::ranks::{Alone, Companion, Launched, Launcher, Means, Ranks, join};
+use ranks::{Alone, Companion, Launched, Launcher, Means, Ranks, join};
 
 use crate::place;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bench::loader::{Among, Job, Loader, Watch};
-use bench::report::Epoch;
 use block::{Error, crc64};
+use report::Epoch;
 
 use super::launch;
 use crate::place;
@@ -71,8 +71,8 @@ fn unpack(cache: &Path) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::data::{ImageSpec, Set, generate};
-    use bench::workload::{Format, Order, Workload};
+    use data::{ImageSpec, Set, generate};
+    use workload::{Format, Order, Workload};
 
     struct Seen {
         begun: Vec<u64>,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn started(python: &str, cache: &Path, loader: Loader, job: &Job, seen: &mut Seen) -> Result<Vec<Epoch>, Error> {
-        let among = Among { ranks: &bench::ranks::Alone, node: "here" };
+        let among = Among { ranks: &ranks::Alone, node: "here" };
         bench::loader::run(loader, job, program(python, cache, loader)?, among, seen)
     }
 
@@ -108,10 +108,10 @@ mod tests {
 
     /// Fifty small pictures for two accelerators, two epochs: six batches of four each.
     fn job(folder: &Path) -> Job {
-        let mut workload: Workload = bench::workload::shipped("unet3d").expect("it is shipped");
+        let mut workload: Workload = workload::shipped("unet3d").expect("it is shipped");
         workload.files.format = Format::Jpeg;
         workload.read.order = Order::Shuffled;
-        let step = bench::accelerator::Step {
+        let step = workload::accelerator::Step {
             step_seconds: 0.02,
             batch: Some(4),
             prefetch_batches: None,

@@ -3,17 +3,17 @@
 //! It judges nothing. Invariant: caches count as emptied only where `bench::cold` has proved it.
 
 use ::bench::cold::Cooler;
-use ::bench::report::Environment;
-use ::bench::target::Listed;
 use ::bench::train::Cause;
 use ::bench::train::counters::{Counters, disk, received};
 use block::Result;
+use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::Counts;
+use targets::Listed;
 
 /// File systems whose bytes lie on this machine's own disks or in its memory.
 const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];

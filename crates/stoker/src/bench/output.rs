@@ -3,8 +3,8 @@
 //! Invariant: what an interrupted run measured is in the document, marked as not finished.
 
 use crate::report as page;
-use ::bench::report::Report;
 use block::Result;
+use report::Report;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use bench::ranks::{Alone, Ranks};
+use ranks::{Alone, Ranks};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

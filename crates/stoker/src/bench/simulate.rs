@@ -10,12 +10,12 @@ use std::process::ExitCode;
 
 use super::machine::Machine;
 use super::output::Output;
-use ::bench::report::{Kind, Report};
 use ::bench::simulate::{Answer, Cache, Nodes, Overhead, Question, Rule, Store, ask, fields};
-use ::bench::workload::Workload;
-use ::bench::{accelerator, import, workload};
 use anyhow::Result;
 use block::Error;
+use report::{Kind, Report};
+use workload::Workload;
+use workload::{accelerator, import};
 
 /// Steps of an epoch where nothing says how many: what the first round of MLPerf Storage asked for.
 const STEPS: u64 = 100;

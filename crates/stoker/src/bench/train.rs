@@ -13,22 +13,23 @@ use super::output::Output;
 use super::{launch, loader};
 use crate::args::Reach;
 use crate::{runtime, show};
-use ::bench::accelerator::{self, Accelerator};
-use ::bench::clock::Monotonic;
-use ::bench::data::Manifest;
-use ::bench::import;
 use ::bench::loader::Loader;
-use ::bench::ranks::Ranks;
-use ::bench::report::{Environment, Kind, Report};
-use ::bench::target::{Null, Shape, Shaped, Target};
-use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, Set, checkpoint, closed, most};
-use ::bench::workload::{self, Workload};
+use ::bench::samples::Set;
+use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
 use anyhow::Result;
 use block::Error;
+use data::Manifest;
 use indicatif::{ProgressBar, ProgressStyle};
+use ranks::Ranks;
+use report::{Environment, Kind, Report};
 use settings::Changes;
 use std::process::ExitCode;
 use std::sync::Arc;
+use targets::clock::Monotonic;
+use targets::{Null, Shape, Shaped, Target};
+use workload::Workload;
+use workload::accelerator::{self, Accelerator};
+use workload::import;
 
 /// Every figure says whether it was measured, and stands beside what this machine reaches without storage and what a
 /// probe of the target promises. Exit code 3: it ran, and the accelerators were not busy enough.

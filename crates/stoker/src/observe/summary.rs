@@ -4,10 +4,10 @@
 
 use crate::chart::{Bar, Chart, Column, Style, Table, Tone};
 use crate::show::{bytes, count};
-use bench::trace::{Bin, Group, Inside, Pace, Trace};
-use bench::workload::Order;
 use std::ffi::OsString;
 use std::path::Path;
+use trace::{Bin, Group, Inside, Pace, Trace};
+use workload::Order;
 
 /// Bars of the picture.
 const BARS: usize = 12;

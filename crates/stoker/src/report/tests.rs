@@ -1,7 +1,7 @@
 //! Pages with and without charts, of reports that want to be markup.
 
 use super::*;
-use ::bench::report::{Environment, Kind};
+use report::{Environment, Kind};
 
 const EVIL: &str = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>";
 

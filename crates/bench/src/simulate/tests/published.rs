@@ -6,8 +6,8 @@
 use crate::simulate::bound::accelerators_at;
 use crate::simulate::latency::Latency;
 use crate::simulate::{Answer, Cache, Nodes, Overhead, Place, Question, Rule, Store, ask};
-use crate::workload::Order;
-use crate::{accelerator, workload};
+use workload::Order;
+use workload::accelerator;
 
 const GBIT: f64 = 1e9 / 8.0;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::*;
-use crate::data::{self, Manifest, Record};
+use data::{Manifest, Record};
 
 /// One accelerator with one stream, so that no row group is read by two.
 fn job(files: &Files, batch: u64, order: Order) -> Job {

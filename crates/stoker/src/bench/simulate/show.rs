@@ -4,10 +4,10 @@
 
 use std::io::IsTerminal;
 
-use ::bench::report::{Epoch, Mean, Point, Report};
 use ::bench::simulate::Question;
 use ::bench::simulate::bound::accelerators_at;
 use indicatif::{ProgressBar, ProgressStyle};
+use report::{Epoch, Mean, Point, Report};
 
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, show};

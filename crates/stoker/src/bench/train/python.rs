@@ -7,15 +7,15 @@ use super::{Args, tell};
 use crate::bench::loader;
 use crate::bench::machine::Machine;
 use ::bench::loader::{Among, Job as Asked, Loader, Watch};
-use ::bench::ranks::Ranks;
-use ::bench::report::Report;
-use ::bench::target::{Folder, Listed, Target};
 use ::bench::train::{Chill, Job, summary, warn};
 use anyhow::Result;
 use block::Error;
 use indicatif::ProgressBar;
+use ranks::Ranks;
+use report::Report;
 use std::path::Path;
 use std::process::ExitCode;
+use targets::{Folder, Listed, Target};
 
 /// The ceiling is measured about so long, in steps of which there are not fewer than this.
 const CEILING_SECONDS: f64 = 2.0;
@@ -71,7 +71,7 @@ pub fn run(
 
 /// The part of this rank.
 fn asked(job: &Job, ranks: &dyn Ranks, folder: Option<&str>) -> Result<Asked> {
-    let step = ::bench::accelerator::Step {
+    let step = workload::accelerator::Step {
         step_seconds: job.step_seconds,
         batch: None,
         prefetch_batches: None,

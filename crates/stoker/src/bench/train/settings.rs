@@ -2,11 +2,11 @@
 //!
 //! Invariant: a name or a value that means nothing is refused with those that do.
 
-use ::bench::target::Shape;
 use ::bench::train::Chill;
-use ::bench::workload::{Order, Workload};
 use block::{Error, Result};
 use emulate::parse;
+use targets::Shape;
+use workload::{Order, Workload};
 
 /// What is to be otherwise than the workload says.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn changes_reach_the_workload_and_unknown_ones_are_refused() {
-        let mut workload = ::bench::workload::shipped("unet3d").unwrap();
+        let mut workload = workload::shipped("unet3d").unwrap();
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let changes =
             Changes::parse(&texts(&["epochs=2", "steps=10", "order=shards", "step=20ms", "caches=keep"])).unwrap();

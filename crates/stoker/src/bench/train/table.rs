@@ -4,12 +4,12 @@
 
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, show};
-use ::bench::report::{Epoch, Mean, Report};
 use ::bench::train::Job;
 use ::bench::train::checkpoint::Pass;
-use ::bench::{accelerator, workload};
+use report::{Epoch, Mean, Report};
 use std::fmt::Write;
 use std::io::IsTerminal;
+use workload::accelerator;
 
 const WIDTH: usize = 110;
 

@@ -1,0 +1,287 @@
+//! What a data set is made of: each file with its size and checksum, kept beside the files.
+//!
+//! It doesn't list folders: what isn't in the manifest isn't in the set.
+//! Invariants: a manifest with files is written only after all of them; one without is a claim on the folder by an
+//! unfinished run, so that nobody else's files are overwritten and other bytes of the same size never mistaken for ours.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use block::{Error, Kind, Result, crc64};
+use crc_fast::{CrcAlgorithm, Digest};
+use serde::{Deserialize, Serialize};
+use targets::Target;
+
+use super::draft::{self, Draft};
+use super::index::{self, Record};
+use super::{IMAGES, Set, VOLUMES};
+
+/// Name of the manifest in the folder of its set.
+pub const MANIFEST: &str = ".stoker-data.json";
+
+/// Raised whenever the same set would be made of other bytes.
+const FORMAT: u32 = 1;
+
+/// How much of a file is read at once while it is checked.
+const CHECK_BYTES: usize = 1 << 20;
+
+/// A finished set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    format: u32,
+    pub set: Set,
+    /// In the order of their paths.
+    pub files: Vec<Entry>,
+}
+
+/// One file of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Below the folder of the set.
+    pub path: String,
+    pub bytes: u64,
+    /// CRC-64/NVME of all bytes. In hexadecimal in the file, since JSON numbers end at 53 bits.
+    #[serde(with = "hexadecimal")]
+    pub crc64: u64,
+    /// Samples in the file.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub samples: u64,
+    /// Records that have a checksum of their own, in the index of the file; none where the file is one record.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub records: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Manifest {
+    /// The manifest of the finished set in a folder.
+    pub fn open(folder: &Path) -> Result<Manifest> {
+        let advice = "make the data set first; an interrupted run goes on where it stopped";
+        match read(folder)? {
+            Some(manifest) if !manifest.files.is_empty() => Ok(manifest),
+            Some(_) => Err(Error::missing("the data set is not finished", folder.display()).hint(advice)),
+            None => Err(Error::missing("there is no data set", folder.display()).hint(advice)),
+        }
+    }
+
+    /// The manifest of the set in any target; none if what lies there was not made here.
+    pub fn read(target: &dyn Target) -> Result<Option<Manifest>> {
+        match whole(target, MANIFEST) {
+            Ok(json) => {
+                let manifest = parse(&json, format!("{}/{MANIFEST}", target.url()))?;
+                if manifest.files.is_empty() {
+                    let error = Error::missing("the data set is not finished", target.url());
+                    return Err(error.hint("run `stoker bench data` again: it goes on where it stopped"));
+                }
+                Ok(Some(manifest))
+            }
+            Err(error) if error.kind == Kind::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The records of a file of this set, each of which can be read and checked by itself ([`Record::check`]), in the
+    /// order of the file and without a gap between them:
+    /// - JPEG and npz: the whole file, as one record. So are TFRecord and raw files of one sample.
+    /// - TFRecord: record n is sample n, with its length and checksums around it. Raw: the same without anything around.
+    /// - tar: record n is sample n, from its first header to the padding of its last member.
+    /// - Parquet: record `group * columns + column` is that column of that row group, with its page header.
+    ///
+    /// Costs one small read of the target (sixteen bytes a record) where the file is more than one record.
+    pub fn records(&self, target: &dyn Target, entry: &Entry) -> Result<Vec<Record>> {
+        if entry.records == 0 {
+            return Ok(vec![Record { offset: 0, bytes: entry.bytes, crc64: entry.crc64 }]);
+        }
+        let records = index::decode(&self.index(target, entry)?, &entry.path, entry.bytes)?;
+        if records.len() as u64 == entry.records {
+            return Ok(records);
+        }
+        let what = format!("the index has {} records instead of {}", records.len(), entry.records);
+        Err(Error::corrupt(what, index::name(&entry.path)).hint("make the data set again in the same folder"))
+    }
+
+    /// The index of a file, as it lies in a target.
+    pub(super) fn index(&self, target: &dyn Target, entry: &Entry) -> Result<Vec<u8>> {
+        whole(target, &index::name(&entry.path))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a manifest holds strings and numbers only")
+    }
+
+    /// The file of that path.
+    pub fn find(&self, path: &str) -> Option<&Entry> {
+        let place = self.files.binary_search_by(|entry| entry.path.as_str().cmp(path)).ok()?;
+        Some(&self.files[place])
+    }
+
+    /// Bytes of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|entry| entry.bytes).sum()
+    }
+}
+
+impl Entry {
+    /// Whether these are the bytes of the file, all of them.
+    pub fn check(&self, bytes: &[u8]) -> Result<()> {
+        self.compare(bytes.len() as u64, crc64::of(bytes))
+    }
+
+    /// The same for a file of any size, read piece by piece.
+    pub fn check_file(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(&self.path);
+        let failed = |error| Error::io("reading a file", path.display(), &error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let mut buffer = vec![0; CHECK_BYTES];
+        let (mut length, mut sum) = (0, Digest::new(CrcAlgorithm::Crc64Nvme));
+        loop {
+            let count = file.read(&mut buffer).map_err(failed)?;
+            if count == 0 {
+                return self.compare(length, sum.finalize());
+            }
+            sum.update(&buffer[..count]);
+            length += count as u64;
+        }
+    }
+
+    pub(super) fn compare(&self, bytes: u64, crc64: u64) -> Result<()> {
+        let what = if bytes != self.bytes {
+            format!("the file has {bytes} bytes instead of {}", self.bytes)
+        } else if crc64 != self.crc64 {
+            format!("the file has the checksum {crc64:016x} instead of {:016x}", self.crc64)
+        } else {
+            return Ok(());
+        };
+        Err(Error::corrupt(what, &self.path)
+            .hint("look for a fault in what was read through; else make the data set anew"))
+    }
+}
+
+/// The right to make a set in a folder, held until it is made or given up.
+pub struct Claim {
+    folder: PathBuf,
+    set: Set,
+    found: Option<Manifest>,
+    /// Closing it gives the lock back.
+    _lock: File,
+}
+
+impl Claim {
+    /// Claims the folder, unless somebody else's files are in it. Nothing is written yet.
+    pub fn stake(folder: &Path, set: &Set) -> Result<Claim> {
+        if !folder.is_dir() {
+            let hint = format!("create it: mkdir -p {}", folder.display());
+            return Err(Error::missing("there is no such folder to make data in", folder.display()).hint(hint));
+        }
+        let lock = lock(folder)?;
+        let found = read(folder)?;
+        match &found {
+            Some(manifest) if manifest.format != FORMAT || manifest.set != *set => {
+                let error = Error::invalid("another data set is in the folder", folder.display());
+                Err(error.hint("choose another folder, or remove this one"))
+            }
+            None if [IMAGES, VOLUMES].iter().any(|name| folder.join(name).exists()) => {
+                let what = format!("there is a {IMAGES} or {VOLUMES} that was not made here");
+                Err(Error::invalid(what, folder.display()).hint("choose an empty folder"))
+            }
+            _ => Ok(Claim { folder: folder.to_path_buf(), set: set.clone(), found, _lock: lock }),
+        }
+    }
+
+    /// The manifest, where all of its files stand in their full size.
+    pub fn finished(&self) -> Option<Manifest> {
+        let stands = |entry: &Entry| {
+            fs::symlink_metadata(self.folder.join(&entry.path))
+                .is_ok_and(|found| found.is_file() && found.len() == entry.bytes)
+        };
+        self.found.clone().filter(|manifest| !manifest.files.is_empty() && manifest.files.iter().all(stands))
+    }
+
+    /// Leaves word of the claim and makes place for drafts.
+    pub fn begin(&self) -> Result<()> {
+        draft::clear(&self.folder)?;
+        self.write(Vec::new()).map(drop)
+    }
+
+    /// Writes the manifest: from here on the set counts as finished.
+    pub fn complete(self, mut files: Vec<Entry>) -> Result<Manifest> {
+        files.sort_unstable_by(|left, right| left.path.cmp(&right.path));
+        let manifest = self.write(files)?;
+        draft::remove(&self.folder)?;
+        Ok(manifest)
+    }
+
+    fn write(&self, files: Vec<Entry>) -> Result<Manifest> {
+        let manifest = Manifest { format: FORMAT, set: self.set.clone(), files };
+        let json = manifest.encode();
+        let draft = Draft::begin(&self.folder, MANIFEST)?;
+        draft.put(0, &json)?;
+        draft.finish(json.len() as u64)?;
+        Ok(manifest)
+    }
+}
+
+/// Two runs in one folder would pull the drafts from under each other.
+fn lock(folder: &Path) -> Result<File> {
+    let file = File::open(folder).map_err(|error| draft::failed("opening a folder", folder, &error))?;
+    // A file system that can't lock folders is no reason not to write to it.
+    if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+        let error = Error::unavailable("another run is making data in the folder", folder.display());
+        return Err(error.hint("wait until it ends, or choose another folder"));
+    }
+    Ok(file)
+}
+
+fn read(folder: &Path) -> Result<Option<Manifest>> {
+    let path = folder.join(MANIFEST);
+    let json = match fs::read(&path) {
+        Ok(json) => json,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("reading the manifest of a data set", path.display(), &error)),
+    };
+    parse(&json, path.display()).map(Some)
+}
+
+fn parse(json: &[u8], on: impl std::fmt::Display) -> Result<Manifest> {
+    serde_json::from_slice(json).map_err(|error| {
+        let error = Error::invalid(format!("the manifest of the data set can't be read: {error}"), on);
+        error.hint("it was made by another version or damaged: remove the folder and make the data set anew")
+    })
+}
+
+/// All bytes of a small file.
+fn whole(target: &dyn Target, name: &str) -> Result<Vec<u8>> {
+    let listed = target.stat(name)?;
+    let mut bytes = vec![0; usize::try_from(listed.bytes).expect("a file that fits in memory")];
+    let count = target.open(&listed)?.read_at(0, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Sixteen hexadecimal digits.
+mod hexadecimal {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub fn serialize<S: Serializer>(value: &u64, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&format_args!("{value:016x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let digits = String::deserialize(from)?;
+        u64::from_str_radix(&digits, 16).map_err(D::Error::custom)
+    }
+}

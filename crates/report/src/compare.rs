@@ -1,0 +1,296 @@
+//! Reports against the first of them: means, ratios of means and their intervals, from raw epochs and cells.
+//!
+//! It reads no file and prints nothing. Invariants: only what is of the same measure, phase and setting is compared; an
+//! interval is given only where values were repeated, and [`Comparison::warnings`] says what makes the runs differ
+//! besides their target.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::{Epoch, Mean, Point, Report};
+
+#[cfg(test)]
+mod tests;
+
+/// Of a two-sided interval of 95 %.
+const UPPER: f64 = 0.975;
+
+/// Reports laid over each other. Each row has an entry a report, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Comparison {
+    pub rows: Vec<Row>,
+    pub warnings: Vec<String>,
+}
+
+/// One measure of all reports.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `samples per second, warm`.
+    pub measure: String,
+    /// `samples/s`, `%`, `B/s`, `s`.
+    pub unit: &'static str,
+    pub better: Better,
+    pub entries: Vec<Option<Entry>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    More,
+    Less,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    pub mean: Mean,
+    /// Against the first report; the first has none, nor has what can't be divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+}
+
+/// A ratio of two means, with its 95 % interval where both were repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    pub ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+}
+
+impl Ratio {
+    /// Whether chance alone is an unlikely reason of the difference. `None` where it can't be said.
+    pub fn is_clear(&self) -> Option<bool> {
+        Some(self.low? > 1.0 || self.high? < 1.0)
+    }
+}
+
+/// Compare each report with the first.
+pub fn compare(reports: &[Report]) -> Comparison {
+    let mut rows: Vec<Row> = Vec::new();
+    for (index, report) in reports.iter().enumerate() {
+        for found in values(report) {
+            let at = rows.iter().position(|row| row.measure == found.measure).unwrap_or_else(|| {
+                rows.push(Row {
+                    measure: found.measure,
+                    unit: found.unit,
+                    better: found.better,
+                    entries: vec![None; reports.len()],
+                });
+                rows.len() - 1
+            });
+            rows[at].entries[index] = mean(&found.values).map(|mean| Entry { mean, ratio: None });
+            let first = reports.first().map(values).unwrap_or_default();
+            let first = first.into_iter().find(|first| first.measure == rows[at].measure).map(|first| first.values);
+            if let (Some(entry), Some(first), true) = (&mut rows[at].entries[index], first, index > 0) {
+                entry.ratio = ratio(&found.values, &first);
+            }
+        }
+    }
+    Comparison { rows, warnings: warnings(reports) }
+}
+
+/// The mean with the interval of Student's t. `None` of nothing, or of what isn't a number.
+pub fn mean(values: &[f64]) -> Option<Mean> {
+    if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let (mean, squared_error) = moments(values);
+    let half = squared_error.map(|squared| quantile(values.len() as f64 - 1.0) * squared.sqrt());
+    Some(Mean {
+        mean,
+        low: half.map(|half| mean - half),
+        high: half.map(|half| mean + half),
+        count: values.len() as u64,
+    })
+}
+
+/// The ratio of two means. Its interval is Welch's t on the logarithm of the ratio (the delta method): variances may
+/// differ, and a ratio and its inverse have inverse intervals.
+pub fn ratio(values: &[f64], first: &[f64]) -> Option<Ratio> {
+    let (value, base) = (mean(values)?.mean, mean(first)?.mean);
+    if value <= 0.0 || base <= 0.0 {
+        return None;
+    }
+    let ratio = value / base;
+    let (Some(over), Some(under)) = (moments(values).1, moments(first).1) else {
+        return Some(Ratio { ratio, low: None, high: None });
+    };
+    // Squared relative errors of the means: variances of their logarithms.
+    let (over, under) = (over / (value * value), under / (base * base));
+    let both = over + under;
+    if both == 0.0 {
+        return Some(Ratio { ratio, low: Some(ratio), high: Some(ratio) });
+    }
+    let freedom = |squared: f64, count: usize| squared * squared / (count as f64 - 1.0);
+    let freedom = both * both / (freedom(over, values.len()) + freedom(under, first.len()));
+    let half = quantile(freedom) * both.sqrt();
+    Some(Ratio { ratio, low: Some(ratio * (-half).exp()), high: Some(ratio * half.exp()) })
+}
+
+/// Mean, and the squared standard error of it where there are two values at least.
+fn moments(values: &[f64]) -> (f64, Option<f64>) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (values.len() > 1).then(|| squares / (count - 1.0) / count))
+}
+
+fn quantile(freedom: f64) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, freedom).expect("values that differ have degrees of freedom above zero");
+    student.inverse_cdf(UPPER)
+}
+
+/// The values of one measure in one report.
+struct Values {
+    measure: String,
+    unit: &'static str,
+    better: Better,
+    values: Vec<f64>,
+}
+
+type OfEpoch = fn(&Epoch) -> f64;
+type OfReport = fn(&Report) -> String;
+
+fn values(report: &Report) -> Vec<Values> {
+    let mut found = Vec::new();
+    for (is_cold, phase) in [(true, "cold"), (false, "warm")] {
+        let of: [(&str, &'static str, OfEpoch); 3] = [
+            ("samples per second", "samples/s", |epoch| epoch.samples_per_second),
+            ("utilisation", "%", |epoch| epoch.au_percent),
+            ("bytes per second", "B/s", |epoch| epoch.bytes_per_second),
+        ];
+        for (name, unit, value) in of {
+            let values = by_repetition(&report.epochs, is_cold, value);
+            if !values.is_empty() {
+                found.push(Values { measure: format!("{name}, {phase}"), unit, better: Better::More, values });
+            }
+        }
+    }
+    found.extend(grouped("%", Better::More, report.points.iter().map(|point| (place(point), point.au_percent))));
+    let rates = report.cells.iter().filter_map(|cell| Some((cell_name(cell)?, cell["bytes_per_second"].as_f64()?)));
+    found.extend(grouped("B/s", Better::More, rates.filter(|(_, rate)| *rate > 0.0)));
+    // Phases that move no bytes are compared by files.
+    let files = report.cells.iter().filter(|cell| cell["bytes_per_second"].as_f64().unwrap_or(0.0) <= 0.0);
+    let files = files.filter_map(|cell| Some((cell_name(cell)?, cell["files_per_second"].as_f64()?)));
+    found.extend(grouped("files/s", Better::More, files));
+    let syncs = report.sections.get("sync").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let syncs =
+        syncs.filter_map(|sync| Some((format!("sync of {}", sync["store"].as_str()?), sync["seconds"].as_f64()?)));
+    found.extend(grouped("s", Better::Less, syncs));
+    found
+}
+
+/// A value for each repetition where there are several, since epochs of one run aren't independent; else one for each
+/// epoch.
+fn by_repetition(epochs: &[Epoch], is_cold: bool, value: OfEpoch) -> Vec<f64> {
+    let mut repetitions: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for epoch in epochs.iter().filter(|epoch| epoch.cold == is_cold) {
+        repetitions.entry(epoch.repetition).or_default().push(value(epoch));
+    }
+    if repetitions.len() == 1 {
+        return repetitions.into_values().next().unwrap_or_default();
+    }
+    repetitions.into_values().map(|values| moments(&values).0).collect()
+}
+
+/// Values of the same name together, in the order of their first.
+fn grouped(unit: &'static str, better: Better, named: impl Iterator<Item = (String, f64)>) -> Vec<Values> {
+    let mut found: Vec<Values> = Vec::new();
+    for (measure, value) in named {
+        match found.iter_mut().find(|values| values.measure == measure) {
+            Some(values) => values.values.push(value),
+            None => found.push(Values { measure, unit, better, values: vec![value] }),
+        }
+    }
+    found
+}
+
+/// `utilisation at 64 accelerators, hit_percent 85`.
+fn place(point: &Point) -> String {
+    let at = point.at.iter().map(|(name, value)| format!(", {name} {value}"));
+    format!("utilisation at {} accelerators{}", point.accelerators, at.collect::<String>())
+}
+
+/// `read, 1 MiB x 8 threads x 2 ranks`; `None` of a cell that says too little.
+fn cell_name(cell: &serde_json::Value) -> Option<String> {
+    let (phase, bytes, threads) = (cell["phase"].as_str()?, cell["file_bytes"].as_u64()?, cell["threads"].as_u64()?);
+    let ranks = cell["ranks"].as_u64().filter(|ranks| *ranks > 1).map(|ranks| format!(" x {ranks} ranks"));
+    Some(format!("{phase}, {} x {threads} threads{}", binary(bytes), ranks.unwrap_or_default()))
+}
+
+/// Sizes of files are powers of two, and named so.
+fn binary(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let whole = units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    whole.map_or(format!("{bytes} B"), |(unit, name)| format!("{} {name}", bytes / unit))
+}
+
+/// What is not the same in all reports, although the comparison takes it to be; and what each of them lacks.
+fn warnings(reports: &[Report]) -> Vec<String> {
+    let of: [(&str, OfReport); 12] = [
+        ("command", |report| report.command.clone()),
+        ("kind", |report| report.kind.name().to_owned()),
+        ("workload", |report| report.workload.clone().unwrap_or_default()),
+        ("accelerator", |report| report.accelerator.clone().unwrap_or_default()),
+        ("number of accelerators", |report| report.accelerators.map(|count| count.to_string()).unwrap_or_default()),
+        ("seed", |report| report.seed.to_string()),
+        ("number of processors", |report| report.environment.processors.to_string()),
+        ("memory", |report| format!("{} GiB", report.environment.memory_bytes >> 30)),
+        ("kernel", |report| report.environment.kernel.clone()),
+        ("number of ranks", |report| report.environment.ranks.to_string()),
+        ("version of stoker", |report| report.environment.version.clone()),
+        ("set of measures", |report| {
+            values(report).iter().map(|values| values.measure.clone()).collect::<Vec<_>>().join("; ")
+        }),
+    ];
+    let mut found = Vec::new();
+    for (name, value) in of {
+        let values: Vec<String> = reports.iter().map(value).collect();
+        if values.iter().any(|value| *value != values[0]) {
+            // Sets of measures are too long to be listed.
+            let told = if name.starts_with("set") { "some rows have gaps".to_owned() } else { said(&values) };
+            found.push(format!("the {name} differs: {told}"));
+        }
+    }
+    for (index, report) in reports.iter().enumerate() {
+        if !report.finished {
+            found.push(format!("report {} is of a run that was interrupted", index + 1));
+        }
+    }
+    found.extend(told(reports));
+    if reports.iter().any(|report| is_alone(&report.epochs)) {
+        let what = "a report has one repetition: its intervals are of epochs, and say nothing of how runs differ";
+        found.push(what.to_owned());
+    }
+    found
+}
+
+/// Warnings of the reports themselves, each once.
+fn told(reports: &[Report]) -> Vec<String> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (index, report) in reports.iter().enumerate() {
+        for warning in &report.warnings {
+            match found.iter_mut().find(|(known, _)| known == warning) {
+                Some((_, by)) => by.push((index + 1).to_string()),
+                None => found.push((warning, vec![(index + 1).to_string()])),
+            }
+        }
+    }
+    let each = found.into_iter().map(|(warning, by)| match &by[..] {
+        [only] => format!("report {only} says: {warning}"),
+        several => format!("reports {} say: {warning}", several.join(", ")),
+    });
+    each.collect()
+}
+
+fn said(values: &[String]) -> String {
+    let each = values.iter().map(|value| if value.is_empty() { "none" } else { value.as_str() });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn is_alone(epochs: &[Epoch]) -> bool {
+    epochs.first().is_some_and(|first| epochs.iter().all(|epoch| epoch.repetition == first.repetition))
+}

@@ -1,0 +1,149 @@
+//! What compare says, against answers worked out by hand.
+
+use super::*;
+use crate::{Environment, Kind, SCHEMA};
+
+fn report(epochs: &[(u64, bool, f64)]) -> Report {
+    let epochs = epochs.iter().map(|&(repetition, cold, rate)| Epoch {
+        repetition,
+        cold,
+        samples_per_second: rate,
+        au_percent: 50.0,
+        bytes_per_second: rate * 1e6,
+        ..Epoch::default()
+    });
+    Report {
+        schema: SCHEMA,
+        kind: Kind::Measured,
+        command: "train".into(),
+        finished: true,
+        started: 0.0,
+        environment: Environment { ranks: 1, ..Environment::default() },
+        settings: serde_json::Value::Null,
+        target: "somewhere".into(),
+        seed: 1,
+        workload: Some("unet3d".into()),
+        accelerator: Some("v100".into()),
+        accelerators: Some(8),
+        epochs: epochs.collect(),
+        summary: None,
+        points: Vec::new(),
+        cells: Vec::new(),
+        timeline: Vec::new(),
+        sections: BTreeMap::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn row<'a>(comparison: &'a Comparison, measure: &str) -> &'a Row {
+    comparison.rows.iter().find(|row| row.measure == measure).expect("the measure is there")
+}
+
+fn near(left: Option<f64>, right: f64) {
+    let left = left.expect("a value");
+    assert!((left - right).abs() < 1e-3 * right.abs(), "{left} is not {right}");
+}
+
+#[test]
+fn a_mean_has_the_interval_of_students_t() {
+    let found = mean(&[10.0, 12.0, 14.0]).expect("values");
+    // Standard error 2 / sqrt(3); t of 2 degrees of freedom is 4.30265.
+    near(Some(found.mean), 12.0);
+    near(found.low, 12.0 - 4.30265 * 2.0 / 3f64.sqrt());
+    near(found.high, 12.0 + 4.30265 * 2.0 / 3f64.sqrt());
+    assert_eq!(mean(&[5.0]).and_then(|mean| mean.low), None, "one value has no interval");
+    assert_eq!(mean(&[1.0, f64::NAN]), None);
+}
+
+#[test]
+fn a_ratio_has_welchs_interval_on_its_logarithm() {
+    // Means 200 and 100, standard deviations 10 and 5, three values each.
+    let found = ratio(&[190.0, 200.0, 210.0], &[95.0, 100.0, 105.0]).expect("a ratio");
+    // Relative errors are both 0.05 / sqrt(3): 4 degrees of freedom, t = 2.77645.
+    let half = 2.77645 * (2.0 * 0.05f64.powi(2) / 3.0).sqrt();
+    near(Some(found.ratio), 2.0);
+    near(found.low, 2.0 * (-half).exp());
+    near(found.high, 2.0 * half.exp());
+    assert_eq!(found.is_clear(), Some(true));
+    let inverse = ratio(&[95.0, 100.0, 105.0], &[190.0, 200.0, 210.0]).expect("a ratio");
+    near(inverse.low, 1.0 / found.high.expect("an interval"));
+}
+
+#[test]
+fn what_was_not_repeated_has_a_ratio_without_interval() {
+    let found = ratio(&[3.0], &[2.0, 2.1]).expect("a ratio");
+    assert_eq!((found.ratio > 1.4, found.low, found.is_clear()), (true, None, None));
+    assert_eq!(ratio(&[3.0], &[0.0]), None, "nothing is divided by zero");
+    let same = ratio(&[2.0, 2.0], &[2.0, 2.0]).expect("a ratio");
+    assert_eq!((same.low, same.high, same.is_clear()), (Some(1.0), Some(1.0), Some(false)));
+}
+
+#[test]
+fn cold_and_warm_epochs_are_apart_and_repetitions_are_the_values() {
+    let slow = report(&[(1, true, 50.0), (1, false, 90.0), (1, false, 110.0), (2, true, 60.0), (2, false, 100.0)]);
+    let fast = report(&[(1, true, 110.0), (1, false, 200.0), (2, true, 110.0), (2, false, 300.0)]);
+    let found = compare(&[slow, fast]);
+    let cold = row(&found, "samples per second, cold").entries[1].expect("an entry");
+    near(cold.ratio.map(|ratio| ratio.ratio), 2.0);
+    let warm = row(&found, "samples per second, warm");
+    let first = warm.entries[0].expect("an entry");
+    assert_eq!((first.mean.mean, first.mean.count, first.ratio), (100.0, 2, None), "two epochs of one run are one");
+    near(warm.entries[1].expect("an entry").ratio.map(|ratio| ratio.ratio), 2.5);
+}
+
+#[test]
+fn cells_points_and_syncs_meet_their_own_kind_only() {
+    let mut first = report(&[]);
+    let cell = |threads: u64, rate: f64| serde_json::json!({"phase": "read", "file_bytes": 1 << 20, "threads": threads, "ranks": 1, "bytes_per_second": rate});
+    let remove = serde_json::json!({"phase": "delete", "file_bytes": 1 << 20, "threads": 1, "ranks": 2,
+        "bytes_per_second": 0.0, "files_per_second": 40.0});
+    first.cells = vec![cell(1, 1e8), cell(2, 2e8), remove];
+    first.points = vec![Point { accelerators: 8, au_percent: 80.0, ..Point::default() }];
+    first.sections.insert("sync".into(), serde_json::json!([{"store": "s3", "seconds": 4.0}]));
+    let mut second = first.clone();
+    second.cells = vec![cell(2, 3e8), cell(4, 1e8), serde_json::json!({"phase": "read"})];
+    second.sections.insert("sync".into(), serde_json::json!([{"store": "s3", "seconds": 2.0}]));
+    let found = compare(&[first, second]);
+    let read = |threads| row(&found, &format!("read, 1 MiB x {threads} threads"));
+    near(read(2).entries[1].expect("an entry").ratio.map(|ratio| ratio.ratio), 1.5);
+    assert!(read(1).entries[1].is_none() && read(4).entries[0].is_none());
+    assert_eq!(read(4).entries[1].expect("an entry").ratio, None, "the first has no such cell");
+    assert_eq!(row(&found, "delete, 1 MiB x 1 threads x 2 ranks").unit, "files/s");
+    near(row(&found, "sync of s3").entries[1].expect("an entry").ratio.map(|ratio| ratio.ratio), 0.5);
+    assert_eq!(row(&found, "sync of s3").better, Better::Less);
+    near(
+        row(&found, "utilisation at 8 accelerators").entries[1].expect("an entry").ratio.map(|ratio| ratio.ratio),
+        1.0,
+    );
+}
+
+#[test]
+fn what_makes_runs_differ_is_said_and_another_target_is_not() {
+    let first = report(&[(1, true, 50.0), (2, true, 50.0)]);
+    let mut second = Report { target: "elsewhere".into(), ..first.clone() };
+    assert_eq!(compare(&[first.clone(), second.clone()]).warnings, Vec::<String>::new());
+    second.seed = 2;
+    second.kind = Kind::Simulated;
+    second.workload = None;
+    second.environment.processors = 64;
+    second.finished = false;
+    let warnings = compare(&[first, second]).warnings.join("\n");
+    for word in ["seed differs: 1, 2", "kind differs: measured, simulated", "unet3d, none", "processors", "interrupted"]
+    {
+        assert!(warnings.contains(word), "{word} is missing in\n{warnings}");
+    }
+}
+
+#[test]
+fn a_warning_that_several_reports_give_is_told_once() {
+    let mut first = report(&[(1, true, 50.0), (2, true, 50.0)]);
+    first.warnings = vec!["the set fits in memory".into()];
+    let found = compare(&[first.clone(), first]).warnings;
+    assert_eq!(found, ["reports 1, 2 say: the set fits in memory"]);
+}
+
+#[test]
+fn epochs_of_a_single_run_are_said_to_be_no_repetitions() {
+    let found = compare(&[report(&[(1, true, 50.0), (1, false, 60.0), (1, false, 61.0)])]);
+    assert!(found.warnings.iter().any(|warning| warning.contains("one repetition")), "{:?}", found.warnings);
+}

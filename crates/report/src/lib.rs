@@ -1,0 +1,244 @@
+//! What a benchmark found, as one JSON document (`docs/report.md`), saved after each step.
+//!
+//! Layout: [`compare`]: reports against each other, with intervals. [`csv`]: the same as a table for other programs.
+//!
+//! It draws nothing and judges nothing. Invariants: a reader of a schema number understands every document of it; a
+//! document on the disk is whole, and says whether the run came to its end.
+
+pub mod compare;
+pub mod csv;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Raised when a field changes its meaning; new fields don't raise it.
+pub const SCHEMA: u32 = 1;
+
+/// Whether time passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Measured,
+    Simulated,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Measured => "measured",
+            Kind::Simulated => "simulated",
+        }
+    }
+}
+
+/// The document. Sections that a command doesn't have are absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: u32,
+    pub kind: Kind,
+    /// The subcommand: `train`, `sweep`, `simulate`.
+    pub command: String,
+    /// False in what an interrupted run left.
+    pub finished: bool,
+    /// Seconds since 1970.
+    pub started: f64,
+    pub environment: Environment,
+    /// What was asked for, as it was understood.
+    pub settings: serde_json::Value,
+    pub target: String,
+    pub seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerators: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<Epoch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// Steps of `--find-max`, and points of a simulated curve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
+    /// Cells of a sweep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<serde_json::Value>,
+    /// Second by second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Second>,
+    /// Sections that only one command writes, by name; `docs/report.md` describes each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sections: BTreeMap<String, serde_json::Value>,
+    /// What a reader must know before trusting a figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The machine and the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    pub version: String,
+    pub kernel: String,
+    pub processors: u64,
+    pub memory_bytes: u64,
+    /// Type of the file system of a folder: `ext4`, `fuse.s3fs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
+    pub ranks: u64,
+}
+
+/// One epoch of one repetition, over all accelerators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Both count from 1.
+    pub repetition: u64,
+    pub epoch: u64,
+    /// Whether caches were empty when it began, as far as it could be made sure.
+    pub cold: bool,
+    pub seconds: f64,
+    pub steps: u64,
+    pub samples: u64,
+    /// Utilisation: nominal time of the steps over the time that they took, the first step left out.
+    pub au_percent: f64,
+    /// The same as DLIO computes it, from the measured time of each step.
+    pub au_dlio_percent: f64,
+    /// What the same loop reaches on this machine without storage.
+    pub ceiling_percent: f64,
+    /// What the target could give, from a probe of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_percent: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_bound_percent: Option<f64>,
+    pub samples_per_second: f64,
+    pub bytes_per_second: f64,
+    /// `store`, `requests`, `cpu`, `disk`, `loader`, `barrier`, `unknown`: seconds that accelerators waited.
+    pub wait_seconds_by_cause: BTreeMap<String, f64>,
+    /// `asked`, `verified`, `network`, `disk`: bytes.
+    pub bytes: BTreeMap<String, u64>,
+    /// Time from one step to the next, in seconds, by percentile: `p50`, `p99`, `p99.9`, `max`.
+    pub step_seconds: BTreeMap<String, f64>,
+    /// Of each rank or process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
+}
+
+/// The part of one process in an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    pub node: String,
+    pub rank: u64,
+    pub epoch: u64,
+    pub samples: u64,
+    pub seconds: f64,
+    pub samples_per_second: f64,
+}
+
+/// A mean over repetitions, with the 95 % interval of Student's t; no interval for one repetition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mean {
+    pub mean: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    pub count: u64,
+}
+
+/// The result in a few figures: the cold epoch apart from the others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_au_percent: Option<Mean>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_au_percent: Option<Mean>,
+    pub min_au_percent: f64,
+    pub samples_per_second: Mean,
+    pub pass_au_percent: f64,
+    pub passed: bool,
+    /// What limits it: `accelerator`, `store bandwidth`, `store requests`, `latency`, `cpu`, `network`, `loader`.
+    pub limited_by: String,
+}
+
+/// Utilisation at a number of accelerators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    pub accelerators: u64,
+    pub au_percent: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_percent: Option<f64>,
+    pub bytes_per_second: f64,
+    /// Of the measurement, or of the simulation.
+    pub seconds: f64,
+    /// `hit_percent`, `nodes`, ... where they are what varies.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at: BTreeMap<String, f64>,
+}
+
+/// What happened in one second of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Since the run began.
+    pub second: f64,
+    pub requests: u64,
+    pub bytes: u64,
+    pub throttled: u64,
+    pub errors: u64,
+    /// `utilisation_percent`, `read_iops`, `read_bytes_per_second`, ... of the disk below a folder.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disk: BTreeMap<String, f64>,
+}
+
+impl Report {
+    /// A document of a run that begins now, on this machine.
+    pub fn begin(kind: Kind, command: &str, target: &str, environment: Environment, started: f64) -> Report {
+        Report {
+            schema: SCHEMA,
+            kind,
+            command: command.into(),
+            finished: false,
+            started,
+            environment,
+            settings: serde_json::Value::Null,
+            target: target.into(),
+            seed: 0,
+            workload: None,
+            accelerator: None,
+            accelerators: None,
+            epochs: Vec::new(),
+            summary: None,
+            points: Vec::new(),
+            cells: Vec::new(),
+            timeline: Vec::new(),
+            sections: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Write the document in one step: whoever reads it sees the last whole one.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let draft = path.with_extension("draft");
+        let text = serde_json::to_vec_pretty(self).expect("a report has no keys but strings");
+        let doing = |error: std::io::Error| Error::io("cannot write the report", path.display(), &error);
+        fs::write(&draft, text).map_err(doing)?;
+        fs::rename(&draft, path).map_err(doing)
+    }
+
+    pub fn open(path: &Path) -> Result<Report> {
+        let text = fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
+        let refused = |error: serde_json::Error| {
+            Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display())
+                .hint("name a file that --json wrote")
+        };
+        // The number comes first: a document of another schema may have other fields.
+        let document: serde_json::Value = serde_json::from_slice(&text).map_err(refused)?;
+        if let Some(schema) = document["schema"].as_u64().filter(|schema| *schema != u64::from(SCHEMA)) {
+            let what = format!("this report has schema {schema}, and this program reads {SCHEMA}");
+            return Err(Error::invalid(what, path.display()).hint("use the version of stoker that wrote it"));
+        }
+        serde_json::from_value(document).map_err(refused)
+    }
+}

@@ -1,0 +1,73 @@
+//! What is measured: a folder (of any file system), a store, or nothing at all. Every target answers the same calls,
+//! made by threads that wait for them, as the readers of a training job do.
+//!
+//! It never asks a target who made it. Invariant: a call moves the bytes that it is asked for, or says why not.
+
+pub mod clock;
+mod folder;
+mod null;
+mod shaped;
+mod store;
+
+use std::sync::Arc;
+
+use block::Result;
+
+pub use folder::Folder;
+pub use folder::Reading;
+pub use null::Null;
+pub use shaped::{Shape, Shaped};
+pub use store::Store;
+
+/// A file, as a listing tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Below the root of the target, with `/` between its parts.
+    pub name: Arc<str>,
+    pub bytes: u64,
+}
+
+/// What can be read. Calls block.
+pub trait Target: Send + Sync {
+    /// What a user types to reach it: `/mnt/data`, `s3://bucket/prefix`, `null:`.
+    fn url(&self) -> &str;
+
+    /// Every file, by name.
+    fn list(&self) -> Result<Vec<Listed>>;
+
+    /// What a file is now, asked of the target anew.
+    fn stat(&self, name: &str) -> Result<Listed>;
+
+    /// Open a file that a listing named.
+    fn open(&self, file: &Listed) -> Result<Box<dyn Opened>>;
+
+    /// The same as something that can be written, if it can be.
+    fn writable(&self) -> Option<&dyn Writable>;
+
+    /// Whether this machine may keep what was read, as the kernel keeps pages of files.
+    fn is_cached(&self) -> bool {
+        true
+    }
+}
+
+/// An open file.
+pub trait Opened: Send {
+    /// Fill the buffer from this offset; fewer bytes only at the end of the file.
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+}
+
+/// A target that can be written.
+pub trait Writable: Target {
+    /// A new file, or a new version of one; nobody sees it under its name before it is finished.
+    fn create(&self, name: &str, bytes: u64) -> Result<Box<dyn Created>>;
+
+    fn remove(&self, name: &str) -> Result<()>;
+}
+
+/// A file that is being written.
+pub trait Created: Send {
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// The file is whole: give it its name. `durable` returns only when it would survive a loss of power.
+    fn finish(self: Box<Self>, durable: bool) -> Result<()>;
+}

@@ -1,0 +1,185 @@
+//! A workload: what a training job asks of its storage, whatever accelerator computes and wherever the files lie.
+//!
+//! Layout: [`accelerator`] is how long the steps of a job take, [`shipped`](mod@shipped) what travels with the program, [`import`] a
+//! workload from DLIO's YAML.
+//!
+//! It knows no step time (that is the accelerator's) and no target. Invariant: what was parsed can be run; a word that
+//! means nothing is refused with its place.
+
+pub mod accelerator;
+pub mod import;
+mod shipped;
+
+use block::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::shipped::WORKLOADS;
+
+/// Names of the shipped workloads.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    WORKLOADS.names()
+}
+
+/// A shipped workload.
+pub fn shipped(name: &str) -> Result<Workload> {
+    let (text, place) = WORKLOADS.text(name)?;
+    Workload::parse(text, &place)
+}
+
+/// One file of `workloads/`, or one of a user's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    pub name: String,
+    /// Where the figures come from.
+    pub source: String,
+    pub files: Files,
+    pub read: Read,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// The files of the set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    pub format: Format,
+    pub count: u64,
+    #[serde(default = "one")]
+    pub samples_per_file: u64,
+    /// Mean size of a sample, as it is stored.
+    pub sample_bytes: f64,
+    /// Sizes are normal around the mean, without sign, as DLIO draws them.
+    #[serde(default)]
+    pub sample_bytes_stdev: f64,
+    /// Bytes of a sample that are read where that is not all of it. Of Parquet files, it says how many columns are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_bytes_read: Option<f64>,
+}
+
+/// How samples lie in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// One image a file, in class folders.
+    Jpeg,
+    /// One NumPy archive a file.
+    Npz,
+    /// Records with length and masked CRC32C.
+    Tfrecord,
+    /// Row groups of columns.
+    Parquet,
+    /// A WebDataset shard: members of a tar file.
+    Tar,
+    /// Bytes.
+    Raw,
+}
+
+/// How the set is read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    /// Samples of one step of one accelerator, unless the accelerator says otherwise.
+    pub batch: u64,
+    /// Streams of one accelerator: each reads one sample after another.
+    pub threads: u64,
+    /// Batches of one accelerator that may be ready or on their way.
+    pub prefetch_batches: u64,
+    pub order: Order,
+    /// Samples among which the next is chosen, where the order is [`Order::Shards`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle_buffer: Option<u64>,
+    pub epochs: u64,
+    /// Steps of an epoch, if it ends before the set does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_max: Option<u64>,
+    /// Between epochs caches are dropped, and this long nothing is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_seconds: Option<f64>,
+    /// Utilisation that counts as enough.
+    pub pass_au_percent: f64,
+}
+
+/// The order of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As the files lie.
+    Sequential,
+    /// A permutation of all samples for each epoch, dealt to ranks as PyTorch's `DistributedSampler` does.
+    Shuffled,
+    /// Shards in an order of each epoch, read from end to end through a shuffle buffer (TFRecord, WebDataset).
+    Shards,
+    /// Records of packed files in any order, each found by an index and read by itself.
+    Random,
+}
+
+/// Writing and reading back the state of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Bytes of the whole state, over all processes.
+    pub bytes: f64,
+    pub processes: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub pause_seconds: f64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl Files {
+    /// The part of a sample that is read, up to 1.
+    pub fn share(&self) -> f64 {
+        self.sample_bytes_read.map_or(1.0, |read| (read / self.sample_bytes).min(1.0))
+    }
+}
+
+impl Workload {
+    /// A workload from the text of its file; `place` names it in errors.
+    pub fn parse(text: &str, place: &str) -> Result<Workload> {
+        let parsed: Workload = toml::from_str(text).map_err(|error| {
+            Error::invalid(format!("this is no workload: {}", error.message()), place_of(text, place, error.span()))
+                .hint("`stoker bench train --list` names those that are shipped; each is an example")
+        })?;
+        parsed.check(place)?;
+        Ok(parsed)
+    }
+
+    pub(crate) fn check(&self, place: &str) -> Result<()> {
+        let Workload { files, read, .. } = self;
+        let wrong = |what: &str| Err(Error::invalid(what, format!("{place} ({})", self.name)));
+        if !(1.0..=1e15).contains(&files.sample_bytes) || !(0.0..=1e15).contains(&files.sample_bytes_stdev) {
+            return wrong("a sample has from 1 to 10^15 bytes");
+        }
+        if [files.count, files.samples_per_file, read.batch, read.threads, read.prefetch_batches, read.epochs]
+            .contains(&0)
+        {
+            return wrong("files, samples, batch, threads, batches ahead and epochs are at least 1");
+        }
+        if !(0.0..=100.0).contains(&read.pass_au_percent) {
+            return wrong("the utilisation that counts as enough is from 0 to 100 percent");
+        }
+        Ok(())
+    }
+
+    /// Bytes that one sample asks of the storage, on average.
+    pub fn bytes_per_sample(&self) -> f64 {
+        self.files.sample_bytes_read.unwrap_or(self.files.sample_bytes)
+    }
+
+    /// Bytes of the whole set.
+    pub fn bytes(&self) -> f64 {
+        self.files.sample_bytes * (self.files.count * self.files.samples_per_file) as f64
+    }
+}
+
+/// `file:line`, as editors read it.
+pub fn place_of(text: &str, place: &str, span: Option<std::ops::Range<usize>>) -> String {
+    span.map_or_else(
+        || place.to_owned(),
+        |span| format!("{place}:{}", text[..span.start.min(text.len())].matches('\n').count() + 1),
+    )
+}
