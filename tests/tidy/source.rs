@@ -14,7 +14,12 @@ pub struct Function {
     pub name: String,
     pub line: usize,
     pub lines: usize,
+    /// Whether the harness calls it: `#[test]`, `#[tokio::test]`, and not ignored.
+    pub is_test: bool,
 }
+
+/// How a suite, as `store::contract!`, begins its list of promises.
+const SUITE: &str = "contract!(@each";
 
 #[derive(Clone, Copy)]
 enum State {
@@ -67,9 +72,22 @@ impl Source {
             let name: String = rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
             let end = start + item_end(&self.code[start..])?;
             let lines = self.code[start..end].matches('\n').count() + 1;
-            (!name.is_empty()).then(|| Function { name, line: line_of(&self.code, start), lines })
+            let is_test = is_tested(attributes(&self.code[..start]));
+            (!name.is_empty()).then(|| Function { name, line: line_of(&self.code, start), lines, is_test })
         });
         named.collect()
+    }
+
+    /// Names of the tests: functions that the harness calls, and the promises that a suite makes a test of each.
+    pub fn tests(&self) -> Vec<String> {
+        let functions = self.functions().into_iter().filter(|function| function.is_test);
+        let mut tests: Vec<String> = functions.map(|function| function.name).collect();
+        for (at, _) in self.code.match_indices(SUITE) {
+            let list = self.code[at + SUITE.len()..].split(')').next().unwrap_or_default();
+            let promises = list.split_once(';').map_or("", |(_, promises)| promises);
+            tests.extend(promises.split_whitespace().map(str::to_owned));
+        }
+        tests
     }
 }
 
@@ -118,6 +136,17 @@ fn is_letter(letters: &[char], at: usize, taken: usize) -> bool {
     taken > 1 && letters[at] == '\''
 }
 
+/// The attributes of an item whose keyword stands behind this text.
+fn attributes(before: &str) -> &str {
+    let start = before.rfind([';', '}', '{']).map_or(0, |at| at + 1);
+    &before[start..]
+}
+
+fn is_tested(attributes: &str) -> bool {
+    let names = || attributes.split("#[").skip(1).map(|one| one.split([']', '(', ' ', '=']).next().unwrap_or_default());
+    names().any(|name| name == "test" || name.ends_with("::test")) && !names().any(|name| name == "ignore")
+}
+
 /// Where an item ends that begins a text: behind its braces, or at a semicolon outside of brackets.
 fn item_end(item: &str) -> Option<usize> {
     let (mut braces, mut brackets) = (0, 0);
@@ -156,13 +185,18 @@ pub fn line_of(text: &str, at: usize) -> usize {
 #[test]
 fn a_source_is_taken_apart() {
     let text = "let a = \"// no \\\" comment\"; // a comment\nlet b = r#\"fn raw() {\"#; /* two /* deep */ */ let c = '{';\n\
-        fn f<'a>(x: [u8; 3]) -> &'a str {\n    '\\''; \"}\"\n}\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\nfn h();\n";
+        fn f<'a>(x: [u8; 3]) -> &'a str {\n    '\\''; \"}\"\n}\n#[cfg(test)]\nmod tests {\n    #[tokio::test(start_paused = true)]\n    async fn g() {}\n}\nfn h();\n\
+        #[test]\n#[ignore = \"run by g\"]\nfn i() {}\ncontract!(@each $name, $place;\n    j\n    k);\n";
     let source = Source::read(text);
     assert_eq!(source.code.matches('\n').count(), text.matches('\n').count());
     assert!(!source.code.contains("comment") && !source.code.contains("raw") && !source.code.contains("deep"));
     assert!(source.comments.contains("// a comment") && !source.comments.contains("// no"));
     let functions: Vec<_> = source.functions().into_iter().map(|found| (found.name, found.line, found.lines)).collect();
-    assert_eq!(functions, [("f".to_owned(), 3, 3), ("g".to_owned(), 8, 1), ("h".to_owned(), 10, 1)]);
+    assert_eq!(
+        functions,
+        [("f".to_owned(), 3, 3), ("g".to_owned(), 9, 1), ("h".to_owned(), 11, 1), ("i".to_owned(), 14, 1)]
+    );
+    assert_eq!(source.tests(), ["g", "j", "k"]);
     assert!(source.shipped().contains("fn h") && !source.shipped().contains("fn g"));
     let words: Vec<_> = word_places("println!() eprintln!() a.println!", "println!").collect();
     assert_eq!(words, [0, 25]);

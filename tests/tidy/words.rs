@@ -13,7 +13,7 @@ const TESTED_BY: char = '→';
 const NOT_PROMISED: &str = "## Not promised";
 
 /// Each claim of the semantics, a point of a list, ends with the tests that hold it, and they exist.
-pub fn claims(semantics: &File, functions: &HashSet<String>, out: &mut Vec<Offence>) {
+pub fn claims(semantics: &File, known: &HashSet<String>, out: &mut Vec<Offence>) {
     let promised = semantics.text.split(NOT_PROMISED).next().unwrap_or_default();
     let mut claims = 0;
     for (line, claim) in points(promised) {
@@ -24,8 +24,8 @@ pub fn claims(semantics: &File, functions: &HashSet<String>, out: &mut Vec<Offen
             out.push(Offence::new(&semantics.path, line, "a claim without a test", &cure));
             continue;
         };
-        for test in spans(tests).filter(|test| !functions.contains(*test)) {
-            let cure = "name a test that exists, as it is called in the source";
+        for test in spans(tests).filter(|test| !known.contains(*test)) {
+            let cure = "name a function with #[test] that exists, and that is not ignored";
             out.push(Offence::new(&semantics.path, line, &format!("there is no test `{test}`"), cure));
         }
         if spans(tests).next().is_none() {
