@@ -2,7 +2,7 @@
 //!
 //! Invariant: two addresses are equal only if they name the same bytes for ever.
 
-use crate::Course;
+use crate::{Course, Door};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,6 +119,8 @@ pub struct Run {
     pub blocks: Range<u32>,
     /// What it waits for on its way, if anybody wants to know.
     pub course: Course,
+    /// Whose credentials it goes by.
+    pub via: Door,
 }
 
 impl Run {
@@ -126,12 +128,18 @@ impl Run {
     pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
-        Run { object, blocks, course: Course::default() }
+        Run { object, blocks, course: Course::default(), via: Door::NONE }
     }
 
-    /// Some of the blocks, on the same course.
+    /// The same run for whoever came in through this door.
+    #[must_use]
+    pub fn via(self, via: Door) -> Run {
+        Run { via, ..self }
+    }
+
+    /// Some of the blocks, on the same course through the same door.
     pub fn part(&self, blocks: Range<u32>) -> Run {
-        Run { course: self.course.clone(), ..Run::new(self.object.clone(), blocks) }
+        Run { course: self.course.clone(), via: self.via, ..Run::new(self.object.clone(), blocks) }
     }
 
     /// The addresses in order.

@@ -104,6 +104,11 @@ impl Error {
         self.throttled
     }
 
+    /// Whether somebody else who asks for the same may get another answer: by other credentials.
+    pub fn is_of_asker(&self) -> bool {
+        matches!(self.kind, Kind::Denied | Kind::Missing | Kind::Invalid)
+    }
+
     /// Whether the same request may succeed later without anybody doing anything.
     pub fn passes(&self) -> bool {
         matches!(self.kind, Kind::Unavailable { .. } | Kind::Corrupt)

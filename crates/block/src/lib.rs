@@ -6,6 +6,7 @@
 //! - [`Block`]: bytes of an address that have been verified.
 //! - [`Checksum`]: what a store says about the bytes of a whole object.
 //! - [`Course`]: what a run on its way waits for, by [`Cause`].
+//! - [`Door`]: through which mount a read came in.
 //! - [`Source`]: whoever answers for blocks; every tier is one.
 //! - `contract`: what every source promises, as a suite (feature `contract`).
 //! - [`Error`]: what failed, on what, and what to try.
@@ -18,6 +19,7 @@ mod content;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod course;
+mod door;
 mod error;
 mod source;
 
@@ -25,5 +27,6 @@ pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
 pub use checksum::{Checksum, Digest, crc64};
 pub use content::{Block, Permit};
 pub use course::{Cause, Clock, Course, Spent};
+pub use door::Door;
 pub use error::{Error, Kind, Result};
 pub use source::{Blocks, Fixed, Source, Waiting};

@@ -1,6 +1,6 @@
 //! Whoever answers for blocks. Tiers are sources laid over sources: requests go down, blocks come up.
 
-use crate::{Block, Checksum, Error, Object, ObjectId, Result, Run};
+use crate::{Block, Checksum, Door, Error, Object, ObjectId, Result, Run};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -19,8 +19,8 @@ pub trait Source: Send + Sync {
     /// The blocks of a run. Dropping the stream gives the request up.
     fn fetch(&self, run: Run) -> Blocks;
 
-    /// What the truth says about all bytes of the object, if it says anything.
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>>;
+    /// What the truth says about all bytes of the object, if it says anything, asked by the credentials of a door.
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>>;
 }
 
 /// A source of objects held in memory: for tests, demonstrations and ceilings.
@@ -53,7 +53,7 @@ impl Source for Fixed {
         futures_util::stream::iter(blocks).boxed()
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+    fn checksum(&self, object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
         let told = self.objects.get(&object.id()).map(|content| Checksum::Crc64Nvme(crate::crc64::of(content)));
         Box::pin(std::future::ready(Ok(told)))
     }

@@ -19,7 +19,7 @@ pub use file::Whole;
 pub use room::{Limits, Used};
 
 use crate::tally::Tally;
-use block::{Block, Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Block, Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting};
 use file::Filling;
 use index::{Found, Held, Index};
 use log::Log;
@@ -181,8 +181,8 @@ impl Disk {
     }
 
     /// Read a complete file again and compare it with what the store says, as far as the store says anything.
-    pub async fn verify(&self, object: &Arc<Object>) -> Result<bool> {
-        let told = self.0.below.checksum(object).await?;
+    pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
+        let told = self.0.below.checksum(object, via).await?;
         Ok(self.inspect(object, told).await?.is_some())
     }
 
@@ -212,7 +212,7 @@ impl Disk {
 
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
     /// a moment after its reader has it, so one may still be missing when this is asked.
-    pub async fn settled(&self, object: &Arc<Object>) -> Standing {
+    pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
         let found = self.index().find(object);
         if let Found::Filling(filling) = found {
             let told = filling.settled.notified();
@@ -221,7 +221,7 @@ impl Disk {
             }
             // Blocks that were at hand in memory bring nobody who would compare the whole.
             if filling.missing() == 0
-                && let Err(error) = self.finish(&filling, false).await
+                && let Err(error) = self.finish(&filling, false, via).await
             {
                 tracing::warn!("an object is whole but could not be compared with the store: {error}");
             }
@@ -294,18 +294,18 @@ impl Disk {
     }
 
     /// Compare a filled file with what the store says, and call it complete. `known` if that was done on the way.
-    async fn finish(&self, filling: &Arc<Filling>, known: bool) -> Result<()> {
-        let done = self.compare(filling, known).await;
+    async fn finish(&self, filling: &Arc<Filling>, known: bool, via: Door) -> Result<()> {
+        let done = self.compare(filling, known, via).await;
         filling.settled.notify_waiters();
         done
     }
 
-    async fn compare(&self, filling: &Arc<Filling>, known: bool) -> Result<()> {
+    async fn compare(&self, filling: &Arc<Filling>, known: bool, via: Door) -> Result<()> {
         let _one = filling.finishing.lock().await;
         if filling.missing() > 0 || !self.index().is_filling(filling) {
             return Ok(());
         }
-        let told = if known { None } else { self.0.below.checksum(&filling.object).await? };
+        let told = if known { None } else { self.0.below.checksum(&filling.object, via).await? };
         let file = filling.clone();
         let matches = match told {
             None => true,
@@ -328,8 +328,8 @@ impl Source for Disk {
         filling::serve(self.clone(), run)
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
-        self.0.below.checksum(object)
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.below.checksum(object, via)
     }
 }
 

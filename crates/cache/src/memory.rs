@@ -12,7 +12,8 @@ use crate::readahead::Readahead;
 use crate::tally::Tally;
 use crate::waits::{Waits, clock};
 use block::{
-    Address, Block, Blocks, Checksum, Course, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, SMALL, Source, Waiting,
+    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, SMALL, Source,
+    Waiting,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -75,31 +76,31 @@ impl Memory {
 
     /// Bytes `offset..offset + length` of an object, fetched as far as they are not in memory. Blocks side by
     /// side are asked for together.
-    pub async fn read(&self, object: &Arc<Object>, offset: u64, length: u64) -> Result<Vec<Bytes>> {
+    pub async fn read(&self, object: &Arc<Object>, offset: u64, length: u64, via: Door) -> Result<Vec<Bytes>> {
         let parts: Vec<_> = parts(object, offset, length).collect();
         if parts.len() > 1 {
             let blocks = parts[0].0..parts[parts.len() - 1].0 + 1;
-            self.ask(object, blocks, true);
+            self.ask(object, blocks, via, true);
         }
         let mut pieces = Vec::new();
         for (index, start, length) in parts {
-            let block = self.block(&Address { object: object.clone(), index }, start + length).await?;
+            let block = self.block(&Address { object: object.clone(), index }, start + length, via).await?;
             pieces.extend(block.cut(start, length));
         }
         Ok(pieces)
     }
 
     /// One block, of which a reader wants the bytes up to `until`. What it waits for is booked.
-    pub async fn block(&self, address: &Address, until: usize) -> Result<Block> {
-        self.wait(address, until, Some(&self.0.waits)).await
+    pub async fn block(&self, address: &Address, until: usize, via: Door) -> Result<Block> {
+        self.wait(address, until, via, Some(&self.0.waits)).await
     }
 
-    async fn wait(&self, address: &Address, until: usize, waits: Option<&Waits>) -> Result<Block> {
+    async fn wait(&self, address: &Address, until: usize, via: Door, waits: Option<&Waits>) -> Result<Block> {
         let mut booked = None;
         let key = (address.object.id(), address.index);
         loop {
             let place = self.shelf().place(&key, until);
-            let Coming { mut promise, course } = match place {
+            let Coming { mut promise, course, via: begun_by } = match place {
                 Place::Here(block) => {
                     self.0.tally.here.add(1, block.len() as u64);
                     return Ok(block);
@@ -108,7 +109,7 @@ impl Memory {
                 Place::Nowhere => {
                     booked = booked.or_else(|| waits.map(Waits::begin));
                     let share = self.share(address.len()).await;
-                    let run = Run::new(address.object.clone(), address.index..address.index + 1);
+                    let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
                     match self.claim(&run, vec![share], waits.is_some()) {
                         Some(coming) => coming,
                         None => continue,
@@ -119,19 +120,22 @@ impl Memory {
             booked.iter_mut().for_each(|wait| wait.follow(&course));
             // The sender is dropped without a value only if the runtime ends.
             let gone = || Error::unavailable("the node is stopping", &*address.object);
-            let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
+            let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone().ok_or_else(gone)?;
+            if begun_by != via && got.as_ref().is_err_and(Error::is_of_asker) {
+                continue;
+            }
             self.shelf().read_until(&key, until);
-            return got.ok_or_else(gone)?;
+            return got;
         }
     }
 
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
-    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>) -> u32 {
-        self.ask(object, blocks, false)
+    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, via: Door) -> u32 {
+        self.ask(object, blocks, via, false)
     }
 
-    fn ask(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, is_urgent: bool) -> u32 {
+    fn ask(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, via: Door, is_urgent: bool) -> u32 {
         let id = object.id();
         let mut next = blocks.start;
         while next < blocks.end {
@@ -142,12 +146,12 @@ impl Memory {
             let end =
                 (next + 1..blocks.end.min(next + AHEAD_RUN_BLOCKS)).find(|index| self.shelf().knows(&(id, *index)));
             let end = end.unwrap_or(blocks.end.min(next + AHEAD_RUN_BLOCKS));
-            let run = Run::new(object.clone(), next..end);
+            let run = Run::new(object.clone(), next..end).via(via);
             let shares: Vec<Share> = run.addresses().map_while(|address| self.spare(address.len())).collect();
             if shares.len() < run.addresses().count().min(AHEAD_RUN_BLOCKS_MIN) {
                 return next;
             }
-            let run = Run::new(object.clone(), next..next + shares.len() as u32);
+            let run = run.part(next..next + shares.len() as u32);
             next = run.blocks.end;
             self.claim(&run, shares, is_urgent);
         }
@@ -155,11 +159,11 @@ impl Memory {
     }
 
     /// Note a read of an open file and ask for what will follow.
-    pub fn follow(&self, object: &Arc<Object>, readahead: &Mutex<Readahead>, offset: u64, length: u64) {
+    pub fn follow(&self, object: &Arc<Object>, readahead: &Mutex<Readahead>, offset: u64, length: u64, via: Door) {
         let mut past = readahead.lock().unwrap_or_else(PoisonError::into_inner);
         let ask = past.note(offset, length, object.blocks());
         if !ask.is_empty() {
-            past.asked_until(self.ahead(object, ask));
+            past.asked_until(self.ahead(object, ask, via));
         }
     }
 
@@ -229,10 +233,10 @@ impl Memory {
                 break;
             }
             let (sender, receiver) = watch::channel(None);
-            shelf.announce((id, index), Coming { promise: receiver, course: run.course.clone() });
+            shelf.announce((id, index), Coming { promise: receiver, course: run.course.clone(), via: run.via });
             senders.push((sender, share));
         }
-        let first = Coming { promise: senders.first()?.0.subscribe(), course: run.course.clone() };
+        let first = Coming { promise: senders.first()?.0.subscribe(), course: run.course.clone(), via: run.via };
         drop(shelf);
         let run = Run { blocks: run.blocks.start..run.blocks.start + senders.len() as u32, ..run };
         self.0.runtime.spawn(self.clone().flight(run, senders));
@@ -285,12 +289,12 @@ impl Memory {
 impl Source for Memory {
     /// Asks for the run ahead as far as there is room, then waits for one block after the other.
     fn fetch(&self, run: Run) -> Blocks {
-        self.ahead(&run.object, run.blocks.clone());
-        let memory = self.clone();
+        self.ahead(&run.object, run.blocks.clone(), run.via);
+        let (memory, via) = (self.clone(), run.via);
         let addresses = futures_util::stream::iter(run.addresses());
         let blocks = addresses.then(move |address| {
             let memory = memory.clone();
-            async move { memory.wait(&address, address.len(), None).await }
+            async move { memory.wait(&address, address.len(), via, None).await }
         });
         // Nothing after the first error.
         let until_failed = blocks.scan(false, |failed, got| {
@@ -300,8 +304,8 @@ impl Source for Memory {
         until_failed.boxed()
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
-        self.0.below.checksum(object)
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.below.checksum(object, via)
     }
 }
 

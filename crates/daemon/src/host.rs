@@ -117,6 +117,7 @@ impl Host {
         let (host, mounted) = (self.clone(), mounted.clone());
         std::thread::spawn(move || {
             mounted.session.wait();
+            mounted.view.close();
             host.mounts().retain(|other| !Arc::ptr_eq(other, &mounted));
             mounted.over.send_replace(true);
             drop(place);

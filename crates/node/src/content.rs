@@ -4,7 +4,7 @@
 //! the local file itself.
 
 use crate::namespace::{Content, Reading};
-use block::{Cause, Error, Object, Result};
+use block::{Cause, Door, Error, Object, Result};
 use bytes::Bytes;
 use cache::Disk;
 use cache::disk::Whole;
@@ -77,7 +77,7 @@ impl Content for Kept {
                     disk.tally().here.add(1, bytes.len() as u64);
                     Ok(vec![bytes])
                 }
-                Err(_) => otherwise.memory.read(&otherwise.object, offset, u64::from(length)).await,
+                Err(_) => otherwise.memory.read(&otherwise.object, offset, u64::from(length), otherwise.via).await,
             }
         }))
     }
@@ -88,6 +88,7 @@ pub struct Streamed {
     pub object: Arc<Object>,
     pub memory: Memory,
     pub readahead: Mutex<Readahead>,
+    pub via: Door,
     pub runtime: tokio::runtime::Handle,
 }
 
@@ -102,12 +103,12 @@ impl Content for Streamed {
             return Reading::Ready(Ok(Vec::new()));
         }
         let at_hand = self.memory.at_hand(&self.object, offset, length);
-        self.memory.follow(&self.object, &self.readahead, offset, length);
+        self.memory.follow(&self.object, &self.readahead, offset, length, self.via);
         if let Some(pieces) = at_hand {
             return Reading::Ready(Ok(pieces));
         }
-        let (memory, object) = (self.memory.clone(), self.object.clone());
-        Reading::Waiting(Box::pin(async move { memory.read(&object, offset, length).await }))
+        let (memory, object, via) = (self.memory.clone(), self.object.clone(), self.via);
+        Reading::Waiting(Box::pin(async move { memory.read(&object, offset, length, via).await }))
     }
 }
 

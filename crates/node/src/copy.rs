@@ -7,7 +7,7 @@ use crate::load::{Tally, chosen};
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::view::{Source, list_nameless};
-use block::{Block, Checksum, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source as _, crc64};
+use block::{Block, Checksum, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source as _, crc64};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -109,7 +109,7 @@ impl Job {
 
     /// Whether a file agrees with what the store says of the object, if it says anything.
     async fn agrees(&self, object: &Arc<Object>, path: &Path) -> Result<bool> {
-        let Some(told) = self.origin.checksum(object).await? else { return Ok(true) };
+        let Some(told) = self.origin.checksum(object, Door::NONE).await? else { return Ok(true) };
         let (path, size) = (path.to_owned(), object.size);
         let work = move || digest(&path, size, told);
         tokio::task::spawn_blocking(work)

@@ -188,7 +188,7 @@ pub async fn run(view: Weak<View>, folder: Vec<u8>) {
     let nodes = load::below(&manifest, &folder);
     let (mut flights, mut width) = (JoinSet::new(), WINDOW_FIRST);
     for (node, _) in nodes {
-        let Some(view) = view.upgrade().filter(|_| fill.runs.load(Relaxed) == run) else { return };
+        let Some(view) = view.upgrade().filter(|view| view.is_open() && fill.runs.load(Relaxed) == run) else { return };
         let Some(object) = manifest.object(node).filter(|object| wants(&view, object)) else { continue };
         while flights.len() >= width as usize {
             flights.join_next().await;

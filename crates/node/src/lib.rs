@@ -17,7 +17,6 @@ pub mod load;
 pub mod manifest;
 pub mod namespace;
 mod node;
-mod origins;
 pub mod select;
 mod snapshots;
 mod view;

@@ -155,7 +155,7 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     }
     let standing = disk.find(&object);
     let present = match standing {
-        Standing::Complete(_) | Standing::Unchecked if verify => disk.verify(&object).await?,
+        Standing::Complete(_) | Standing::Unchecked if verify => disk.verify(&object, view.door()).await?,
         Standing::Complete(_) => true,
         Standing::Unchecked => disk.check(&object).await?.is_some(),
         Standing::Absent => false,
@@ -168,9 +168,9 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     }
     for _ in 0..FETCHES_MAX {
         fetch(view, &object).await?;
-        match disk.settled(&object).await {
+        match disk.settled(&object, view.door()).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
-                return disk.verify(&object).await.map(|_| Outcome::Loaded);
+                return disk.verify(&object, view.door()).await.map(|_| Outcome::Loaded);
             }
             Standing::Complete(_) => return Ok(Outcome::Loaded),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
@@ -191,11 +191,11 @@ pub(crate) fn below(manifest: &Manifest, folder: &[u8]) -> Vec<(u64, u64)> {
 
 /// Fetch every block of an object through the tiers; the next run is asked for while one is on its way.
 pub(crate) async fn fetch(view: &View, object: &Arc<Object>) -> Result<()> {
-    let memory = &view.node().memory;
+    let (memory, door) = (&view.node().memory, view.door());
     for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
         let end = object.blocks().min(start + RUN_BLOCKS_MAX);
-        let mut blocks = memory.fetch(Run::new(object.clone(), start..end));
-        memory.ahead(object, end..object.blocks().min(end + RUN_BLOCKS_MAX));
+        let mut blocks = memory.fetch(Run::new(object.clone(), start..end).via(door));
+        memory.ahead(object, end..object.blocks().min(end + RUN_BLOCKS_MAX), door);
         while let Some(block) = blocks.next().await {
             block?;
         }

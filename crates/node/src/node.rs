@@ -2,7 +2,6 @@
 //!
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
-use crate::origins::Origins;
 use crate::snapshots;
 use crate::view::View;
 use block::{Cause, Error, Result};
@@ -12,7 +11,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use store::{Counts, Origin};
+use store::{Counts, Entrance, OriginSettings, Origins};
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -116,11 +115,10 @@ impl Node {
         &self.settings
     }
 
-    /// Use a store from now on.
-    pub(crate) fn add_store(&self, store: &Arc<dyn store::Store>, who: &str) {
-        let settings =
-            store::OriginSettings { seed: self.settings.seed, budget: self.settings.patience, ..Default::default() };
-        self.origins.add(store.identity(), who, Origin::new(store.clone(), settings));
+    /// Use a store for as long as the entrance lives.
+    pub(crate) fn enter(&self, store: &Arc<dyn store::Store>) -> Entrance {
+        let Settings { seed, patience: budget, .. } = self.settings;
+        self.origins.open(store, OriginSettings { seed, budget, ..Default::default() })
     }
 
     pub fn figures(&self) -> Figures {

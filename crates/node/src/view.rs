@@ -8,7 +8,7 @@ use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
 use crate::node::Node;
 use crate::snapshots;
-use block::{Cause, Error, Object, Result};
+use block::{Cause, Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
 use futures_util::StreamExt;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Folder, Store};
+use store::{Entrance, Folder, Store};
 use tokio::time::Instant;
 
 /// Where a data set comes from.
@@ -37,6 +37,8 @@ pub struct Source {
 pub struct View {
     node: Arc<Node>,
     source: Source,
+    /// What it reads of the store goes through here, and ends with it.
+    entrance: Entrance,
     names: Generations,
     snapshot: PathBuf,
     /// Held by whoever lists.
@@ -54,7 +56,7 @@ impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
     /// `told` hears of names as they are listed.
     pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
-        node.add_store(&source.store, &source.who);
+        let entrance = node.enter(&source.store);
         let identity = [source.store.identity(), &*source.prefix, &source.who].join("\0");
         let name = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
         let snapshot = node.snapshots().join(format!("{name:032x}"));
@@ -71,18 +73,10 @@ impl View {
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
         let (fetched, damage_told) = Default::default();
-        let of = |this: &Weak<View>| View {
-            node,
-            source,
-            names,
-            snapshot,
-            refreshing,
-            fill,
-            fetched,
-            damage_told,
-            this: this.clone(),
-        };
-        let view = Arc::new_cyclic(of);
+        let view = Arc::new_cyclic(|this: &Weak<View>| {
+            let this = this.clone();
+            View { node, source, entrance, names, snapshot, refreshing, fill, fetched, damage_told, this }
+        });
         view.node.keep(&view);
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
@@ -114,6 +108,22 @@ impl View {
             }
         }
         self.node.disk.release(gone.iter().map(|object| &**object));
+    }
+
+    /// What each read of the data set goes by.
+    pub fn door(&self) -> Door {
+        self.entrance.door()
+    }
+
+    /// End whatever is fetched for this view. Called when its mount has ended, since work behind readers may still
+    /// hold the view.
+    pub fn close(&self) {
+        self.entrance.close();
+    }
+
+    /// Whether anything is still fetched for it.
+    pub fn is_open(&self) -> bool {
+        self.entrance.is_open()
     }
 
     pub fn url(&self) -> &str {
@@ -200,18 +210,18 @@ impl View {
 
     /// Fetch a small object whole, so that the kernel can read its file.
     fn fetch(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
-        let (node, streamed) = (self.node.clone(), self.streamed(object.clone()));
+        let (node, door, streamed) = (self.node.clone(), self.door(), self.streamed(object.clone()));
         let (fill, fetched) = (self.fill.clone(), self.fetched.clone());
         async move {
             let address = block::Address { object: object.clone(), index: 0 };
             let began = Instant::now();
-            let block = node.memory.block(&address, 0).await?;
+            let block = node.memory.block(&address, 0, door).await?;
             fill.waited(began.elapsed().as_secs_f64());
             if block.is_kept()
                 && let Standing::Complete(whole) = node.disk.find(&object)
             {
                 fetched.add(1, object.size);
-                return Ok(streamed_as_kept(&node, whole));
+                return Ok(streamed_as_kept(&node, whole, door));
             }
             Ok(streamed as Arc<dyn Content>)
         }
@@ -219,14 +229,15 @@ impl View {
 
     /// Read a file of an earlier boot once before it is trusted; fetch it again if it is damaged.
     fn check(&self, object: Arc<Object>) -> impl Future<Output = Result<Arc<dyn Content>>> + use<> {
-        let (node, fetch, streamed) = (self.node.clone(), self.fetch(object.clone()), self.streamed(object.clone()));
+        let (node, door) = (self.node.clone(), self.door());
+        let (fetch, streamed) = (self.fetch(object.clone()), self.streamed(object.clone()));
         async move {
             let checked = {
                 let _wait = node.memory.waits().begin_for(Cause::Disk);
                 node.disk.check(&object).await?
             };
             match checked {
-                Some(whole) => Ok(streamed_as_kept(&node, whole)),
+                Some(whole) => Ok(streamed_as_kept(&node, whole, door)),
                 None if object.blocks() == 1 => fetch.await,
                 None => Ok(streamed as Arc<dyn Content>),
             }
@@ -234,11 +245,11 @@ impl View {
     }
 
     fn kept(&self, whole: Arc<Whole>) -> Arc<dyn Content> {
-        streamed_as_kept(&self.node, whole)
+        streamed_as_kept(&self.node, whole, self.door())
     }
 
     fn streamed(&self, object: Arc<Object>) -> Arc<Streamed> {
-        streamed(&self.node, object)
+        streamed(&self.node, object, self.door())
     }
 
     fn local(&self, object: Arc<Object>, file: std::os::fd::OwnedFd, folder: &Arc<Folder>) -> Arc<dyn Content> {
@@ -246,13 +257,13 @@ impl View {
     }
 }
 
-fn streamed(node: &Node, object: Arc<Object>) -> Arc<Streamed> {
+fn streamed(node: &Node, object: Arc<Object>, via: Door) -> Arc<Streamed> {
     let (memory, runtime) = (node.memory.clone(), node.runtime.clone());
-    Arc::new(Streamed { object, memory, readahead: Default::default(), runtime })
+    Arc::new(Streamed { object, memory, readahead: Default::default(), via, runtime })
 }
 
-fn streamed_as_kept(node: &Node, whole: Arc<Whole>) -> Arc<dyn Content> {
-    let otherwise = streamed(node, whole.object.clone());
+fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Content> {
+    let otherwise = streamed(node, whole.object.clone(), via);
     Arc::new(Kept { whole, otherwise, disk: node.disk.clone() })
 }
 

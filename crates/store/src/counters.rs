@@ -2,6 +2,7 @@
 //!
 //! Invariant: counts only grow, except `in_flight`; a snapshot may be torn between counts, never within one.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -118,6 +119,29 @@ impl Counters {
 
     pub(crate) fn add_time(count: &AtomicU64, more: Duration) {
         count.fetch_add(nanoseconds(more), Relaxed);
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Counts) {
+        self.gets += more.gets;
+        self.lists += more.lists;
+        self.heads += more.heads;
+        self.writes += more.writes;
+        self.bytes_written += more.bytes_written;
+        self.bytes += more.bytes;
+        self.throttled += more.throttled;
+        self.retries += more.retries;
+        self.errors += more.errors;
+        self.in_flight += more.in_flight;
+        self.skipped += more.skipped;
+        self.waited_ns += more.waited_ns;
+        self.backed_off_ns += more.backed_off_ns;
+        self.hedged += more.hedged;
+        self.hedged_bytes += more.hedged_bytes;
+        self.hedges_won += more.hedges_won;
+        self.first_byte_ns += more.first_byte_ns;
+        self.first_byte = std::array::from_fn(|at| self.first_byte[at] + more.first_byte[at]);
     }
 }
 

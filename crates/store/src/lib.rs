@@ -7,6 +7,7 @@
 //! - [`Folder`]: files of a local or a network file system.
 //! - [`S3`]: any server that speaks S3.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
+//! - [`Origins`]: each object out of its own store, by the credentials of the mount that asks.
 //! - [`Sink`], [`open_to_write`]: the same stores, written into.
 //! - [`Counters`]: what was asked of a store and what it took.
 //! - [`Location`], [`open`]: from `s3://bucket/prefix` to a store.
@@ -19,6 +20,7 @@ mod folder;
 mod location;
 mod memory;
 mod origin;
+mod origins;
 mod retry;
 mod s3;
 mod sink;
@@ -31,6 +33,7 @@ pub use folder::{FileSystem, Folder, Settings as FolderSettings};
 pub use location::{Location, Settings, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
+pub use origins::{Entrance, Origins};
 pub use retry::{Advice, Chance, advise};
 pub use s3::{Credentials, S3, Settings as S3Settings, Timeouts};
 pub use sink::{PART_BYTES_MIN, PARTS_MAX, Place, Sink, Upload, open_to_write};
@@ -77,6 +80,12 @@ pub struct Body {
 pub trait Store: Send + Sync {
     /// Canonical identity, independent of the spelling of the endpoint: `s3://bucket`.
     fn identity(&self) -> &Arc<str>;
+
+    /// A hash of how the store is asked: server and credentials. Two stores of one identity and one reach may stand
+    /// in for each other.
+    fn reach(&self) -> u64 {
+        0
+    }
 
     /// Everything under a prefix (empty: all), listed in parallel where the store allows.
     fn list(&self, prefix: &str) -> Pages;

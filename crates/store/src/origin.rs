@@ -23,7 +23,7 @@ mod window;
 
 use crate::retry::{Advice, Chance, advise, gave_up};
 use crate::{Counters, Store};
-use block::{Blocks, Cause, Checksum, Course, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use futures_util::stream;
 use hedge::Hedges;
@@ -87,6 +87,11 @@ impl Origin {
         &self.0.store
     }
 
+    /// Whether both are one, with one limit and the same connections.
+    pub fn is(&self, other: &Origin) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Requests that may be in flight at the moment.
     pub fn requests_limit(&self) -> u32 {
         self.0.limit.now()
@@ -99,7 +104,7 @@ impl Source for Origin {
         stream::try_unfold(fetch, fetch::Fetch::step).boxed()
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+    fn checksum(&self, object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
         let (parts, object) = (self.0.clone(), object.clone());
         Box::pin(async move { parts.checksum(&object).await })
     }

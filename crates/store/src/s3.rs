@@ -31,6 +31,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -80,6 +81,7 @@ pub struct S3(Arc<Bucket>);
 
 struct Bucket {
     identity: Arc<str>,
+    reach: u64,
     name: String,
     /// Replaced when the server tells that the bucket lives in another region.
     route: RwLock<Arc<Route>>,
@@ -95,18 +97,23 @@ impl S3 {
     pub fn open(bucket: &str, settings: Settings) -> Result<S3> {
         let route = Route::of(bucket, &settings)?;
         let identity = endpoint::identity(bucket, &route).into();
+        let reach = reach(&settings);
         let chance = Arc::new(Chance::new(settings.seed));
         let wire = wire::Wire::open(route.is_secure(), settings.timeouts, chance.clone())?;
         let signer = sign::Signer::new(&settings.credentials, &route.region, chance.clone())?;
         let route = RwLock::new(Arc::new(route));
         let (name, counters) = (bucket.to_owned(), Arc::default());
-        Ok(S3(Arc::new(Bucket { identity, name, route, wire, signer, counters, chance, settings })))
+        Ok(S3(Arc::new(Bucket { identity, reach, name, route, wire, signer, counters, chance, settings })))
     }
 }
 
 impl Store for S3 {
     fn identity(&self) -> &Arc<str> {
         &self.0.identity
+    }
+
+    fn reach(&self) -> u64 {
+        self.0.reach
     }
 
     fn list(&self, prefix: &str) -> Pages {
@@ -222,6 +229,13 @@ impl Bucket {
     fn expired(&self, refusal: &answer::Refusal) -> bool {
         refusal.is_expired() && self.signer.forget()
     }
+}
+
+/// A hash of what decides how a bucket is asked. It knows the secret, and so must not leave this process.
+fn reach(settings: &Settings) -> u64 {
+    let mut hash = std::hash::DefaultHasher::new();
+    (&settings.endpoint, &settings.region, &settings.credentials, settings.path_style).hash(&mut hash);
+    hash.finish()
 }
 
 /// Headers that ask for this version or nothing, and for its checksum.

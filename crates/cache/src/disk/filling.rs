@@ -229,7 +229,7 @@ impl Flow {
             return None;
         }
         let compared_below = self.run.is_whole() && self.fetched == self.run.object.blocks();
-        match self.disk.finish(&self.filling, compared_below).await {
+        match self.disk.finish(&self.filling, compared_below, self.run.via).await {
             Ok(()) => None,
             Err(error) if error.kind == block::Kind::Corrupt => Some((Err(error), self)),
             Err(error) => {

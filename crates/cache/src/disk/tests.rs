@@ -22,11 +22,11 @@ impl Source for Store {
         self.below.fetch(run)
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         self.sums.fetch_add(1, Relaxed);
         match self.told.lock().expect("told").get(&object.key) {
             Some(told) => Box::pin(std::future::ready(Ok(Some(*told)))),
-            None => self.below.checksum(object),
+            None => self.below.checksum(object, via),
         }
     }
 }
@@ -71,7 +71,7 @@ async fn read(source: &dyn Source, object: &Arc<Object>) -> Result<Vec<u8>> {
 }
 
 async fn complete(disk: &Disk, object: &Arc<Object>) -> Arc<Whole> {
-    match disk.settled(object).await {
+    match disk.settled(object, Door::NONE).await {
         Standing::Complete(whole) => whole,
         _ => panic!("{object} is not complete"),
     }
@@ -160,7 +160,7 @@ async fn after_a_boot_every_file_is_read_once_before_it_is_trusted() {
     assert!(disk.check(damaged).await.expect("checked").is_none(), "the damage was found");
     assert!(matches!(disk.find(damaged), Standing::Absent));
     assert_eq!(read(&disk, damaged).await.expect("bytes"), *damaged_bytes);
-    assert!(matches!(disk.settled(damaged).await, Standing::Complete(_)));
+    assert!(matches!(disk.settled(damaged, Door::NONE).await, Standing::Complete(_)));
 }
 
 /// Change one bit of a file, whatever its mode says.

@@ -2,7 +2,7 @@
 //!
 //! Blocks that were read to their end leave first, then those that came first.
 
-use block::{Block, Course, ObjectId, Result};
+use block::{Block, Course, Door, ObjectId, Result};
 use std::collections::{HashMap, VecDeque};
 use tokio::sync::watch;
 
@@ -14,6 +14,8 @@ pub struct Coming {
     pub promise: watch::Receiver<Option<Result<Block>>>,
     /// What its run waits for.
     pub course: Course,
+    /// By whose credentials it is fetched.
+    pub via: Door,
 }
 
 /// Where a block is.

@@ -5,6 +5,9 @@ use block::{Blocks, Fixed};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+/// Where nothing depends on who asks.
+const DOOR: Door = Door::NONE;
+
 /// A source that counts its requests and answers when it is told to.
 struct Slow {
     below: Fixed,
@@ -20,8 +23,8 @@ impl Source for Slow {
         futures_util::stream::once(opened).flat_map(move |()| futures_util::stream::empty()).chain(blocks).boxed()
     }
 
-    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
-        self.below.checksum(object)
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.below.checksum(object, via)
     }
 }
 
@@ -40,7 +43,9 @@ async fn many_readers_of_a_block_share_one_fetch() {
     let readers: Vec<_> = (0..50)
         .map(|n| {
             let (memory, object) = (memory.clone(), objects[0].clone());
-            tokio::spawn(async move { memory.read(&object, n * 1_000, 500).await.map(|pieces| pieces.concat().len()) })
+            tokio::spawn(
+                async move { memory.read(&object, n * 1_000, 500, DOOR).await.map(|pieces| pieces.concat().len()) },
+            )
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -51,6 +56,48 @@ async fn many_readers_of_a_block_share_one_fetch() {
     assert_eq!(slow.requests.load(Relaxed), 1);
 }
 
+/// A source that refuses those who come through one door, when it is told to answer.
+struct Refusing(Slow, Door);
+
+impl Source for Refusing {
+    fn fetch(&self, run: Run) -> Blocks {
+        let (is_refused, object) = (run.via == self.1, run.object.clone());
+        let answer = move |got| if is_refused { Err(Error::denied("wrong keys", &*object)) } else { got };
+        self.0.fetch(run).map(answer).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_one_door_is_not_handed_to_a_waiter_of_another() {
+    let (slow, objects) = set(1, 1);
+    let [wrong, good] = [1, 2].map(Door::of);
+    let below = Arc::new(Refusing(slow, wrong));
+    let memory = Memory::over(below.clone(), 8 * SMALL, tokio::runtime::Handle::current());
+    let read = |via| {
+        let (memory, object) = (memory.clone(), objects[0].clone());
+        tokio::spawn(async move { memory.read(&object, 0, 10, via).await.map(|pieces| pieces.concat().len()) })
+    };
+    let first = read(wrong);
+    while below.0.requests.load(Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let waiters = [good, good].map(read);
+    for _ in 0..9 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(below.0.requests.load(Relaxed), 1, "they wait for what is under way");
+    below.0.gate.add_permits(100);
+    assert_eq!(first.await.expect("a reader").expect_err("wrong keys").kind, Kind::Denied);
+    for waiter in waiters {
+        assert_eq!(waiter.await.expect("a reader").expect("its own credentials"), 10);
+    }
+    assert_eq!(below.0.requests.load(Relaxed), 2, "those of one door share the second fetch");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     let (slow, _) = set(0, 1);
@@ -59,7 +106,7 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
     let object = Arc::new(Object { store: "memory:".into(), key: "gone".into(), version: "1".into(), size: 10 });
     for _ in 0..2 {
-        assert!(memory.read(&object, 0, 10).await.is_err_and(|error| error.kind == block::Kind::Missing));
+        assert!(memory.read(&object, 0, 10, DOOR).await.is_err_and(|error| error.kind == block::Kind::Missing));
     }
     assert_eq!(slow.requests.load(Relaxed), 2);
     assert_eq!(memory.usage().0, 0, "nothing is held after failures");
@@ -79,8 +126,8 @@ async fn sixty_four_streams_stay_within_the_budget() {
             tokio::spawn(async move {
                 let readahead = Mutex::new(Readahead::default());
                 for at in (0..object.size).step_by(128 << 10) {
-                    memory.follow(&object, &readahead, at, 128 << 10);
-                    let bytes = memory.read(&object, at, 128 << 10).await.expect("bytes").concat();
+                    memory.follow(&object, &readahead, at, 128 << 10, DOOR);
+                    let bytes = memory.read(&object, at, 128 << 10, DOOR).await.expect("bytes").concat();
                     assert!(bytes.len() == 128 << 10 && bytes.iter().all(|byte| *byte == n as u8));
                     let (held, budget) = memory.usage();
                     assert!(held <= budget, "{held} of {budget}");
@@ -100,13 +147,13 @@ async fn a_reader_that_gives_up_does_not_stop_the_others() {
     let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
     let first = tokio::spawn({
         let (memory, object) = (memory.clone(), objects[0].clone());
-        async move { memory.read(&object, 0, 10).await.map(drop) }
+        async move { memory.read(&object, 0, 10, DOOR).await.map(drop) }
     });
     tokio::time::sleep(Duration::from_millis(10)).await;
     first.abort();
     let second = tokio::spawn({
         let (memory, object) = (memory.clone(), objects[0].clone());
-        async move { memory.read(&object, 5, 10).await.map(|pieces| pieces.concat().len()) }
+        async move { memory.read(&object, 5, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
     });
     tokio::time::sleep(Duration::from_millis(10)).await;
     slow.gate.add_permits(1);
@@ -120,9 +167,9 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
     let memory = Memory::over(slow.clone(), 4 * SMALL, tokio::runtime::Handle::current());
-    memory.read(&objects[0], 0, 10).await.expect("bytes");
+    memory.read(&objects[0], 0, 10, DOOR).await.expect("bytes");
     for object in &objects[1..5] {
-        memory.read(object, 0, SMALL).await.expect("bytes");
+        memory.read(object, 0, SMALL, DOOR).await.expect("bytes");
     }
     assert!(memory.at_hand(&objects[0], 10, 10).is_some(), "it was read in part only");
     assert!(memory.at_hand(&objects[1], 0, 10).is_none(), "it was read to its end");

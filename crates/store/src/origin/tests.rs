@@ -199,7 +199,7 @@ async fn what_will_not_pass_is_said_at_once() {
     let error = fetch(&origin, old.whole().expect("one block")).await.expect_err("changed");
     assert_eq!((error.kind, faulty.asked.load(Relaxed)), (Kind::Changed, 1));
     memory.remove("k");
-    let error = origin.checksum(&old).await.expect_err("missing");
+    let error = origin.checksum(&old, Door::NONE).await.expect_err("missing");
     assert_eq!(error.kind, Kind::Missing);
     assert_eq!(memory.counters().snapshot().errors, 0, "news, not failures");
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Who we are.
-#[derive(Clone)]
+#[derive(Clone, Hash)]
 pub enum Credentials {
     /// As AWS's tools find them: environment, profile, web identity, process, container, machine. A profile
     /// that is named here goes before the environment.
