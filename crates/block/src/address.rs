@@ -121,6 +121,8 @@ pub struct Run {
     pub course: Course,
     /// Whose credentials it goes by.
     pub via: Door,
+    /// Whether its asker holds room in memory for all of its blocks.
+    pub has_room: bool,
 }
 
 impl Run {
@@ -128,7 +130,13 @@ impl Run {
     pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
-        Run { object, blocks, course: Course::default(), via: Door::NONE }
+        Run { object, blocks, course: Course::default(), via: Door::NONE, has_room: false }
+    }
+
+    /// The same run, for whose blocks the asker holds room.
+    #[must_use]
+    pub fn with_room(self) -> Run {
+        Run { has_room: true, ..self }
     }
 
     /// The same run for whoever came in through this door.
@@ -139,7 +147,8 @@ impl Run {
 
     /// Some of the blocks, on the same course through the same door.
     pub fn part(&self, blocks: Range<u32>) -> Run {
-        Run { course: self.course.clone(), via: self.via, ..Run::new(self.object.clone(), blocks) }
+        let (course, via, has_room) = (self.course.clone(), self.via, self.has_room);
+        Run { course, via, has_room, ..Run::new(self.object.clone(), blocks) }
     }
 
     /// The addresses in order.

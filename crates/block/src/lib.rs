@@ -2,11 +2,12 @@
 //!
 //! Layout:
 //! - [`Object`]: one version of one thing in a store.
-//! - [`Address`], [`Run`]: one block of an object, and up to sixteen neighbours.
+//! - [`Address`], [`Run`]: one block of an object, and up to sixty-four neighbours.
 //! - [`Block`]: bytes of an address that have been verified.
 //! - [`Checksum`]: what a store says about the bytes of a whole object.
 //! - [`Course`]: what a run on its way waits for, by [`Cause`].
 //! - [`Door`]: through which mount a read came in.
+//! - [`Stripe`]: aligned blocks that one [`Member`] of a cluster keeps.
 //! - [`Source`]: whoever answers for blocks; every tier is one.
 //! - `contract`: what every source promises, as a suite (feature `contract`).
 //! - [`Error`]: what failed, on what, and what to try.
@@ -22,6 +23,7 @@ mod course;
 mod door;
 mod error;
 mod source;
+mod stripe;
 
 pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
 pub use checksum::{Checksum, Digest, crc64};
@@ -30,3 +32,4 @@ pub use course::{Cause, Clock, Course, Spent};
 pub use door::Door;
 pub use error::{Error, Kind, Result};
 pub use source::{Blocks, Fixed, Source, Waiting};
+pub use stripe::{Member, STRIPE_BLOCKS, Stripe, stripe_end};

@@ -1,13 +1,21 @@
 //! Copy a data set from a store to a folder of an attached disk, without a node.
 //!
-//! A file has its name only when it is whole and, where the store gives a checksum, equal to it; its
-//! modification time is the object's, by which an interrupted copy knows what it need not fetch again.
+//! A file gets its name only when it is whole, equal to the store's checksum where there is one, and on the disk.
+//! Its modification time is the object's. So a copy that goes on after any end, also of the machine, believes a file
+//! of the right size and time; but not one with holes, which somebody else made.
+//!
+//! Invariant: a name below the folder is never that of a file which a power loss could take bytes from.
+
+mod durable;
+#[cfg(test)]
+mod tests;
 
 use crate::load::{Tally, chosen};
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::view::{Source, list_nameless};
 use block::{Block, Checksum, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source as _, crc64};
+use durable::{Disk, Real};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,32 +23,57 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use store::Origin;
+use tokio::sync::Semaphore;
 
-/// Files that are copied side by side.
-const FILES_AT_ONCE: usize = 32;
+/// Files that are copied at once. Most of them wait until they are on the disk, and a disk takes many for the price of
+/// one: its journal is written once for all that wait.
+const FILES_AT_ONCE: usize = 256;
+
+/// Files that are fetched at once.
+const FETCHES_AT_ONCE: usize = 32;
 
 /// Runs of one large file that are fetched side by side.
 const RUNS_AT_ONCE: usize = 4;
 
 /// Copy what is wanted of a data set to a folder.
 pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|error| Error::io("cannot make the folder", folder.display(), &error))?;
+    copy_to(Arc::new(Real), source, folder, wanted, verify, tally).await
+}
+
+async fn copy_to(
+    disk: Arc<dyn Disk>,
+    source: &Source,
+    folder: &Path,
+    wanted: &Wanted,
+    verify: bool,
+    tally: &Arc<Tally>,
+) -> Result<()> {
+    let doing = |error: std::io::Error| Error::io("cannot copy into the folder", folder.display(), &error);
+    std::fs::create_dir_all(folder).map_err(doing)?;
+    let top = File::open(folder).map_err(doing)?;
+    // Two at once would write the same parts. Where a file system has no locks, nobody is kept out.
+    if let Err(std::fs::TryLockError::WouldBlock) = top.try_lock() {
+        return Err(Error::unavailable("another copy is writing into this folder", folder.display())
+            .hint("wait for its end, or copy to another folder"));
+    }
     let manifest = Arc::new(list_nameless(source, folder).await?);
     let files = chosen(&manifest, wanted)?;
     tally.expect(&files);
     let origin = Arc::new(Origin::new(source.store.clone(), Default::default()));
-    let job = Arc::new(Job { origin, manifest, folder: folder.to_owned(), verify });
+    let fetches = Semaphore::new(FETCHES_AT_ONCE);
+    let job = Arc::new(Job { origin, manifest, folder: folder.to_owned(), verify, fetches, disk });
     let copies = stream::iter(files).map(|(node, size)| {
         let (job, tally) = (job.clone(), tally.clone());
         tokio::spawn(async move {
             match job.file(node).await {
-                Ok(present) => tally.done(size, present),
+                Ok(present) => tally.done(size, if present { size } else { 0 }),
                 Err(error) => tally.failed(&job.path(node), &error),
             }
         })
     });
     copies.buffer_unordered(FILES_AT_ONCE).for_each(|_| std::future::ready(())).await;
-    Ok(())
+    apart(move || job.disk.sync_names(&top).map_err(|error| Error::io("cannot sync the copy", "its folder", &error)))
+        .await
 }
 
 struct Job {
@@ -48,6 +81,17 @@ struct Job {
     manifest: Arc<Manifest>,
     folder: PathBuf,
     verify: bool,
+    fetches: Semaphore,
+    disk: Arc<dyn Disk>,
+}
+
+/// What lies under a name before it is copied.
+enum Before {
+    /// A file of the right size and time, every byte of which was written.
+    Whole,
+    /// The same, but with holes, as files have that a lost machine or another program left unfinished.
+    Holed,
+    Other,
 }
 
 impl Job {
@@ -63,21 +107,40 @@ impl Job {
             known.ok_or_else(|| Error::corrupt("the manifest lost a file", self.path(node)))?;
         let path = self.folder.join(std::ffi::OsStr::from_bytes(&path));
         let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(attributes.modified_ns.max(0) as u64);
-        if is_there(&path, object.size, modified) && (!self.verify || self.agrees(&object, &path).await?) {
+        let turn = self.fetches.acquire().await.expect("it is never closed");
+        let is_there = match before(&path, object.size, modified) {
+            Before::Whole if self.verify => self.agrees(&object, &path).await? != Some(false),
+            Before::Whole => true,
+            // What the store says of it decides; if it says nothing, nothing speaks for the file.
+            Before::Holed => self.agrees(&object, &path).await? == Some(true),
+            Before::Other => false,
+        };
+        if is_there {
             return Ok(true);
         }
         let name = path.file_name().unwrap_or_default().as_bytes();
         let part = path.with_file_name(std::ffi::OsStr::from_bytes(&[b".", name, b".stoker-part"].concat()));
         let doing = |error: std::io::Error| Error::io("cannot write the copy", part.display(), &error);
-        let parent = path.parent().unwrap_or(&self.folder);
-        std::fs::create_dir_all(parent).map_err(doing)?;
-        let file = File::create(&part).map_err(doing)?;
-        file.set_len(object.size).map_err(doing)?;
-        let whole = self.fill(&object, &file, &part).await;
-        let done = whole.and_then(|()| {
-            file.set_modified(modified).map_err(doing)?;
-            std::fs::rename(&part, &path).map_err(doing)
-        });
+        std::fs::create_dir_all(path.parent().unwrap_or(&self.folder)).map_err(doing)?;
+        let file = create(&part).map_err(doing)?;
+        let written = async {
+            file.set_len(object.size).map_err(doing)?;
+            self.fill(&object, &file, &part).await?;
+            file.set_modified(modified).map_err(doing)
+        };
+        let written = written.await;
+        drop(turn);
+        let (disk, from, to) = (self.disk.clone(), part.clone(), path);
+        let done = match written {
+            Ok(()) => {
+                let name = move || {
+                    let named = disk.sync(&file).and_then(|()| disk.rename(&from, &to));
+                    named.map_err(|error| Error::io("cannot write the copy", from.display(), &error))
+                };
+                apart(name).await
+            }
+            Err(error) => Err(error),
+        };
         if done.is_err() {
             let _ = std::fs::remove_file(&part);
         }
@@ -98,7 +161,7 @@ impl Job {
                 Ok(())
             })
             .await?;
-        if object.blocks() > RUN_BLOCKS_MAX && !self.agrees(object, part).await? {
+        if object.blocks() > RUN_BLOCKS_MAX && self.agrees(object, part).await? == Some(false) {
             return Err(Error::corrupt(
                 "the bytes that the store sent differ from its own checksum of the object",
                 &**object,
@@ -107,14 +170,25 @@ impl Job {
         Ok(())
     }
 
-    /// Whether a file agrees with what the store says of the object, if it says anything.
-    async fn agrees(&self, object: &Arc<Object>, path: &Path) -> Result<bool> {
-        let Some(told) = self.origin.checksum(object, Door::NONE).await? else { return Ok(true) };
+    /// Whether a file agrees with what the store says of the object; nothing comes back if it says nothing.
+    async fn agrees(&self, object: &Arc<Object>, path: &Path) -> Result<Option<bool>> {
+        let Some(told) = self.origin.checksum(object, Door::NONE).await? else { return Ok(None) };
         let (path, size) = (path.to_owned(), object.size);
-        let work = move || digest(&path, size, told);
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
+        apart(move || digest(&path, size, told).map(Some)).await
+    }
+}
+
+/// Work that waits for a disk, off the threads that must not.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let stopped = |error| Error::unavailable(format!("the copy is stopping: {error}"), "a file");
+    tokio::task::spawn_blocking(work).await.map_err(stopped)?
+}
+
+/// A new file. What an earlier copy left unfinished under its name is unlinked, never written over.
+fn create(part: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(part) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => File::options().read(true).write(true).create_new(true).open(part),
     }
 }
 
@@ -127,10 +201,17 @@ fn write(file: &File, block: &Block, part: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_there(path: &Path, size: u64, modified: SystemTime) -> bool {
-    path.symlink_metadata().is_ok_and(|found| {
-        found.is_file() && found.len() == size && found.modified().is_ok_and(|time| time == modified)
-    })
+fn before(path: &Path, size: u64, modified: SystemTime) -> Before {
+    let found = path.symlink_metadata().ok().filter(|found| found.is_file() && found.len() == size);
+    if found.and_then(|found| found.modified().ok()) != Some(modified) {
+        return Before::Other;
+    }
+    let Ok(file) = File::open(path) else { return Before::Other };
+    match rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)) {
+        Ok(hole) if hole < size => Before::Holed,
+        // A file system that knows of no holes has none.
+        _ => Before::Whole,
+    }
 }
 
 /// Bytes read at a time while a file is compared.

@@ -19,6 +19,8 @@ pub mod namespace;
 mod node;
 pub mod select;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use node::{Figures, Node, Settings};

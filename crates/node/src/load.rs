@@ -6,7 +6,7 @@
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::view::View;
-use block::{Error, Object, RUN_BLOCKS_MAX, Result, Run, Source};
+use block::{Address, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source};
 use cache::disk::Standing;
 use futures_util::{StreamExt, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,7 @@ pub struct Progress {
     pub bytes: u64,
     pub files_done: u64,
     pub bytes_done: u64,
-    /// Of those done: there before.
+    /// Of those done: there before, bytes also of files that were there in part.
     pub files_present: u64,
     pub bytes_present: u64,
     /// Files that were not kept: they did not fit, or had just been written when they were listed.
@@ -55,8 +55,10 @@ pub struct Tally {
 
 /// What became of a file.
 enum Outcome {
-    Loaded,
-    Present,
+    /// It is there; so many bytes of it were before.
+    There {
+        found: u64,
+    },
     Unkept,
 }
 
@@ -82,11 +84,10 @@ impl Tally {
         self.bytes.store(files.iter().map(|(_, size)| size).sum(), Relaxed);
     }
 
-    pub(crate) fn done(&self, size: u64, present: bool) {
-        if present {
-            self.files_present.fetch_add(1, Relaxed);
-            self.bytes_present.fetch_add(size, Relaxed);
-        }
+    /// A file of this size is there, of which so many bytes were there before.
+    pub(crate) fn done(&self, size: u64, found: u64) {
+        self.files_present.fetch_add(u64::from(found == size), Relaxed);
+        self.bytes_present.fetch_add(found, Relaxed);
         self.files_done.fetch_add(1, Relaxed);
         self.bytes_done.fetch_add(size, Relaxed);
     }
@@ -116,7 +117,7 @@ pub async fn load(view: &Arc<View>, wanted: &Wanted, verify: bool, tally: &Arc<T
             let size = object.size;
             match object_to_disk(&view, object, verify).await {
                 Ok(Outcome::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
-                Ok(outcome) => tally.done(size, matches!(outcome, Outcome::Present)),
+                Ok(Outcome::There { found }) => tally.done(size, found),
                 Err(error) => {
                     let path = manifest.path(node).unwrap_or_default();
                     tally.failed(&String::from_utf8_lossy(&path), &error);
@@ -151,7 +152,7 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
 async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Result<Outcome> {
     let disk = &view.node().disk;
     if object.size == 0 {
-        return Ok(Outcome::Present);
+        return Ok(Outcome::There { found: 0 });
     }
     let standing = disk.find(&object);
     let present = match standing {
@@ -161,18 +162,20 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
         Standing::Absent => false,
     };
     if present {
-        return Ok(Outcome::Present);
+        return Ok(Outcome::There { found: object.size });
     }
     if !disk.has_room(&object) {
         return Ok(Outcome::Unkept);
     }
+    let blocks = (0..object.blocks()).map(|index| Address { object: object.clone(), index });
+    let found = blocks.filter(|block| disk.holds(block)).map(|block| block.len() as u64).sum();
     for _ in 0..FETCHES_MAX {
         fetch(view, &object).await?;
         match disk.settled(&object, view.door()).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
-                return disk.verify(&object, view.door()).await.map(|_| Outcome::Loaded);
+                return disk.verify(&object, view.door()).await.map(|_| Outcome::There { found });
             }
-            Standing::Complete(_) => return Ok(Outcome::Loaded),
+            Standing::Complete(_) => return Ok(Outcome::There { found }),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
             _ => view.node().memory.forget(&object),
         }

@@ -1,0 +1,278 @@
+//! Single flight: however many ask for a block at once, this node's readers or its peers, it is fetched once.
+//!
+//! Each fetch runs on a task of its own, to its end: who reads slowly stalls nobody, and who gives up stops nobody.
+//! A run that comes from the memory tier brings shares of the budget for its blocks; for any other one they are taken
+//! here before anything is asked for, and all of those together get a part of the budget only, because a peer that
+//! reads slowly holds what it was given.
+//!
+//! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it.
+//! Invariant: nobody waits for a block whose fetch has ended, however it ended.
+
+use crate::budget::{Budget, Share};
+use block::{Block, Blocks, Checksum, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
+use futures_util::StreamExt;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Part of the budget that those may hold together who bring no shares of their own.
+const GUESTS_PART: u64 = 4;
+
+/// One fetch for a block, over whoever fetches.
+#[derive(Clone)]
+pub struct Flight(Arc<Parts>);
+
+struct Parts {
+    below: Arc<dyn Source>,
+    coming: Mutex<HashMap<Key, Coming>>,
+    budget: Budget,
+    /// Bytes that may be held for guests.
+    guests: Arc<Semaphore>,
+    guests_bytes: usize,
+    runtime: tokio::runtime::Handle,
+}
+
+type Key = (ObjectId, u32);
+
+/// What is told of a block, and at the end of its fetch.
+type Promise<T> = watch::Receiver<Option<Result<T>>>;
+type Teller<T> = watch::Sender<Option<Result<T>>>;
+
+/// A block that is being fetched.
+#[derive(Clone)]
+struct Coming {
+    block: Promise<Block>,
+    /// By whose credentials it is fetched.
+    via: Door,
+    /// For the last block of a fetch: what it found when all had come.
+    end: Option<Promise<()>>,
+}
+
+/// Room in memory for a block that a guest asks for.
+type Room = (Share, OwnedSemaphorePermit);
+
+impl Flight {
+    pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Flight {
+        let guests_bytes = (budget.usage().1 / GUESTS_PART) as usize;
+        let guests = Arc::new(Semaphore::new(guests_bytes));
+        let coming = Mutex::default();
+        Flight(Arc::new(Parts { below, coming, budget, guests, guests_bytes, runtime }))
+    }
+
+    fn coming(&self) -> MutexGuard<'_, HashMap<Key, Coming>> {
+        self.0.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for the first block, and for as many after it as there is some to spare.
+    async fn room(&self, run: &Run) -> VecDeque<Room> {
+        let mut lengths = run.addresses().map(|address| address.len());
+        let first = lengths.next().expect("a run has a block");
+        let permits = first.min(self.0.guests_bytes) as u32;
+        let guest = self.0.guests.clone().acquire_many_owned(permits).await.expect("it is never closed");
+        let mut room = VecDeque::from([(self.0.budget.share(first).await, guest)]);
+        let more = lengths.map_while(|length| {
+            let guest = self.0.guests.clone().try_acquire_many_owned(length as u32).ok()?;
+            Some((self.0.budget.spare(length)?, guest))
+        });
+        room.extend(more);
+        room
+    }
+
+    /// Join what is on its way of a run, and fetch the rest. Without room the asker holds it for all blocks, with room
+    /// that many are asked for.
+    fn ask(&self, run: &Run, room: Option<VecDeque<Room>>) -> VecDeque<(Coming, Option<Room>)> {
+        let id = run.object.id();
+        let mut asked = VecDeque::new();
+        let mut departures: Vec<(u32, Departure)> = Vec::new();
+        let end = room.as_ref().map_or(run.blocks.end, |room| run.blocks.start + room.len() as u32);
+        let mut room = room.into_iter().flatten();
+        let mut known = self.coming();
+        let mut is_first = true;
+        for index in run.blocks.start..end {
+            let mine = room.next();
+            if let Some(coming) = known.get(&(id, index)) {
+                asked.push_back((coming.clone(), mine));
+                is_first = true;
+                continue;
+            }
+            if is_first {
+                departures.push((index, Departure::default()));
+            }
+            let is_last = index + 1 == end || known.contains_key(&(id, index + 1));
+            let (_, departure) = departures.last_mut().expect("one was begun");
+            let coming = departure.announce(run.via, mine, is_last);
+            known.insert((id, index), coming.clone());
+            asked.push_back((coming, None));
+            is_first = false;
+        }
+        drop(known);
+        for (start, departure) in departures {
+            let run = run.part(start..start + departure.blocks.len() as u32);
+            let landing = Landing { flight: self.clone(), id, left: run.blocks.clone() };
+            self.0.runtime.spawn(departure.fly(landing, run));
+        }
+        asked
+    }
+}
+
+/// A fetch that begins.
+struct Departure {
+    blocks: Vec<(Teller<Block>, Option<Room>)>,
+    end: Teller<()>,
+}
+
+impl Default for Departure {
+    fn default() -> Self {
+        Departure { blocks: Vec::new(), end: watch::channel(None).0 }
+    }
+}
+
+impl Departure {
+    fn announce(&mut self, via: Door, room: Option<Room>, is_last: bool) -> Coming {
+        let (teller, block) = watch::channel(None);
+        self.blocks.push((teller, room));
+        Coming { block, via, end: is_last.then(|| self.end.subscribe()) }
+    }
+
+    /// Fetch to the end, telling of each block as it comes.
+    async fn fly(self, mut landing: Landing, run: Run) {
+        let mut blocks = landing.flight.0.below.fetch(run.clone());
+        let mut failed: Option<Error> = None;
+        for (index, (teller, room)) in run.blocks.clone().zip(self.blocks) {
+            let got = match &failed {
+                Some(error) => Err(error.clone()),
+                None => blocks.next().await.unwrap_or_else(|| Err(ended_early(&run))),
+            };
+            // Asked for this one, the tier below has kept the one before. What failed is asked for again at once.
+            landing.until(if got.is_err() { index + 1 } else { index });
+            failed = failed.or_else(|| got.as_ref().err().cloned());
+            teller.send_replace(Some(got.map(|block| match room {
+                Some(room) => block.holding(Arc::new(room)),
+                None => block,
+            })));
+        }
+        // To its end, so that the tiers below finish what they keep. They may find the whole wrong.
+        let mut end = Ok(());
+        while failed.is_none()
+            && let Some(got) = blocks.next().await
+        {
+            end = end.and(got.map(drop));
+        }
+        drop(landing);
+        self.end.send_replace(Some(end));
+    }
+}
+
+/// Blocks of a fetch that are known to be on their way; dropped, none of them is any more.
+struct Landing {
+    flight: Flight,
+    id: ObjectId,
+    left: Range<u32>,
+}
+
+impl Landing {
+    /// The blocks before this one are not on their way any more.
+    fn until(&mut self, index: u32) {
+        let landed = self.left.start..index.min(self.left.end);
+        self.left.start = landed.end;
+        let mut coming = self.flight.coming();
+        landed.for_each(|index| drop(coming.remove(&(self.id, index))));
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.until(self.left.end);
+    }
+}
+
+/// A run that somebody reads.
+struct Reading {
+    flight: Flight,
+    run: Run,
+    next: u32,
+    /// Asked for, not yet read.
+    ahead: VecDeque<(Coming, Option<Room>)>,
+    /// Of the fetches whose last blocks are read.
+    ends: Vec<Promise<()>>,
+    is_over: bool,
+}
+
+impl Reading {
+    async fn step(mut self) -> Option<(Result<Block>, Reading)> {
+        if self.is_over {
+            return None;
+        }
+        if self.next == self.run.blocks.end {
+            let error = self.end().await?;
+            return Some((Err(error), Reading { is_over: true, ..self }));
+        }
+        let (got, room) = loop {
+            if self.ahead.is_empty() {
+                self.ask().await;
+            }
+            let (mut coming, room) = self.ahead.pop_front().expect("at least one block was asked for");
+            let got = coming.block.wait_for(Option::is_some).await.map(|got| got.clone());
+            let got = got.ok().flatten().unwrap_or_else(|| Err(given_up(&self.run)));
+            // What a store says to others by their credentials is no answer to this one.
+            let is_mine = coming.via == self.run.via;
+            if is_mine || !got.as_ref().is_err_and(Error::is_of_asker) {
+                break (got, room);
+            }
+            self.ahead.clear();
+            self.ends.clear();
+        };
+        self.next += 1;
+        self.is_over = got.is_err();
+        let got = got.map(|block| match room {
+            Some(room) => block.holding(Arc::new(room)),
+            None => block,
+        });
+        Some((got, self))
+    }
+
+    /// Ask for the rest, as far as there is room.
+    async fn ask(&mut self) {
+        let rest = self.run.part(self.next..self.run.blocks.end);
+        let room = if rest.has_room { None } else { Some(self.flight.room(&rest).await) };
+        self.ahead = self.flight.ask(&rest, room);
+        self.ends.extend(self.ahead.iter().filter_map(|(coming, _)| coming.end.clone()));
+    }
+
+    /// What the fetches found when all of their blocks had come.
+    async fn end(&mut self) -> Option<Error> {
+        for mut end in std::mem::take(&mut self.ends) {
+            if let Ok(end) = end.wait_for(Option::is_some).await
+                && let Some(Err(error)) = &*end
+            {
+                return Some(error.clone());
+            }
+        }
+        None
+    }
+}
+
+impl Source for Flight {
+    fn fetch(&self, run: Run) -> Blocks {
+        let (next, ahead, ends) = (run.blocks.start, VecDeque::new(), Vec::new());
+        let reading = Reading { flight: self.clone(), run, next, ahead, ends, is_over: false };
+        futures_util::stream::unfold(reading, Reading::step).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.below.checksum(object, via)
+    }
+}
+
+fn ended_early(run: &Run) -> Error {
+    Error::corrupt("a source ended before the last block", &*run.object)
+}
+
+/// Its task ended without a word: it panicked, or the runtime ends.
+fn given_up(run: &Run) -> Error {
+    Error::unavailable("a fetch was given up", &*run.object)
+}
+
+#[cfg(test)]
+mod tests;
