@@ -7,12 +7,14 @@
 //! Invariants: bytes of a file are verified on each read through this tier; an object is complete only after
 //! its blocks agree with the store's checksum, where there is one; nothing here waits for an fsync.
 
+mod admission;
 mod file;
 mod filling;
 mod index;
 mod log;
 mod record;
 mod room;
+mod slab;
 mod table;
 
 pub use file::Whole;
@@ -122,7 +124,10 @@ impl Disk {
 
     /// Say that everything the files hold is in the log, so that the next start need not look for strays.
     pub fn close(&self) {
-        let _index = self.index();
+        let index = self.index();
+        if let Err(error) = index.save_uses() {
+            tracing::warn!("cannot write down when objects were opened, so trades between them begin anew: {error}");
+        }
         let _ = std::fs::write(self.0.folder.join("clean"), b"");
     }
 
@@ -132,9 +137,15 @@ impl Disk {
         self.index().dropped = Box::new(dropped);
     }
 
-    /// Where an object stands; a complete one is opened. Counts as a use.
+    /// A reader opens an object of a set of so many bytes, whether it is here or not: what is read stays. Runs, checks,
+    /// fill and load don't count.
+    pub fn opened(&self, object: &Object, set_bytes: u64) {
+        self.index().is_opened(object, set_bytes);
+    }
+
+    /// Where an object stands; a complete one is opened.
     pub fn find(&self, object: &Arc<Object>) -> Standing {
-        let found = self.index().find(object);
+        let found = self.index().known(object);
         match found {
             Found::Complete(held) => match self.open(held) {
                 Some(whole) => Standing::Complete(whole),
@@ -168,7 +179,7 @@ impl Disk {
 
     /// Whether a block of an object that is not complete lies on the disk.
     pub fn holds(&self, address: &block::Address) -> bool {
-        match self.index().find(&address.object) {
+        match self.index().known(&address.object) {
             Found::Complete(_) | Found::Unchecked(_) => true,
             Found::Filling(filling) => filling.has(address.index),
             Found::Absent => false,
@@ -213,7 +224,7 @@ impl Disk {
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
     /// a moment after its reader has it, so one may still be missing when this is asked.
     pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
-        let found = self.index().find(object);
+        let found = self.index().known(object);
         if let Found::Filling(filling) = found {
             let told = filling.settled.notified();
             if self.index().is_filling(&filling) {
@@ -243,6 +254,11 @@ impl Disk {
     /// Use and limits.
     pub fn usage(&self) -> (Used, Limits) {
         self.index().usage()
+    }
+
+    /// Bytes of memory taken by what is known of objects.
+    pub fn memory_bytes(&self) -> u64 {
+        self.index().memory_bytes()
     }
 
     /// What was served from here and from below.

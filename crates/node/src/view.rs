@@ -194,6 +194,7 @@ impl View {
             let opened = folder.open(&object);
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
+        self.node.disk.opened(&object, self.totals().bytes);
         let standing = self.node.disk.find(&object);
         if matches!(standing, Standing::Absent)
             && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())

@@ -41,7 +41,7 @@ enum Place {
 impl Disk {
     fn place(&self, object: &Arc<Object>) -> Place {
         let mut index = self.index();
-        match index.find(object) {
+        match index.known(object) {
             // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
             Found::Complete(held) | Found::Unchecked(held) => {
                 drop(index);

@@ -1,4 +1,4 @@
-//! What lies in the cache folder, in memory: forty bytes an object, rebuilt from the log.
+//! What lies in the cache folder, in memory: under 64 bytes an object, rebuilt from the log.
 //!
 //! Everything longer (key, version, checksums) stays in the log and is read when an object is opened, and
 //! compared there: equal ids are not believed to be equal objects.
@@ -38,8 +38,6 @@ pub struct Index {
     looked: (u32, u64),
     live_bytes: u64,
     full: bool,
-    /// Bytes and files that may give way, summed in this epoch.
-    idle_known: Option<(u32, u64, u64)>,
     /// Hears of each object whose file is unlinked.
     pub dropped: Dropped,
 }
@@ -84,7 +82,7 @@ impl Closed {
 
 impl Index {
     pub fn new(folder: PathBuf, limits: Limits, log: Log, boot: [u8; 16]) -> Index {
-        let (table, filling, open) = (Table::new(), HashMap::new(), HashMap::new());
+        let (table, filling, open) = (Table::new(limits.bytes), HashMap::new(), HashMap::new());
         Index {
             folder,
             limits,
@@ -96,7 +94,6 @@ impl Index {
             looked: (u32::MAX, 0),
             live_bytes: 0,
             full: false,
-            idle_known: None,
             dropped: Box::new(|_| ()),
         }
     }
@@ -134,16 +131,34 @@ impl Index {
             self.table.distrust();
             self.log.append(&Record::Boot(self.boot))?;
         }
+        if let Ok(saved) = std::fs::read(self.uses()) {
+            self.table.restore(&saved);
+        }
         Ok(())
     }
 
-    /// What is known of an object that is being read.
-    pub fn find(&mut self, object: &Arc<Object>) -> Found {
-        self.table.touch(object.id());
-        self.known(object)
+    /// Write down what is known of uses, for the next start.
+    pub fn save_uses(&self) -> std::io::Result<()> {
+        let beside = self.uses().with_extension("new");
+        std::fs::write(&beside, self.table.save())?;
+        std::fs::rename(beside, self.uses())
     }
 
-    /// The same, not counted as a use.
+    fn uses(&self) -> PathBuf {
+        self.folder.with_file_name("uses")
+    }
+
+    /// Bytes of memory taken by what is known of objects.
+    pub fn memory_bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    /// A reader opens an object of a set of so many bytes.
+    pub fn is_opened(&mut self, object: &Object, set_bytes: u64) {
+        self.table.opened(object.id(), object.size, set_bytes);
+    }
+
+    /// What is known of an object. Not counted as a use.
     pub fn known(&self, object: &Arc<Object>) -> Found {
         let id = object.id();
         let Some(slot) = self.table.get(id) else { return Found::Absent };
@@ -205,7 +220,7 @@ impl Index {
         }
         self.look();
         let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
-        if (bytes, files) != (0, 0) && !self.make_room(bytes, files) {
+        if (bytes, files) != (0, 0) && !self.make_room(object.id(), bytes, files) {
             return false;
         }
         let used = &mut self.table.used;
@@ -216,14 +231,15 @@ impl Index {
         true
     }
 
-    /// Whether the object has a place, or would be given one now.
+    /// Whether the object has a place, or would be given one now without anything to show.
     pub fn has_room(&mut self, object: &Object) -> bool {
         self.look();
         if object.size > OBJECT_BYTES_MAX {
             return false;
         }
         let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
-        self.table.get(object.id()).is_some() || (bytes, files) == (0, 0) || self.could_make_room(bytes, files)
+        let (free, count) = self.table.yielding();
+        self.table.get(object.id()).is_some() || (free >= bytes && count >= files)
     }
 
     /// Begin the file of an admitted object of several blocks.
@@ -285,8 +301,7 @@ impl Index {
 
     /// An object that its data set does not list any more gives way first.
     pub fn release(&mut self, id: ObjectId) {
-        self.table.change(id, |slot| slot.used = 0);
-        self.idle_known = None;
+        self.table.release(id);
     }
 
     /// Bytes and files in use, and the limits.
@@ -321,45 +336,26 @@ impl Index {
         }
     }
 
-    /// Let objects give way that nobody reads any more, until enough has gone. Those in use stay.
-    fn make_room(&mut self, bytes: u64, files: u64) -> bool {
-        if !self.could_make_room(bytes, files) {
-            return false;
-        }
-        let idle = self.idle();
-        let (mut freed, mut gone) = (0, 0);
-        let enough = idle.iter().position(|(_, slot)| {
-            (freed, gone) = (freed + slot.size, gone + 1);
-            freed >= bytes && gone >= files
-        });
-        let Some(last) = enough else { return false };
-        for (id, slot) in &idle[..=last] {
-            if let Ok(Record::Complete { object, .. }) = self.log.read(slot.at) {
-                self.drop_object(*id, &object);
+    /// Let objects give way to one that has more to show for itself. Those in use stay.
+    fn make_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
+        let (open, filling) = (&self.open, &self.filling);
+        let held = |id, slot: &Slot| match slot.state {
+            // One that has no file yet is a small object on its way.
+            State::Filling => filling.get(&id).is_none_or(|filling| Arc::strong_count(filling) > 1),
+            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
+        };
+        let Some(leave) = self.table.give_way(newcomer, bytes, files, held) else { return false };
+        for id in leave {
+            let Some(slot) = self.table.get(id) else { continue };
+            match (self.log.read(slot.at), self.filling.get(&id)) {
+                (_, Some(filling)) => self.drop_object(id, &filling.object.clone()),
+                (Ok(Record::Complete { object, .. }), None) => self.drop_object(id, &object),
+                _ => drop(self.table.remove(id)),
             }
         }
-        self.idle_known = None;
         self.looked.0 = u32::MAX;
         self.look();
         true
-    }
-
-    /// Whether enough may give way. Asked at every cold open of a set that is larger than the cache, so what may is
-    /// summed once an epoch: until the next one, or a release, hardly anything is added.
-    fn could_make_room(&mut self, bytes: u64, files: u64) -> bool {
-        let epoch = self.table.epoch();
-        let known = self.idle_known.filter(|(then, ..)| *then == epoch);
-        let (_, free, count) = known.unwrap_or_else(|| {
-            let idle = self.idle();
-            (epoch, idle.iter().map(|(_, slot)| slot.size).sum(), idle.len() as u64)
-        });
-        self.idle_known = Some((epoch, free, count));
-        free >= bytes && count >= files
-    }
-
-    fn idle(&self) -> Vec<(ObjectId, Slot)> {
-        let held = |id| self.open.get(&id).is_some_and(|whole| whole.strong_count() > 0);
-        self.table.idle(room::gives_way, held)
     }
 
     /// Rewrite the log once most of it is about blocks of objects that have become complete or have gone.

@@ -1,8 +1,4 @@
-//! How much may lie on the disk, and what gives way. Pure: numbers in, verdict out.
-//!
-//! Shuffled epochs read each object once in a fresh order. Keeping what is there (never evict) then hits as
-//! often as perfect foresight would, while LRU at half the size of the set hits 15 % instead of 50 %
-//! (docs/decisions/0004). So objects give way only when nobody reads them any more.
+//! How much may lie on the disk. Pure: numbers in, verdict out.
 
 /// Limits of the disk tier.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +31,6 @@ pub fn shortage(limits: &Limits, used: &Used, wanted: u64) -> (u64, u64) {
     (over_size.max(over_free), over_count.max(over_inodes))
 }
 
-/// Whether an object that was last used at `used` may give way at `now` (both in epochs): unread for two
-/// whole epochs, or released (`used` 0) because its data set lists another version by now.
-pub fn gives_way(used: u32, now: u32) -> bool {
-    used == 0 || now.saturating_sub(used) > EPOCHS_UNREAD
-}
-
-/// Epochs after which an object that nobody read gives way. One would evict in the middle of a reshuffled epoch.
-const EPOCHS_UNREAD: u32 = 2;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,11 +46,5 @@ mod tests {
         assert_eq!(shortage(&LIMITS, &Used { free_bytes: 120, ..used }, 30), (10, 0));
         assert_eq!(shortage(&LIMITS, &Used { free_files: Some(5), ..used }, 1), (0, 1));
         assert_eq!(shortage(&LIMITS, &Used { free_files: None, ..used }, 1), (0, 0));
-    }
-
-    #[test]
-    fn what_is_read_each_epoch_never_gives_way() {
-        assert!(!gives_way(7, 7) && !gives_way(6, 8));
-        assert!(gives_way(5, 8) && gives_way(0, 1));
     }
 }

@@ -231,12 +231,36 @@ async fn a_full_cache_serves_without_keeping_and_never_evicts_what_is_read() {
         .expect("a disk tier");
     for epoch in 0..4 {
         for object in objects.iter().rev().cycle().skip(epoch * 7).take(20) {
+            disk.opened(object, 2_000_000);
             assert_eq!(read(&disk, object).await.expect("bytes").len(), 100_000);
         }
         let used = disk.usage().0.bytes;
         assert!(used <= 1_000_000, "{used} bytes in epoch {epoch}");
     }
     assert_eq!(store.blocks.load(Relaxed), 20 + 3 * 10, "half of the set hits in each later epoch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_set_takes_the_place_of_one_that_nobody_reads_any_more_also_over_restarts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..20).map(|n| store.below.add(&format!("{n}"), content(n, 100_000))).collect();
+    let store = Arc::new(store);
+    let limits = Limits { bytes: 1_000_000, ..PLENTY };
+    let mut fetched = Vec::new();
+    for pass in 0..12 {
+        let disk = Disk::over(store.clone(), settings(folder.path(), limits, 1), tokio::runtime::Handle::current());
+        let disk = disk.expect("a disk tier");
+        let before = store.blocks.load(Relaxed);
+        for object in if pass < 3 { &objects[..10] } else { &objects[10..] } {
+            disk.opened(object, 1_000_000);
+            assert_eq!(read(&disk, object).await.expect("bytes").len(), 100_000);
+        }
+        disk.close();
+        fetched.push(store.blocks.load(Relaxed) - before);
+    }
+    assert_eq!(fetched[..6], [10, 0, 0, 10, 10, 10], "three uses are evidence");
+    assert_eq!(fetched[9..], [0, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
