@@ -3,6 +3,7 @@
 CARGO  ?= cargo
 NPM    ?= npm
 PREFIX ?= /usr/local
+STRIP  ?= strip
 STOKER  = target/release/stoker
 PAGE    = web/dist/index.html
 SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src/charts/*.*)
@@ -48,6 +49,8 @@ bench: build ## measure Stoker, its peers and the native file system side by sid
 
 install: build completions man ## install the program, its manual page and completions below PREFIX
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
+	@# Four fifths of it are for debuggers and backtraces; the one in target/ keeps them.
+	@if command -v $(STRIP) > /dev/null; then $(STRIP) $(DESTDIR)$(PREFIX)/bin/stoker; fi
 	install -D -m 644 target/man/stoker.1 $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
 	install -D -m 644 target/completions/stoker.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stoker
 	install -D -m 644 target/completions/_stoker $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker

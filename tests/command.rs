@@ -59,11 +59,11 @@ fn a_secret_is_in_no_log_no_status_and_no_file() {
     let _ = bed.run(["-vv", "refresh"].map(String::from).into_iter().chain([bed.path("mnt").display().to_string()]));
     bed.set_faults("internal-error,seed=1");
     let _ = fs::read(bed.mounted("no such name"));
-    let told = [bed.run(["status"]), bed.run(["status", "--json"]), bed.run(["-vv", "status"])];
+    let outputs = [bed.run(["status"]), bed.run(["status", "--json"]), bed.run(["-vv", "status"])];
     let said = daemon.said();
     bed.set_faults("");
     daemon.end();
-    for text in told.iter().map(text).chain([said]) {
+    for text in outputs.iter().map(text).chain([said]) {
         assert!(!text.contains(SECRET) && !text.contains("wJalrXUt"), "{text}");
     }
     for folder in ["cache", "run", "home"] {

@@ -49,18 +49,18 @@ fn loaded(bed: &Bed, at: &Path, more: &[&str]) -> Value {
 fn a_loaded_set_needs_no_store_any_more() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off"]);
-    let told = loaded(&bed, &bed.path("mnt"), &[]);
+    let load = loaded(&bed, &bed.path("mnt"), &[]);
     assert_eq!(
-        (&told["files"], &told["files_done"], &told["bytes_done"]),
+        (&load["files"], &load["files_done"], &load["bytes_done"]),
         (&63.into(), &63.into(), &size(&bed).into()),
-        "{told}"
+        "{load}"
     );
-    assert_eq!(told["bytes_fetched"], size(&bed));
+    assert_eq!(load["bytes_fetched"], size(&bed));
     assert!(
-        told["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0) && told["gigabytes_per_second"].is_f64(),
-        "{told}"
+        load["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0) && load["gigabytes_per_second"].is_f64(),
+        "{load}"
     );
-    assert!(told["requests"].as_u64().is_some_and(|requests| requests >= 62), "{told}");
+    assert!(load["requests"].as_u64().is_some_and(|requests| requests >= 62), "{load}");
     let requests = bed.requests();
     let again = loaded(&bed, &bed.path("mnt"), &[]);
     assert_eq!(
@@ -90,8 +90,8 @@ fn only_what_is_chosen_is_loaded() {
         listed.arg(bed.path("mnt")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     child.stdin.take().expect("its input").write_all(b"val/0.jpg\n./train/b/0.txt\nlarge/one.npz\n").expect("a list");
     let done = child.wait_with_output().expect("it ends");
-    let told: Value = serde_json::from_slice(&done.stdout).expect("JSON");
-    assert_eq!((done.status.code(), &told["files_done"]), (Some(0), &3.into()), "{told}");
+    let load: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!((done.status.code(), &load["files_done"]), (Some(0), &3.into()), "{load}");
     drop_page_cache();
     compare(&bed.path("mnt"), &bed.path("data"));
     daemon.end();
@@ -169,8 +169,8 @@ fn an_interrupted_load_goes_on_where_it_was() {
     daemon.kill_and_detach();
     let daemon = bed.mount(&["--fill", "off"]);
     let before = bed.counters().bytes_out();
-    let told = loaded(&bed, &bed.path("mnt"), &[]);
-    assert!(told["bytes_present"].as_u64().is_some_and(|present| present > 0), "{told}");
+    let load = loaded(&bed, &bed.path("mnt"), &[]);
+    assert!(load["bytes_present"].as_u64().is_some_and(|present| present > 0), "{load}");
     assert!(bed.counters().bytes_out() - before < size(&bed) - 2_000_000, "what was there was not fetched again");
     drop_page_cache();
     compare(&bed.path("mnt"), &bed.path("data"));
@@ -227,8 +227,8 @@ fn a_set_is_copied_to_a_folder_byte_for_byte_and_resumed() {
     compare(&to, &bed.path("data"));
     let gets = bed.gets();
     let again = finished(&mut command(&["--json"]));
-    let told: Value = serde_json::from_slice(&again.stdout).expect("JSON");
-    assert_eq!((&told["bytes_present"], &told["bytes_fetched"]), (&size(&bed).into(), &0.into()), "{told}");
+    let load: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+    assert_eq!((&load["bytes_present"], &load["bytes_fetched"]), (&size(&bed).into(), &0.into()), "{load}");
     assert_eq!(bed.gets(), gets, "nothing was fetched again");
     // Damage that keeps size and time is found only by comparing checksums.
     let victim = to.join("val/7.jpg");

@@ -19,8 +19,8 @@ const ENDLESS: &str = "100000000";
 /// `mpirun` of one MPI, whichever of its names is here, and its compiler.
 fn launcher(mpi: &str) -> Option<(Command, String)> {
     let knows = |program: &str, word: &str| {
-        let told = Command::new(program).arg("--version").output();
-        told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains(word))
+        let printed = Command::new(program).arg("--version").output();
+        printed.is_ok_and(|printed| String::from_utf8_lossy(&printed.stdout).contains(word))
     };
     let (word, short) = if mpi == "Open MPI" { ("Open", "openmpi") } else { ("HYDRA", "mpich") };
     let names = [format!("mpirun.{short}"), "mpirun".to_owned()];
@@ -131,10 +131,10 @@ fn process_of(rank: usize, group: u32) -> Option<u32> {
     let ours = |id: &u32| {
         let place = PathBuf::from(format!("/proc/{id}"));
         let environment = text(&std::fs::read(place.join("environ")).unwrap_or_default());
-        let told = |name: &str| environment.split('\0').any(|line| line == format!("{name}={rank}"));
+        let is_set = |name: &str| environment.split('\0').any(|line| line == format!("{name}={rank}"));
         std::fs::read_link(place.join("exe")).is_ok_and(|found| found == binary)
             && environment.split('\0').any(|line| line == format!("STOKER_TEST_OF={}", std::process::id()))
-            && (told("OMPI_COMM_WORLD_RANK") || told("PMI_RANK"))
+            && (is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK"))
             && *id != group
     };
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -177,7 +177,7 @@ fn a_killed_rank_ends_all_ranks_of_mpich() {
     end_with_one("MPICH");
 }
 
-/// Three ranks go on, the fourth says goodbye at once: a companion without its command, told to leave.
+/// Three ranks go on, the fourth says goodbye at once: a companion without its command, asked to leave.
 #[test]
 fn a_rank_that_leaves_is_named_by_all_others() {
     let Some((mut mpirun, compiler)) = launcher("Open MPI") else { return };

@@ -37,11 +37,11 @@ fn read(objects: u64, bytes: usize, limits: &emulate::Limits, faults: &str) -> O
     for number in 0..objects {
         assert_eq!(fs::read(bed.mounted(&number.to_string())).expect("a read").len(), bytes);
     }
-    let told = longest(&bed);
+    let longest = longest(&bed);
     let said = String::from_utf8(bed.run(["status"]).stdout).expect("text");
     assert!(said.contains("readers waited "), "{said}");
     daemon.end();
-    Some(told)
+    Some(longest)
 }
 
 #[test]

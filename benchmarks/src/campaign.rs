@@ -1,6 +1,6 @@
 //! The whole run: rounds outermost, targets inside in an order that turns from round to round.
 //!
-//! Prints nothing: what happens is told to an observer. The record is saved after each cell, and a
+//! Prints nothing: an observer is called with what happens. The record is saved after each cell, and a
 //! failure of one target is a line in it, never the end of the run.
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::mount::Mounted;
 use crate::record::{Record, Sample};
 use crate::server::{Server, counted};
-use crate::target::{Place, Target};
+use crate::target::{Paths, Target};
 use crate::workload::{Phase, Workload};
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
@@ -37,7 +37,7 @@ pub enum Event<'a> {
 pub struct Campaign<'a> {
     pub bench: Bench,
     pub server: Server,
-    pub targets: Vec<(Box<dyn Target>, Place)>,
+    pub targets: Vec<(Box<dyn Target>, Paths)>,
     pub record: Record,
     /// Where the record is kept.
     pub out: PathBuf,

@@ -34,7 +34,7 @@ use cell::Bench;
 use dataset::Scale;
 use record::{Record, Settings, Subject};
 use server::Server;
-use target::{Place, Target};
+use target::{Paths, Target};
 use workload::{WORKLOADS, Workload};
 
 #[derive(Parser)]
@@ -174,7 +174,7 @@ fn begin(run: &Run) -> Result<Record> {
     Ok(record)
 }
 
-type Chosen = Vec<(Box<dyn Target>, Place)>;
+type Chosen = Vec<(Box<dyn Target>, Paths)>;
 
 /// Those that were asked for and are installed; all that were asked for are in the record.
 fn choose(run: &Run, stoker: &Path, server: &Server, data: &Path) -> Result<(Chosen, Vec<Subject>)> {
@@ -193,7 +193,7 @@ fn choose(run: &Run, stoker: &Path, server: &Server, data: &Path) -> Result<(Cho
         }
         subjects.push(Subject { name: target.name().to_owned(), version: version.clone(), absent });
         if version.is_some() {
-            let place = Place {
+            let place = Paths {
                 endpoint: server.endpoint(),
                 data: data.to_owned(),
                 mountpoint: work.join("mounts").join(target.name()),

@@ -14,7 +14,7 @@ use rustix::mount::UnmountFlags;
 use crate::interrupt;
 use crate::process::{self, Daemon};
 use crate::server;
-use crate::target::{Place, Target};
+use crate::target::{Paths, Target};
 
 /// A listing of 10,000 names by a slow client lies well below it.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ struct Ending {
 }
 
 impl Mounted {
-    pub fn start(target: &dyn Target, place: &Place) -> Result<Mounted> {
+    pub fn start(target: &dyn Target, place: &Paths) -> Result<Mounted> {
         let Some(mut command) = target.daemon(place) else {
             return Ok(Mounted { root: place.data.clone(), daemon: None, seconds: 0.0 });
         };

@@ -61,7 +61,7 @@ pub struct Outcome {
 
 /// What one thread did; sums up.
 #[derive(Clone, Debug, Default)]
-struct Tally {
+struct Counts {
     items: u64,
     bytes: u64,
     errors: u64,
@@ -84,13 +84,13 @@ pub fn read(order: &Order) -> Result<Outcome> {
     }
 }
 
-impl Tally {
+impl Counts {
     fn error(&mut self, name: &str, what: &str) {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| format!("{name}: {what}"));
     }
 
-    fn add(&mut self, other: Tally) {
+    fn add(&mut self, other: Counts) {
         self.items += other.items;
         self.bytes += other.bytes;
         self.errors += other.errors;
@@ -141,7 +141,7 @@ fn own_cpu() -> Duration {
 }
 
 /// Runs `work` in so many threads that start at one moment, and times until the last has ended.
-fn together(threads: usize, work: impl Fn(usize) -> Tally + Sync) -> (Tally, Took) {
+fn together(threads: usize, work: impl Fn(usize) -> Counts + Sync) -> (Counts, Took) {
     let gate = Barrier::new(threads + 1);
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
@@ -155,7 +155,7 @@ fn together(threads: usize, work: impl Fn(usize) -> Tally + Sync) -> (Tally, Too
             .collect();
         let clock = Clock::start();
         gate.wait();
-        let mut sum = Tally::default();
+        let mut sum = Counts::default();
         for thread in running {
             sum.add(thread.join().expect("a reading thread does not panic"));
         }

@@ -18,7 +18,7 @@ use anyhow::Result;
 
 /// Where a target finds what it needs. The same for all but for the last part of each path.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Paths {
     pub endpoint: String,
     /// The data set as local files.
     pub data: PathBuf,
@@ -37,17 +37,17 @@ pub trait Target {
     fn version(&self) -> Option<String>;
 
     /// The daemon of the mount, to run in the foreground; none for a local folder.
-    fn daemon(&self, place: &Place) -> Option<Command>;
+    fn daemon(&self, place: &Paths) -> Option<Command>;
 
     /// Ends the mount.
-    fn unmount(&self, place: &Place) -> Command {
+    fn unmount(&self, place: &Paths) -> Command {
         let mut command = Command::new("umount");
         command.arg(&place.mountpoint);
         command
     }
 
     /// Once a run, before the first mount.
-    fn prepare(&self, _place: &Place) -> Result<()> {
+    fn prepare(&self, _place: &Paths) -> Result<()> {
         Ok(())
     }
 }

@@ -197,8 +197,8 @@ fn left_over(file: &File, source: &Source, out: &mut Vec<Offence>) {
         out.push(Offence::new(&file.path, line_of(&source.comments, at), "`FIXME` was left over", cure));
     }
     for (number, line) in source.code.lines().enumerate() {
-        let told = file.text.lines().nth(number).unwrap_or_default();
-        if line.trim_start().starts_with("#[ignore") && !told.contains("\"run by ") {
+        let text = file.text.lines().nth(number).unwrap_or_default();
+        if line.trim_start().starts_with("#[ignore") && !text.contains("\"run by ") {
             let cure = "make it run; if another test runs it as a process, say which: #[ignore = \"run by ...\"]";
             out.push(Offence::new(&file.path, number + 1, "a test that never runs", cure));
         }
@@ -239,6 +239,9 @@ fn unsafe_code(file: &File, source: &Source, out: &mut Vec<Offence>) {
     }
 }
 
+/// With which git begins and ends the sides of a conflict, seven times.
+const MARKS: [&str; 2] = ["<", ">"];
+
 /// Rules for a file of any text.
 pub fn text(file: &File, out: &mut Vec<Offence>) {
     let homes = ["work", "root", "home"].map(|name| ["/", name, "/"].concat());
@@ -246,6 +249,10 @@ pub fn text(file: &File, out: &mut Vec<Offence>) {
         for home in homes.iter().filter(|home| line.contains(home.as_str())) {
             let cure = "a path below the repository, or one that every machine has";
             out.push(Offence::new(&file.path, number + 1, &format!("`{home}`: a path of one machine"), cure));
+        }
+        if MARKS.iter().any(|mark| line.starts_with(&mark.repeat(7))) {
+            let cure = "keep what both sides meant, and remove the marks";
+            out.push(Offence::new(&file.path, number + 1, "a conflict that was not solved", cure));
         }
         for letter in line.chars().filter(|letter| is_invisible(*letter)) {
             let what = format!("an invisible character, U+{:04X}", u32::from(letter));
@@ -353,11 +360,14 @@ mod tests {
             ("struct CacheManager;", "says nothing"),
             ("fn f() { unsafe { g() } }", "unsafe"),
             ("// \u{200b}", "invisible"),
+            (&"<".repeat(7), "conflict"),
         ] {
-            let told = offences(path, &format!("//! A file.\n{line}\n"));
+            let offences_found = offences(path, &format!("//! A file.\n{line}\n"));
             assert!(
-                told.len() == 1 && told[0].starts_with(&format!("{path}:2: ")) && told[0].contains(found),
-                "{line}: {told:?}"
+                offences_found.len() == 1
+                    && offences_found[0].starts_with(&format!("{path}:2: "))
+                    && offences_found[0].contains(found),
+                "{line}: {offences_found:?}"
             );
         }
         assert!(offences(path, "fn f() {}")[0].contains("what the file is for"));

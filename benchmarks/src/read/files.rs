@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
-use super::{Order, Outcome, Tally, open_folder, together};
+use super::{Counts, Order, Outcome, open_folder, together};
 use crate::dataset::{Member, mixed, shuffle};
 use crate::workload::Workload;
 
@@ -41,7 +41,7 @@ impl Named {
     }
 
     /// Opens, reads to the end with reads of the buffer's size, closes.
-    pub fn whole(&self, root: BorrowedFd, buffer: &mut [u8], tally: &mut Tally) {
+    pub fn whole(&self, root: BorrowedFd, buffer: &mut [u8], tally: &mut Counts) {
         let name = &self.member.name;
         let file = match self.open(root) {
             Ok(file) => file,
@@ -79,7 +79,7 @@ pub fn small(order: &Order) -> Result<Outcome> {
     }
     let next = AtomicUsize::new(0);
     let (tally, took) = together(order.workload.threads(), |_| {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         let mut buffer = touched(SMALL_BUFFER);
         while let Some(&index) = sequence.get(next.fetch_add(1, Ordering::Relaxed)) {
             files[index as usize].whole(root.as_fd(), &mut buffer, &mut tally);
@@ -95,7 +95,7 @@ pub fn large(order: &Order) -> Result<Outcome> {
     let files = Named::all(order.scale.large());
     let next = AtomicUsize::new(0);
     let (tally, took) = together(order.workload.threads(), |_| {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         let mut buffer = touched(LARGE_READ);
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -130,7 +130,7 @@ pub fn random(order: &Order) -> Result<Outcome> {
         (0..threads).map(|_| big.open(root.as_fd()).context("opening the big file")).collect::<Result<_>>()?;
     let next = AtomicUsize::new(0);
     let (tally, took) = together(threads, |thread| {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         let mut buffer = touched(RANDOM_READ);
         while let Some(&piece) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
             let at = piece * RANDOM_READ as u64;
@@ -153,14 +153,14 @@ pub fn fill(order: &Order) -> Result<Outcome> {
     let root = open_folder(&order.root)?;
     let big = Named::one(order.scale.big());
     let (tally, took) = together(1, |_| {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         big.whole(root.as_fd(), &mut touched(LARGE_READ), &mut tally);
         tally
     });
     Ok(tally.outcome(took, 1))
 }
 
-fn piece_at(file: &OwnedFd, member: &Member, at: u64, buffer: &mut [u8], tally: &mut Tally) {
+fn piece_at(file: &OwnedFd, member: &Member, at: u64, buffer: &mut [u8], tally: &mut Counts) {
     let mut have = 0;
     while have < buffer.len() {
         match rustix::io::pread(file, &mut buffer[have..], at + have as u64) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::files::{Named, touched};
-use super::{Clock, Order, Outcome, Tally, open_folder};
+use super::{Clock, Counts, Order, Outcome, open_folder};
 use crate::dataset::{mixed, shuffle};
 
 const BATCH: usize = 256;
@@ -29,7 +29,7 @@ pub fn train(order: &Order) -> Result<Outcome> {
     let batches: Vec<&[Named]> = files.chunks(BATCH).collect();
     let clock = Clock::start();
     let tally = thread::scope(|scope| {
-        let ready: Vec<Receiver<Tally>> = (0..loaders)
+        let ready: Vec<Receiver<Counts>> = (0..loaders)
             .map(|loader| {
                 let (send, receive) = sync_channel(WAITING_MAX);
                 let (batches, root) = (&batches, &root);
@@ -40,7 +40,7 @@ pub fn train(order: &Order) -> Result<Outcome> {
                 receive
             })
             .collect();
-        let mut sum = Tally::default();
+        let mut sum = Counts::default();
         for index in 0..batches.len() {
             sum.add(ready[index % loaders].recv().expect("a loader sends all of its batches"));
             thread::sleep(STEP);
@@ -50,10 +50,10 @@ pub fn train(order: &Order) -> Result<Outcome> {
     Ok(tally.outcome(clock.took(), 1))
 }
 
-fn load<'a>(batches: impl Iterator<Item = &'a [Named]>, root: &rustix::fd::OwnedFd, send: &SyncSender<Tally>) {
+fn load<'a>(batches: impl Iterator<Item = &'a [Named]>, root: &rustix::fd::OwnedFd, send: &SyncSender<Counts>) {
     let mut buffer = touched(BUFFER);
     for batch in batches {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         for file in batch {
             file.whole(root.as_fd(), &mut buffer, &mut tally);
         }

@@ -11,7 +11,7 @@ use rustix::fs::AtFlags;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::files::Named;
-use super::{Order, Outcome, Tally, Took, open_folder, together};
+use super::{Counts, Order, Outcome, Took, open_folder, together};
 use crate::dataset::{mixed, shuffle};
 
 pub fn stat(order: &Order) -> Result<Outcome> {
@@ -21,7 +21,7 @@ pub fn stat(order: &Order) -> Result<Outcome> {
     shuffle(&mut files, mixed(order.seed, 0));
     let next = AtomicUsize::new(0);
     let (tally, took) = together(order.workload.threads(), |_| {
-        let mut tally = Tally::default();
+        let mut tally = Counts::default();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= files.len() * passes as usize {
@@ -59,7 +59,7 @@ fn command(
 ) -> Result<Outcome> {
     let passes = order.workload.passes(order.phase);
     let printed = std::env::temp_dir().join(format!("stoker-benchmarks-{}", std::process::id()));
-    let mut tally = Tally::default();
+    let mut tally = Counts::default();
     let mut sum = Took { wall: Duration::ZERO, cpu: Duration::ZERO };
     for _ in 0..passes {
         let output = File::create(&printed).context("a place for the output")?;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::server::{BUCKET, REGION};
 
 pub struct GeeseFs;
@@ -16,7 +16,7 @@ impl Target for GeeseFs {
         first_line(Command::new("geesefs").arg("--version"))
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new("geesefs");
         command
             .args(["-f", "--endpoint", &place.endpoint, "--region", REGION])

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::mount::Mounted;
 use crate::process;
 use crate::server::{ACCESS_KEY, OWN_BUCKET, SECRET_KEY};
@@ -19,7 +19,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(900);
 pub struct JuiceFs;
 
 impl JuiceFs {
-    fn metadata(place: &Place) -> String {
+    fn metadata(place: &Paths) -> String {
         format!("sqlite3://{}", place.kept.join("metadata.db").display())
     }
 }
@@ -33,7 +33,7 @@ impl Target for JuiceFs {
         first_line(Command::new("juicefs").arg("--version"))
     }
 
-    fn prepare(&self, place: &Place) -> Result<()> {
+    fn prepare(&self, place: &Paths) -> Result<()> {
         // It speaks of a bucket that was emptied.
         let _ = std::fs::remove_file(place.kept.join("metadata.db"));
         let mut format = Command::new("juicefs");
@@ -52,7 +52,7 @@ impl Target for JuiceFs {
         mounted.end()
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new("juicefs");
         command
             .args(["mount", "--no-usage-report", "--cache-size", "102400"])

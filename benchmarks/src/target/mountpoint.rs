@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::server::{BUCKET, REGION};
 
 pub struct Mountpoint;
@@ -16,7 +16,7 @@ impl Target for Mountpoint {
         first_line(Command::new("mount-s3").arg("--version"))
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new("mount-s3");
         command
             .arg(BUCKET)

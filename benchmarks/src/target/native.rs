@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Place, Target};
+use super::{Paths, Target};
 
 pub struct Native;
 
@@ -15,7 +15,7 @@ impl Target for Native {
         Some("the kernel's own file system".to_owned())
     }
 
-    fn daemon(&self, _place: &Place) -> Option<Command> {
+    fn daemon(&self, _place: &Paths) -> Option<Command> {
         None
     }
 }

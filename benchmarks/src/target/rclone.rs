@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::server::{ACCESS_KEY, BUCKET, REGION, SECRET_KEY};
 
 pub struct Rclone;
@@ -16,7 +16,7 @@ impl Target for Rclone {
         first_line(Command::new("rclone").arg("version"))
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new("rclone");
         command
             .arg("mount")

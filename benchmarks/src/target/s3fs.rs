@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::server::{ACCESS_KEY, BUCKET, SECRET_KEY};
 
 pub struct S3fs;
@@ -20,7 +20,7 @@ impl Target for S3fs {
         first_line(Command::new("s3fs").arg("--version"))
     }
 
-    fn prepare(&self, place: &Place) -> Result<()> {
+    fn prepare(&self, place: &Paths) -> Result<()> {
         let file = place.kept.join("password");
         fs::write(&file, format!("{ACCESS_KEY}:{SECRET_KEY}"))?;
         // s3fs refuses a file that others can read.
@@ -28,7 +28,7 @@ impl Target for S3fs {
         Ok(())
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new("s3fs");
         command.arg(BUCKET).arg(&place.mountpoint).arg("-f");
         for option in [

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Place, Target, first_line};
+use super::{Paths, Target, first_line};
 use crate::server::BUCKET;
 
 pub struct Stoker {
@@ -20,7 +20,7 @@ impl Target for Stoker {
         first_line(Command::new(&self.program).arg("--version"))
     }
 
-    fn daemon(&self, place: &Place) -> Option<Command> {
+    fn daemon(&self, place: &Paths) -> Option<Command> {
         let mut command = Command::new(&self.program);
         command
             .arg("mount")
@@ -35,7 +35,7 @@ impl Target for Stoker {
         Some(command)
     }
 
-    fn unmount(&self, place: &Place) -> Command {
+    fn unmount(&self, place: &Paths) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("umount").arg(&place.mountpoint);
         command

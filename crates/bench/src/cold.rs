@@ -78,9 +78,9 @@ impl Cooler {
         let found: StatFs = rustix::fs::statfs(folder)
             .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
         let is_fuse = found.f_type as u64 == FUSE;
-        let told =
+        let reason =
             "a program serves this file system and may keep files itself: say how to drop them by --drop-command";
-        Ok((is_fuse && self.command.is_none()).then(|| told.to_owned()))
+        Ok((is_fuse && self.command.is_none()).then(|| reason.to_owned()))
     }
 
     fn command(&self) -> Result<Vec<String>> {

@@ -11,7 +11,7 @@ mod epoch;
 pub mod latency;
 mod order;
 pub mod server;
-mod tally;
+mod totals;
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +72,7 @@ pub struct Store {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
     pub rule: Rule,
-    pub place: Place,
+    pub place: Placement,
     /// What the disk of one node gives.
     pub bytes_per_second: Option<f64>,
     pub latency: Latency,
@@ -91,7 +91,7 @@ pub enum Rule {
 /// Where the cache is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum Placement {
     /// Each node has all that hits.
     Local,
     /// Spread over the nodes, which read from each other.
@@ -167,7 +167,7 @@ impl Default for Cache {
     fn default() -> Cache {
         Cache {
             rule: Rule::Rates(Vec::new()),
-            place: Place::default(),
+            place: Placement::default(),
             bytes_per_second: None,
             latency: Latency::default(),
         }

@@ -4,7 +4,7 @@
 //! - [`Settings`], [`Phase`]: what to do; [`run`] does it, cell by cell.
 //! - `job`: one phase on this rank; `latency`: how long each operation took.
 //! - [`Cell`]: what all ranks found in one phase, as reports have it; [`regime`]: what the cells say together.
-//! - `ground`, `plain`, `buffer`, `content`, `clock`: where the files lie, how they are opened, what stands in them.
+//! - `ground`, `plain`, `buffer`, `pattern`, `clock`: where the files lie, how they are opened, what stands in them.
 //!
 //! It draws nothing. Invariants: work is dealt to threads and ranks in equal shares beforehand, so that nobody waits for
 //! a queue; whatever way a sweep ends, it removes its files and no other.
@@ -12,10 +12,10 @@
 mod buffer;
 mod cell;
 mod clock;
-mod content;
 mod ground;
 mod job;
 mod latency;
+mod pattern;
 mod plain;
 pub mod regime;
 mod run;

@@ -1,5 +1,5 @@
 //! The loop of a training job against a target: streams read batches ahead, accelerators step in nominal time, and
-//! what they waited for is told with its causes.
+//! what they waited for is reported with its causes.
 //!
 //! It makes no data, prints nothing and knows nothing of who serves the target. Invariants: the utilisation is of
 //! nominal time; an epoch is called cold only if caches were seen to be emptied; what was measured is handed out after
@@ -40,7 +40,7 @@ pub use check::{Checks, decodes};
 pub use figures::Part;
 pub use mersenne::Mersenne;
 pub use order::{Dealing, share};
-pub use reader::{REQUEST, Tally};
+pub use reader::{REQUEST, ReadCounters};
 pub use summary::{limit, mean, summary};
 
 use crate::bound::{Bound, Demand, bound};
@@ -267,7 +267,7 @@ impl Bench<'_> {
             shuffle_buffer: read.shuffle_buffer.unwrap_or(0),
         };
         let hand = dealing.deal(number, &set.numbers);
-        let tally = Tally::default();
+        let tally = ReadCounters::default();
         let manner = Manner {
             target: self.target,
             set,
@@ -328,7 +328,7 @@ impl Bench<'_> {
 }
 
 /// Bytes by what they passed.
-fn moved(tally: &Tally, before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
+fn moved(tally: &ReadCounters, before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
     let mut bytes = BTreeMap::from([
         ("asked".to_owned(), tally.asked.load(Ordering::Relaxed)),
         ("verified".to_owned(), tally.verified.load(Ordering::Relaxed)),

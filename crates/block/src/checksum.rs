@@ -47,8 +47,8 @@ impl Digest {
     }
 
     /// Whether the bytes seen so far are the ones that the store described.
-    pub fn matches(&self, told: Checksum) -> bool {
-        self.value() == told.value()
+    pub fn matches(&self, expected: Checksum) -> bool {
+        self.value() == expected.value()
     }
 }
 
@@ -129,16 +129,16 @@ mod tests {
     fn values_are_those_of_the_published_check_string() {
         // The check values of the CRC catalogue (reveng.sourceforge.io) for "123456789".
         assert_eq!(crc64::of(b"123456789"), 0xae8b_1486_0a79_9888);
-        for (told, bytes) in [
+        for (expected, bytes) in [
             (Checksum::Crc64Nvme(0xae8b_1486_0a79_9888), b"123456789"),
             (Checksum::Crc32C(0xe306_9283), b"123456789"),
             (Checksum::Crc32(0xcbf4_3926), b"123456789"),
         ] {
-            let mut digest = told.digest();
+            let mut digest = expected.digest();
             digest.update(bytes);
-            assert!(digest.matches(told), "{told:?}");
+            assert!(digest.matches(expected), "{expected:?}");
             digest.update(b"!");
-            assert!(!digest.matches(told), "{told:?}");
+            assert!(!digest.matches(expected), "{expected:?}");
         }
     }
 }

@@ -91,10 +91,10 @@ async fn passes_the_checksum_on<Guard>(make: &impl Fn(Fixed) -> (Arc<dyn Source>
     let (fixed, objects) = objects();
     let (source, _guard) = make(fixed);
     for (object, content) in &objects {
-        let told = source.checksum(object, Door::NONE).await.expect("an answer").expect("a checksum");
-        let mut digest = told.digest();
+        let expected = source.checksum(object, Door::NONE).await.expect("an answer").expect("a checksum");
+        let mut digest = expected.digest();
         digest.update(content);
-        assert!(digest.matches(told), "{object}");
+        assert!(digest.matches(expected), "{object}");
     }
 }
 

@@ -71,14 +71,17 @@ impl Error {
         Error::new(Kind::Invalid, what, on)
     }
 
-    /// A failed system call. No room becomes [`Kind::Full`], so that it can be served around.
+    /// A failed system call. No room becomes [`Kind::Full`], so that it can be served around; a stale handle is how a
+    /// mount says that another version has taken the place of this one.
     pub fn io(doing: &str, on: impl fmt::Display, error: &std::io::Error) -> Error {
         use std::io::ErrorKind::{
-            FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+            FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle,
+            StorageFull,
         };
         let kind = match error.kind() {
             NotFound => Kind::Missing,
             PermissionDenied => Kind::Denied,
+            StaleNetworkFileHandle => Kind::Changed,
             StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge => Kind::Full,
             _ => Kind::Unavailable { retry_after: None },
         };
@@ -116,16 +119,16 @@ impl Error {
 }
 
 impl Kind {
-    /// Advice where the place of the failure has none of its own.
-    fn hint(self) -> &'static str {
+    /// Advice where the place of the failure has none of its own, whichever way the caller came in.
+    pub fn hint(self) -> &'static str {
         match self {
-            Kind::Missing => "check the name, or run `stoker refresh` if it was created after mounting",
-            Kind::Changed => "open the file again after `stoker refresh` to read the new version",
+            Kind::Missing => "check the name; what was made after the data set was listed is seen after a refresh",
+            Kind::Changed => "refresh the data set, then open the file again to read the new version",
             Kind::Denied => "check the credentials and permissions",
             Kind::Unavailable { .. } => "try again; if it lasts, check the network and the store",
             Kind::Corrupt => "try again; if it lasts, check the store and the disk for faults",
             Kind::Full => "free some space or raise the limit; reads go on without being kept",
-            Kind::Invalid => "see --help",
+            Kind::Invalid => "check what was asked for",
         }
     }
 }
@@ -158,5 +161,10 @@ mod tests {
             let error = std::io::Error::from_raw_os_error(errno);
             assert_eq!(Error::io("writing", "/cache", &error).kind, Kind::Full, "{error}");
         }
+    }
+    #[test]
+    fn a_stale_handle_is_a_changed_object() {
+        let stale = std::io::Error::from_raw_os_error(116);
+        assert_eq!(Error::io("reading", "/mnt/file", &stale).kind, Kind::Changed, "{stale}");
     }
 }

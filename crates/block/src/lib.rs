@@ -2,7 +2,7 @@
 //!
 //! Layout:
 //! - [`Object`]: one version of one thing in a store.
-//! - [`Address`], [`Run`]: one block of an object, and up to sixty-four neighbours.
+//! - [`Address`], [`Run`]: one block of an object, and up to [`RUN_BLOCKS_MAX`] that lie side by side.
 //! - [`Block`]: bytes of an address that have been verified.
 //! - [`Checksum`]: what a store says about the bytes of a whole object.
 //! - [`Course`]: what a run on its way waits for, by [`Cause`].
@@ -15,8 +15,8 @@
 //! Invariant: an address never changes meaning, so nothing is ever invalidated.
 
 mod address;
+mod block;
 mod checksum;
-mod content;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod course;
@@ -26,8 +26,8 @@ mod source;
 mod stripe;
 
 pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
+pub use block::{Block, Permit};
 pub use checksum::{Checksum, Digest, crc64};
-pub use content::{Block, Permit};
 pub use course::{Cause, Clock, Course, Spent};
 pub use door::Door;
 pub use error::{Error, Kind, Result};

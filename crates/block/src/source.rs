@@ -54,8 +54,8 @@ impl Source for Fixed {
     }
 
     fn checksum(&self, object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
-        let told = self.objects.get(&object.id()).map(|content| Checksum::Crc64Nvme(crate::crc64::of(content)));
-        Box::pin(std::future::ready(Ok(told)))
+        let checksum = self.objects.get(&object.id()).map(|content| Checksum::Crc64Nvme(crate::crc64::of(content)));
+        Box::pin(std::future::ready(Ok(checksum)))
     }
 }
 

@@ -27,12 +27,12 @@ pub struct Replica {
     pub copies: u64,
     /// Files of this number that all copies are packed into, as [`Format::Tar`] or [`Format::Tfrecord`].
     pub shards: Option<(u64, Format)>,
-    sources: Vec<Source>,
+    sources: Vec<Original>,
 }
 
 /// A file of the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Source {
+struct Original {
     name: String,
     bytes: u64,
     modified_ns: i64,
@@ -46,7 +46,7 @@ impl Replica {
             let path = from.join(&*listed.name);
             let found = path.metadata().map_err(|error| Error::io("cannot stat a file", path.display(), &error))?;
             let modified_ns = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
-            Ok(Source { name: listed.name.to_string(), bytes: listed.bytes, modified_ns })
+            Ok(Original { name: listed.name.to_string(), bytes: listed.bytes, modified_ns })
         });
         let replica = Replica { copies, shards, sources: sources.collect::<Result<_>>()?, from };
         replica.validate()?;
@@ -89,7 +89,7 @@ impl Replica {
 
     pub fn bytes(&self, number: u64) -> u64 {
         let Some((shards, format)) = self.shards else { return self.split(number).1.bytes };
-        let size = |source: &Source| match format {
+        let size = |source: &Original| match format {
             Format::Tfrecord => tfrecord::framed(source.bytes),
             _ => shard::member(source.bytes),
         };
@@ -124,7 +124,7 @@ impl Replica {
         if format == Format::Tar { shard::end(stream) } else { Ok(()) }
     }
 
-    fn split(&self, number: u64) -> (u64, &Source) {
+    fn split(&self, number: u64) -> (u64, &Original) {
         let each = self.sources.len() as u64;
         (number / each, &self.sources[(number % each) as usize])
     }
@@ -153,7 +153,7 @@ impl Replica {
         groups
     }
 
-    fn give(&self, source: &Source, stream: &mut Stream<'_, '_>) -> Result<()> {
+    fn give(&self, source: &Original, stream: &mut Stream<'_, '_>) -> Result<()> {
         let path = self.from.join(&source.name);
         let failed = |error: std::io::Error| Error::io("cannot read a file", path.display(), &error);
         let mut file = File::open(&path).map_err(failed)?;

@@ -195,12 +195,12 @@ fn a_finished_set_is_recognised_and_a_lost_file_made_again() {
 #[test]
 fn progress_ends_at_the_whole() {
     let folder = scratch();
-    let told = Mutex::new(Vec::new());
-    let manifest = generate(&set(), folder.path(), 1, &|progress| told.lock().unwrap().push(progress)).unwrap();
-    let told = told.into_inner().unwrap();
-    assert!(told.is_sorted_by_key(|progress| (progress.bytes, progress.files)));
+    let seen = Mutex::new(Vec::new());
+    let manifest = generate(&set(), folder.path(), 1, &|progress| seen.lock().unwrap().push(progress)).unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.is_sorted_by_key(|progress| (progress.bytes, progress.files)));
     let whole = Progress { bytes: manifest.bytes(), bytes_total: manifest.bytes(), files: 62, files_total: 62 };
-    assert_eq!(told.last(), Some(&whole));
+    assert_eq!(seen.last(), Some(&whole));
 }
 
 #[test]

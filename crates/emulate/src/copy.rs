@@ -2,7 +2,7 @@
 //!
 //! Invariant: a copy is of one version of its source, the one that its conditions were checked against.
 
-use crate::draft::{Draft, Place};
+use crate::draft::{Draft, ObjectName};
 use crate::folder::Opened;
 use crate::metadata::{Metadata, metadata_of};
 use crate::read::{Conditions, failed};
@@ -51,7 +51,7 @@ impl Service {
         let draft = self.folder.draft(&input.bucket)?;
         let range = 0..opened.version.size;
         let draft = append(draft, opened, range).await?;
-        let place = Place { bucket: &input.bucket, key: &input.key };
+        let place = ObjectName { bucket: &input.bucket, key: &input.key };
         let version =
             self.folder.place(draft, place, &metadata, self.clock.wall(), |current| permitted(None, None, current))?;
         if let Some(known) = known {
@@ -66,7 +66,7 @@ impl Service {
     }
 
     pub fn delete(&self, input: DeleteObjectInput) -> S3Result<S3Response<DeleteObjectOutput>> {
-        self.folder.remove(Place { bucket: &input.bucket, key: &input.key })?;
+        self.folder.remove(ObjectName { bucket: &input.bucket, key: &input.key })?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -75,7 +75,7 @@ impl Service {
         let quiet = input.delete.quiet.unwrap_or(false);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {
-            match self.folder.remove(Place { bucket: &input.bucket, key: &object.key }) {
+            match self.folder.remove(ObjectName { bucket: &input.bucket, key: &object.key }) {
                 Ok(()) if quiet => {}
                 Ok(()) => deleted.push(DeletedObject { key: Some(object.key), ..Default::default() }),
                 Err(refusal) => {

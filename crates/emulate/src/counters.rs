@@ -163,12 +163,12 @@ struct Row {
 
 /// Where counting happens.
 #[derive(Default)]
-pub struct Tally {
+pub struct LiveCounters {
     rows: [Row; OPERATIONS.len()],
     faults: [AtomicU64; FAULTS],
 }
 
-impl Tally {
+impl LiveCounters {
     pub fn request(&self, operation: Operation) {
         self.rows[operation as usize].requests.fetch_add(1, Relaxed);
     }
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn counts_are_printed_for_people_and_for_programs() {
-        let tally = Tally::default();
+        let tally = LiveCounters::default();
         tally.request(Operation::Get);
         tally.answered(Operation::Get, 206);
         tally.sent(Operation::Get, 100);

@@ -26,7 +26,7 @@ const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
 
 /// Which object is to be written.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct ObjectName<'a> {
     pub bucket: &'a str,
     pub key: &'a str,
 }
@@ -82,7 +82,7 @@ impl Folder {
     pub fn place<E: From<Refusal>>(
         &self,
         mut draft: Draft,
-        at: Place<'_>,
+        at: ObjectName<'_>,
         metadata: &Metadata,
         wall: i64,
         allowed: impl FnOnce(Option<Version>) -> Result<(), E>,
@@ -110,7 +110,7 @@ impl Folder {
         Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)
     }
 
-    fn take_place(&self, draft: &mut Draft, at: Place<'_>) -> Result<(), Refusal> {
+    fn take_place(&self, draft: &mut Draft, at: ObjectName<'_>) -> Result<(), Refusal> {
         let plain = keys::object_path(at.key);
         let escaped = keys::escaped_object_path(at.key);
         let (folders, plain_name) = plain.rsplit_once('/').unwrap_or(("", &plain));
@@ -165,7 +165,7 @@ impl Folder {
     }
 
     /// Take an object away, and the folders that it leaves empty. Whether it was there makes no difference.
-    pub fn remove(&self, at: Place<'_>) -> Result<(), Refusal> {
+    pub fn remove(&self, at: ObjectName<'_>) -> Result<(), Refusal> {
         if !self.has_bucket(at.bucket) {
             return Err(Refusal::NoBucket);
         }
@@ -215,7 +215,7 @@ mod tests {
     fn write(folder: &Folder, key: &str, bytes: &[u8]) -> Version {
         let mut draft = folder.draft("bucket").unwrap();
         draft.write(bytes).unwrap();
-        let at = Place { bucket: "bucket", key };
+        let at = ObjectName { bucket: "bucket", key };
         folder.place::<Refusal>(draft, at, &Metadata::default(), 1_000_000_000, |_| Ok(())).unwrap()
     }
 
@@ -241,7 +241,7 @@ mod tests {
         write(&folder, "x", b"new");
         assert_eq!(read(&folder, "x").as_deref(), Some(&b"new"[..]));
         for key in keys {
-            folder.remove(Place { bucket: "bucket", key }).unwrap();
+            folder.remove(ObjectName { bucket: "bucket", key }).unwrap();
             assert_eq!(read(&folder, key), None, "{key:?}");
         }
         let left: Vec<_> =

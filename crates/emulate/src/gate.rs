@@ -6,11 +6,11 @@
 use crate::Log;
 use crate::chance;
 use crate::clock::Clock;
-use crate::counters::{Operation, Tally};
+use crate::counters::{LiveCounters, Operation};
 use crate::faults::{Dice, Fault, Faults};
 use crate::folder::Folder;
 use crate::limits::{Latency, Limits, Meter, Nanoseconds, QUEUE_WAIT_MAX, Throttle, Turn, nanoseconds};
-use crate::reply::{Arrival, Lane, Parcel, Reply, Source, Spoil};
+use crate::reply::{Arrival, Lane, Parcel, Payload, Reply, Spoil};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, IF_MATCH, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
@@ -74,7 +74,7 @@ pub struct Line {
 pub struct Gate {
     service: S3Service,
     folder: Arc<Folder>,
-    tally: Arc<Tally>,
+    tally: Arc<LiveCounters>,
     clock: Clock,
     grant: RwLock<Arc<Grant>>,
     dice: RwLock<Arc<Dice>>,
@@ -113,7 +113,7 @@ impl Gate {
         }
     }
 
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &LiveCounters {
         &self.tally
     }
 
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     fn show_counters(&self) -> Response<Reply> {
-        let body = Source::Whole(self.tally.counters().json().into());
+        let body = Payload::Whole(self.tally.counters().json().into());
         let reply = Reply::new(body, None, Arc::default(), Operation::Other);
         let mut response = Response::new(reply);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -263,8 +263,8 @@ impl Visit<'_> {
         let (parts, body) = response.into_parts();
         let spoilable = kept.is_some();
         let source = kept.unwrap_or(match parts.status {
-            StatusCode::NOT_MODIFIED => Source::Whole(bytes::Bytes::new()),
-            _ => Source::Service(body),
+            StatusCode::NOT_MODIFIED => Payload::Whole(bytes::Bytes::new()),
+            _ => Payload::Service(body),
         });
         let reply = Reply::new(source, self.grant.outwards.clone(), gate.tally.clone(), self.operation);
         let mut response = Response::from_parts(parts, reply);
@@ -340,7 +340,7 @@ impl Visit<'_> {
         let text = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>"
         );
-        let reply = Reply::new(Source::Whole(text.into()), None, self.gate.tally.clone(), self.operation);
+        let reply = Reply::new(Payload::Whole(text.into()), None, self.gate.tally.clone(), self.operation);
         let mut response = Response::new(reply);
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));

@@ -6,16 +6,16 @@
 //! - [`Limits`], [`Faults`]: what the service grants and how it fails; pure, with `chance` and `parse`.
 //! - [`Counters`]: what was asked and answered.
 //! - `service`, `read`, `write`, `upload`, `copy`, `list`: the operations of S3 over the folder.
-//! - `folder`, `draft`, `names`, `listing`, `content`: the folder itself, which knows nothing of HTTP.
+//! - `folder`, `draft`, `names`, `listing`, `body`: the folder itself, which knows nothing of HTTP.
 //! - `keys`: how keys that no folder can hold are spelled on disk.
 //!
 //! Invariant: nothing outside the folder is read or written, whatever a client asks for.
 
+mod body;
 mod chance;
 mod checksums;
 mod chunked;
 mod clock;
-mod content;
 mod copy;
 mod counters;
 mod draft;
@@ -63,7 +63,7 @@ pub struct Settings {
     pub faults: Faults,
     /// Of latencies, and of where a body is spoiled; faults have their own.
     pub seed: u64,
-    /// Told of each request when its answer begins.
+    /// Called for each request when its answer begins.
     pub log: Option<Log>,
 }
 
@@ -83,7 +83,7 @@ impl Settings {
     }
 }
 
-/// Whoever is told of requests, one line each: method, address, status, time until the first byte.
+/// Whoever watches requests, one line each: method, address, status, time until the first byte.
 #[derive(Clone)]
 pub struct Log(pub Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>);
 

@@ -103,16 +103,16 @@ impl Folder {
     }
 
     /// Regular file, folder, or a link to a file beneath the root; links to folders could go in circles.
-    fn kind(&self, path: &str, on_disk: &str, told: FileType) -> Option<FileType> {
+    fn kind(&self, path: &str, on_disk: &str, kind: FileType) -> Option<FileType> {
         let full = || format!("{path}/{on_disk}");
-        let told = match told {
+        let kind = match kind {
             FileType::Unknown => {
                 FileType::from_raw_mode(statat(&self.root, full(), AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode)
             }
-            told => told,
+            kind => kind,
         };
-        if told != FileType::Symlink {
-            return matches!(told, FileType::RegularFile | FileType::Directory).then_some(told);
+        if kind != FileType::Symlink {
+            return matches!(kind, FileType::RegularFile | FileType::Directory).then_some(kind);
         }
         let target =
             openat2(&self.root, full(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH).ok()?;

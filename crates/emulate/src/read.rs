@@ -2,11 +2,11 @@
 //!
 //! Invariant: the version that the conditions were checked against is the version whose bytes are sent.
 
+use crate::body::Content;
 use crate::checksums;
-use crate::content::Content;
 use crate::metadata::{Metadata, describe};
 use crate::pool::BUFFER;
-use crate::reply::{Parcel, Source};
+use crate::reply::{Parcel, Payload};
 use crate::service::Service;
 use crate::version::Version;
 use hyper::HeaderMap;
@@ -136,17 +136,17 @@ impl Service {
     }
 
     /// The bytes, at once where they fit a buffer, and their checksum if it is asked for.
-    async fn load(&self, version: Version, mut content: Content, summed: bool) -> S3Result<(Source, Option<u64>)> {
+    async fn load(&self, version: Version, mut content: Content, summed: bool) -> S3Result<(Payload, Option<u64>)> {
         if content.left() > BUFFER as u64 {
             let checksum = if summed { Some(self.checksum(version, &content).await?) } else { None };
-            return Ok((Source::File(content), checksum));
+            return Ok((Payload::File(content), checksum));
         }
         let bytes = content.whole().await.map_err(failed)?;
         let checksum = summed.then(|| self.checksums.get(version).unwrap_or_else(|| block::crc64::of(&bytes)));
         if let Some(checksum) = checksum {
             self.checksums.keep(version, checksum);
         }
-        Ok((Source::Whole(bytes), checksum))
+        Ok((Payload::Whole(bytes), checksum))
     }
 
     async fn checksum(&self, version: Version, content: &Content) -> S3Result<u64> {

@@ -2,9 +2,9 @@
 //!
 //! Invariant: without a fault exactly the promised bytes are sent, or the connection ends with an error.
 
+use crate::body::Content;
 use crate::clock::Clock;
-use crate::content::Content;
-use crate::counters::{Operation, Tally};
+use crate::counters::{LiveCounters, Operation};
 use crate::limits::{Meter, Nanoseconds, piece_bytes};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -37,7 +37,7 @@ impl Lane {
 }
 
 /// Where the bytes come from.
-pub enum Source {
+pub enum Payload {
     Whole(Bytes),
     File(Content),
     Service(s3s::Body),
@@ -45,7 +45,7 @@ pub enum Source {
 
 /// A source on its way from the service to the reply: the extensions of an answer want to be cloned.
 #[derive(Clone)]
-pub struct Parcel(pub Arc<Mutex<Option<Source>>>);
+pub struct Parcel(pub Arc<Mutex<Option<Payload>>>);
 
 /// How the bytes are spoiled; counted from the first byte of the body.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub enum Spoil {
 
 /// The body of an answer.
 pub struct Reply {
-    source: Source,
+    source: Payload,
     /// Taken from the source, not yet sent.
     rest: Bytes,
     /// Waiting for its time on the line.
@@ -65,12 +65,12 @@ pub struct Reply {
     lane: Option<Arc<Lane>>,
     spoil: Option<Spoil>,
     sent: u64,
-    tally: Arc<Tally>,
+    tally: Arc<LiveCounters>,
     operation: Operation,
 }
 
 impl Reply {
-    pub fn new(source: Source, lane: Option<Arc<Lane>>, tally: Arc<Tally>, operation: Operation) -> Reply {
+    pub fn new(source: Payload, lane: Option<Arc<Lane>>, tally: Arc<LiveCounters>, operation: Operation) -> Reply {
         Reply {
             source,
             rest: Bytes::new(),
@@ -87,9 +87,9 @@ impl Reply {
     /// Bytes that the body promises.
     pub fn promised(&self) -> Option<u64> {
         let left = match &self.source {
-            Source::Whole(bytes) => bytes.len() as u64,
-            Source::File(content) => content.left(),
-            Source::Service(body) => body.size_hint().exact()?,
+            Payload::Whole(bytes) => bytes.len() as u64,
+            Payload::File(content) => content.left(),
+            Payload::Service(body) => body.size_hint().exact()?,
         };
         Some(left + (self.rest.len() + self.held.len()) as u64)
     }
@@ -101,19 +101,19 @@ impl Reply {
     /// Promise only the first `length` bytes.
     pub fn shorten(&mut self, length: u64) {
         match &mut self.source {
-            Source::Whole(bytes) => bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX)),
-            Source::File(content) => content.shorten(length),
-            Source::Service(_) => {}
+            Payload::Whole(bytes) => bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX)),
+            Payload::File(content) => content.shorten(length),
+            Payload::Service(_) => {}
         }
     }
 
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         match &mut self.source {
-            Source::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
-            Source::File(content) if content.left() == 0 => Poll::Ready(None),
-            Source::File(content) => content.poll_next(context).map(Some),
-            Source::Service(body) => loop {
+            Payload::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Payload::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Payload::File(content) if content.left() == 0 => Poll::Ready(None),
+            Payload::File(content) => content.poll_next(context).map(Some),
+            Payload::Service(body) => loop {
                 match ready!(Pin::new(&mut *body).poll_frame(context)) {
                     None => return Poll::Ready(None),
                     Some(Err(error)) => return Poll::Ready(Some(Err(Error::other(error)))),
@@ -201,7 +201,7 @@ pub struct Arrival {
     pub body: Incoming,
     pub lane: Option<Arc<Lane>>,
     pub timer: Option<Pin<Box<Sleep>>>,
-    pub tally: Arc<Tally>,
+    pub tally: Arc<LiveCounters>,
     pub operation: Operation,
 }
 

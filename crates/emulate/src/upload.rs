@@ -2,9 +2,9 @@
 //!
 //! Invariant: parts are never listed as objects; an upload that was completed or aborted leaves nothing.
 
-use crate::content::Content;
+use crate::body::Content;
 use crate::copy::{append, source_conditions};
-use crate::draft::{Draft, Place};
+use crate::draft::{Draft, ObjectName};
 use crate::folder::{Opened, Refusal};
 use crate::metadata::{Metadata, metadata_of};
 use crate::read::signed;
@@ -162,7 +162,7 @@ impl Service {
         if let Some(claimed) = &input.checksum_crc64nvme {
             self.check_whole(&draft, claimed).await?;
         }
-        let place = Place { bucket: upload.bucket, key: upload.key };
+        let place = ObjectName { bucket: upload.bucket, key: upload.key };
         let allowed =
             |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
         let version = self.folder.place(draft, place, &metadata, self.clock.wall(), allowed)?;

@@ -3,7 +3,7 @@
 //! Invariant: an object appears only if its body was complete and everything said about it was true.
 
 use crate::checksums;
-use crate::draft::{Draft, Place};
+use crate::draft::{Draft, ObjectName};
 use crate::folder::Refusal;
 use crate::metadata::metadata_of;
 use crate::read::meets;
@@ -90,7 +90,7 @@ impl Service {
         let metadata = metadata_of!(input);
         let incoming = Incoming { claims: claims_of!(input), trailers, body: input.body.take() };
         let received = self.receive(&input.bucket, incoming).await?;
-        let place = Place { bucket: &input.bucket, key: &input.key };
+        let place = ObjectName { bucket: &input.bucket, key: &input.key };
         let allowed =
             |current: Option<Version>| permitted(input.if_match.as_ref(), input.if_none_match.as_ref(), current);
         let version = self.folder.place(received.draft, place, &metadata, self.clock.wall(), allowed)?;

@@ -231,7 +231,8 @@ mod tests {
         let in_flight = (width + demand) * bytes;
         assert!(in_flight >= bandwidth * latency, "the wire is not full: {in_flight}");
         let waits = wait(width, demand, bytes, bandwidth, latency);
-        assert!(waits <= baseline * 1.7 + 0.002, "demand waits {waits} s instead of {baseline}");
+        // A tenth longer, what nobody notices, and the one request that shows that it is enough.
+        assert!(waits <= baseline * 1.1 + 0.0005 + bytes / bandwidth, "demand waits {waits} s instead of {baseline}");
     }
 
     #[test]

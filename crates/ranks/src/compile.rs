@@ -20,8 +20,8 @@ pub fn compiled(compiler: &str, folder: &Path, anew: bool) -> Result<Option<Path
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => return Ok(None),
         Err(error) => return Err(Error::io("cannot start the compiler", compiler, &error)),
     };
-    let told = [SOURCE.as_bytes(), compiler.as_bytes(), &shown].concat();
-    let kept = folder.join(format!("companion-{:016x}", crc64::of(&told)));
+    let identity = [SOURCE.as_bytes(), compiler.as_bytes(), &shown].concat();
+    let kept = folder.join(format!("companion-{:016x}", crc64::of(&identity)));
     if anew || !kept.is_file() {
         compile(compiler, &kept)?;
     }

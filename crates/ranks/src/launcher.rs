@@ -1,4 +1,4 @@
-//! From what a launcher told this process to its place among the ranks.
+//! From what a launcher says to this process to its place among the ranks.
 //!
 //! It reads no environment: whoever calls it does. Invariant: the ranks that were joined are as many as the launcher
 //! started; ranks that would each believe to be alone are refused.
@@ -105,12 +105,12 @@ impl Launched {
 
     fn fits(&self, companion: Companion) -> Result<Companion, String> {
         let (rank, size) = (companion.rank(), companion.size());
-        if rank == self.rank && self.size.is_none_or(|told| told == size) {
+        if rank == self.rank && self.size.is_none_or(|expected| expected == size) {
             return Ok(companion);
         }
-        let told = self.size.map_or_else(|| "?".to_owned(), |size| size.to_string());
+        let expected = self.size.map_or_else(|| "?".to_owned(), |size| size.to_string());
         let library = &companion.greeting().library;
-        Err(format!("{library} says rank {rank} of {size} where the launcher says {} of {told}", self.rank))
+        Err(format!("{library} says rank {rank} of {size} where the launcher says {} of {expected}", self.rank))
     }
 }
 

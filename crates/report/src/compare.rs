@@ -251,8 +251,8 @@ fn warnings(reports: &[Report]) -> Vec<String> {
         let values: Vec<String> = reports.iter().map(value).collect();
         if values.iter().any(|value| *value != values[0]) {
             // Sets of measures are too long to be listed.
-            let told = if name.starts_with("set") { "some rows have gaps".to_owned() } else { said(&values) };
-            found.push(format!("the {name} differs: {told}"));
+            let differs = if name.starts_with("set") { "some rows have gaps".to_owned() } else { said(&values) };
+            found.push(format!("the {name} differs: {differs}"));
         }
     }
     for (index, report) in reports.iter().enumerate() {
@@ -260,7 +260,7 @@ fn warnings(reports: &[Report]) -> Vec<String> {
             found.push(format!("report {} is of a run that was interrupted", index + 1));
         }
     }
-    found.extend(told(reports));
+    found.extend(own_warnings(reports));
     if reports.iter().any(|report| is_alone(&report.epochs)) {
         let what = "a report has one repetition: its intervals are of epochs, and say nothing of how runs differ";
         found.push(what.to_owned());
@@ -269,7 +269,7 @@ fn warnings(reports: &[Report]) -> Vec<String> {
 }
 
 /// Warnings of the reports themselves, each once.
-fn told(reports: &[Report]) -> Vec<String> {
+fn own_warnings(reports: &[Report]) -> Vec<String> {
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for (index, report) in reports.iter().enumerate() {
         for warning in &report.warnings {

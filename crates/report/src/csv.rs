@@ -23,7 +23,7 @@ pub fn csv(reports: &[Report], names: &[String]) -> String {
         for (record, fields) in records(report) {
             let mut row = head(report, &name, &record);
             for (field, value) in fields {
-                // What a record has in common with its report is told by the record.
+                // What a record has in common with its report stands in the record.
                 if !columns.contains(&field) {
                     columns.push(field.clone());
                 }

@@ -71,12 +71,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let status = ended?;
     runtime.shutdown_background();
     let trace = with_records(trace, &folder);
-    let told = tell(&args, &folder, &trace);
+    let said = tell(&args, &folder, &trace);
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    match told {
+    match said {
         // The command's own failure says more than ours.
         Err(error) if code != 0 => show::failure(&error.into()),
-        told => told?,
+        said => said?,
     }
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }

@@ -130,8 +130,8 @@ fn rows(name: &str, value: &serde_json::Value, body: &mut String) {
             members.iter().enumerate().for_each(|(at, value)| rows(&below(&(at + 1).to_string()), value, body));
         }
         other => {
-            let told = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
-            let _ = writeln!(body, "<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(&told));
+            let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+            let _ = writeln!(body, "<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(&text));
         }
     }
 }

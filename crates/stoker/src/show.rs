@@ -1,6 +1,7 @@
 //! Figures, failures and progress for people.
 
 use crate::place;
+use block::{Error, Kind};
 use client::Failure;
 use client::messages::{Loaded, Problem};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,13 +21,28 @@ pub fn start_log(verbose: u8) {
 
 /// Say what failed, on what, and what to try.
 pub fn failure(error: &anyhow::Error) {
-    eprintln!("stoker: {error}");
+    match error.downcast_ref::<Error>() {
+        Some(error) => eprintln!("stoker: {}", advised(error)),
+        None => eprintln!("stoker: {error}"),
+    }
     for cause in error.chain().skip(1) {
         eprintln!("  because: {cause}");
     }
 }
 
-/// A failure that a node told.
+/// A failure that has only the advice of its kind says how this command follows it.
+fn advised(error: &Error) -> Error {
+    let how = match error.kind {
+        _ if error.hint != error.kind.hint() => return error.clone(),
+        Kind::Missing => "check the name, or run `stoker refresh` if it was created after mounting",
+        Kind::Changed => "run `stoker refresh`, then open it again to read the new version",
+        Kind::Invalid => "see --help",
+        _ => return error.clone(),
+    };
+    error.clone().hint(how)
+}
+
+/// A failure that a node answered with.
 pub fn refused(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Refused(Problem { what, on, hint }) => anyhow::anyhow!("{what}\n  on:  {on}\n  try: {hint}"),
@@ -79,6 +95,18 @@ pub fn advance(bar: &ProgressBar, loaded: &Loaded) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_without_advice_of_its_own_names_the_command_that_mends_it() {
+        let stale = std::io::Error::from_raw_os_error(116);
+        let error = Error::io("cannot read", "/mnt/file", &stale);
+        assert!(
+            advised(&error)
+                .to_string()
+                .ends_with("try: run `stoker refresh`, then open it again to read the new version")
+        );
+        assert_eq!(advised(&error.hint("ask the owner")).hint, "ask the owner");
+    }
 
     #[test]
     fn figures_are_short_and_right() {

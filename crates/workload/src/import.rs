@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::accelerator::Step;
 use crate::{Files, Format, Order, Read, Workload};
 
-/// Batches ahead of each reader where DLIO is told none: PyTorch's own.
+/// Batches ahead of each reader where DLIO is given none: PyTorch's own.
 const BATCHES_OF_READER: u64 = 2;
 /// Samples in DLIO's shuffle buffer where nothing else is said.
 const SHUFFLE_BUFFER: u64 = 1024;
@@ -135,13 +135,13 @@ pub fn dlio(text: &str, place: &str) -> Result<(Workload, Option<Step>)> {
 }
 
 fn name(file: &Dlio, place: &str) -> String {
-    let told = match &file.model {
+    let given = match &file.model {
         Some(Model::Name(name)) => Some(name.clone()),
         Some(Model::Parts { name }) => name.clone(),
         None => None,
     };
     let stem = || std::path::Path::new(place).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    told.or_else(stem).unwrap_or_else(|| "dlio".to_owned())
+    given.or_else(stem).unwrap_or_else(|| "dlio".to_owned())
 }
 
 fn format(name: &str, place: &str) -> Result<Format> {

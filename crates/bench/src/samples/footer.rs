@@ -76,7 +76,7 @@ pub fn groups(file: &Listed, opened: &mut dyn Opened, share: f64) -> Result<Vec<
 
 /// A row group as the footer has it.
 #[derive(Default)]
-struct Told {
+struct RowGroup {
     rows: u64,
     columns: Vec<Column>,
 }
@@ -98,17 +98,17 @@ impl Column {
 }
 
 /// What is wanted of each row group, or what is wrong.
-fn chosen(told: Vec<Told>, share: f64, within: Range<u64>) -> std::result::Result<Vec<Group>, &'static str> {
-    let columns = told.first().map_or(0, |group| group.columns.len());
-    if told.iter().any(|group| group.columns.len() != columns) {
+fn chosen(groups_read: Vec<RowGroup>, share: f64, within: Range<u64>) -> std::result::Result<Vec<Group>, &'static str> {
+    let columns = groups_read.first().map_or(0, |group| group.columns.len());
+    if groups_read.iter().any(|group| group.columns.len() != columns) {
         return Err("its row groups differ in their columns");
     }
-    if told.iter().flat_map(|group| &group.columns).any(|column| column.is_elsewhere) {
+    if groups_read.iter().flat_map(|group| &group.columns).any(|column| column.is_elsewhere) {
         return Err("its columns lie in other files");
     }
-    let wanted = leading(&told, columns, share);
-    let (mut groups, mut next) = (Vec::with_capacity(told.len()), 0_u64);
-    for group in told.into_iter().filter(|group| group.rows > 0) {
+    let wanted = leading(&groups_read, columns, share);
+    let (mut groups, mut next) = (Vec::with_capacity(groups_read.len()), 0_u64);
+    for group in groups_read.into_iter().filter(|group| group.rows > 0) {
         let rows = next..next.checked_add(group.rows).filter(|end| *end <= ROWS_MAX).ok_or("it has too many rows")?;
         next = rows.end;
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -129,9 +129,9 @@ fn chosen(told: Vec<Told>, share: f64, within: Range<u64>) -> std::result::Resul
 }
 
 /// How many columns from the first on come nearest to a share of the bytes of all.
-fn leading(told: &[Told], columns: usize, share: f64) -> usize {
+fn leading(groups_read: &[RowGroup], columns: usize, share: f64) -> usize {
     let mut sums = vec![0.0; columns];
-    for column in told.iter().flat_map(|group| group.columns.iter().enumerate()) {
+    for column in groups_read.iter().flat_map(|group| group.columns.iter().enumerate()) {
         sums[column.0] += column.1.bytes as f64;
     }
     let wanted = share * sums.iter().sum::<f64>();
@@ -170,7 +170,7 @@ type Take<'t, 'a> = &'t mut dyn FnMut(&mut Thrift<'a>, i64, u8) -> Option<bool>;
 
 impl<'a> Thrift<'a> {
     /// `FileMetaData`: of it, the row groups.
-    fn footer(&mut self) -> Option<Vec<Told>> {
+    fn footer(&mut self) -> Option<Vec<RowGroup>> {
         let mut groups = Vec::new();
         self.each(&mut |own, number, kind| {
             if (number, kind) == (4, LIST) {
@@ -182,17 +182,17 @@ impl<'a> Thrift<'a> {
     }
 
     /// `RowGroup`.
-    fn group(&mut self) -> Option<Told> {
-        let mut told = Told::default();
+    fn group(&mut self) -> Option<RowGroup> {
+        let mut group = RowGroup::default();
         self.each(&mut |own, number, kind| {
             match (number, kind) {
-                (1, LIST) => own.structs(&mut |own| own.column().map(|column| told.columns.push(column)))?,
-                (3, I32 | I64) => told.rows = own.count()?,
+                (1, LIST) => own.structs(&mut |own| own.column().map(|column| group.columns.push(column)))?,
+                (3, I32 | I64) => group.rows = own.count()?,
                 _ => return Some(false),
             }
             Some(true)
         })?;
-        Some(told)
+        Some(group)
     }
 
     /// `ColumnChunk`.

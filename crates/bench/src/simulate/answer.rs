@@ -14,13 +14,13 @@ use super::bound::{Bound, bound};
 use super::epoch;
 use super::latency::Draws;
 use super::order::Visit;
-use super::tally::Tally;
+use super::totals::Totals;
 use super::{Question, Rule};
 
 /// Confidence of intervals.
 const CONFIDENCE: f64 = 0.95;
 
-/// Is told how many steps have passed.
+/// Called with how many steps have passed.
 pub type Done<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// One run: all epochs with one seed.
@@ -35,7 +35,7 @@ pub struct Answer {
     pub hits: Vec<f64>,
 }
 
-/// Ask each question with each seed. `done` is told how many steps have passed, over all accelerators.
+/// Ask each question with each seed. `done` is called with how many steps have passed, over all accelerators.
 pub fn ask(questions: &[Question], seeds: &[u64], threads: usize, done: Done) -> Result<Vec<Answer>> {
     questions.iter().try_for_each(Question::check)?;
     let jobs: Vec<(usize, usize)> =
@@ -66,16 +66,16 @@ fn run(question: &Question, seed: u64, repetition: u64, done: Done) -> (Run, Vec
     let (mut visit, mut draws) = (Visit::new(question), Draws::of(seed, 0));
     let one = |epoch: u64| {
         visit.begin(epoch, &mut draws);
-        let tally = epoch::Epoch::new(question, &mut visit, &mut draws, done).run();
-        let hit = tally.hits as f64 / tally.samples as f64;
-        (describe(question, &tally, hit, repetition, epoch), hit)
+        let totals = epoch::Epoch::new(question, &mut visit, &mut draws, done).run();
+        let hit = totals.hits as f64 / totals.samples as f64;
+        (describe(question, &totals, hit, repetition, epoch), hit)
     };
     (0..question.epochs).map(one).unzip()
 }
 
-fn describe(question: &Question, tally: &Tally, hit: f64, repetition: u64, epoch: u64) -> Epoch {
+fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epoch: u64) -> Epoch {
     let (steps, seconds) = (question.steps, question.step_seconds);
-    let (au, limit) = (tally.au(steps, seconds), bound(question, hit).au);
+    let (au, limit) = (totals.au(steps, seconds), bound(question, hit).au);
     let overhead = question.overhead.seconds / question.overhead.every as f64;
     let whole = |bytes: f64| bytes.round() as u64;
     let cold = match &question.cache.rule {
@@ -86,23 +86,23 @@ fn describe(question: &Question, tally: &Tally, hit: f64, repetition: u64, epoch
         repetition,
         epoch: epoch + 1,
         cold,
-        seconds: tally.seconds,
+        seconds: totals.seconds,
         steps,
-        samples: tally.samples,
+        samples: totals.samples,
         au_percent: 100.0 * au,
-        au_dlio_percent: 100.0 * tally.au_dlio(steps, seconds),
+        au_dlio_percent: 100.0 * totals.au_dlio(steps, seconds),
         ceiling_percent: 100.0 * seconds / (seconds + overhead),
         bound_percent: Some(100.0 * limit),
         share_of_bound_percent: Some(100.0 * au / limit),
-        samples_per_second: tally.samples as f64 / tally.seconds,
-        bytes_per_second: tally.bytes / tally.seconds,
-        wait_seconds_by_cause: tally.wait_seconds(),
+        samples_per_second: totals.samples as f64 / totals.seconds,
+        bytes_per_second: totals.bytes / totals.seconds,
+        wait_seconds_by_cause: totals.wait_seconds(),
         bytes: BTreeMap::from([
-            ("asked".to_owned(), whole(tally.bytes)),
-            ("cached".to_owned(), whole(tally.bytes_cached)),
-            ("network".to_owned(), whole(tally.bytes_network)),
+            ("asked".to_owned(), whole(totals.bytes)),
+            ("cached".to_owned(), whole(totals.bytes_cached)),
+            ("network".to_owned(), whole(totals.bytes_network)),
         ]),
-        step_seconds: tally.step_seconds(),
+        step_seconds: totals.step_seconds(),
         processes: Vec::new(),
     }
 }

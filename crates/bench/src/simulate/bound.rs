@@ -3,7 +3,7 @@
 //! It knows no chance: barriers, spread of sizes and of latencies only lower what it says. Invariant: every term is a
 //! figure of the question divided by what one step asks of that resource.
 
-use super::{Place, Question};
+use super::{Placement, Question};
 
 /// The bound and what sets it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,9 +23,9 @@ pub fn bound(question: &Question, hit: f64) -> Bound {
     let (miss, requests) = (1.0 - hit, question.requests_per_sample());
     let others = 1.0 - 1.0 / question.node_count() as f64;
     let remote = match cache.place {
-        Place::Local => 0.0,
-        Place::Peers => hit * others,
-        Place::Apart => hit,
+        Placement::Local => 0.0,
+        Placement::Peers => hit * others,
+        Placement::Apart => hit,
     };
     let over = |capacity: Option<f64>, asked: f64| {
         capacity.filter(|_| asked > 0.0).map_or(f64::INFINITY, |capacity| capacity / asked)

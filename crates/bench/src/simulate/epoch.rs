@@ -11,8 +11,8 @@ use super::answer::Done;
 use super::latency::Draws;
 use super::order::Visit;
 use super::server::Server;
-use super::tally::{Cause, Tally};
-use super::{Place, Question};
+use super::totals::{Cause, Totals};
+use super::{Placement, Question};
 
 /// A batch moves as so many flows at most, one after another; samples that are together in one are summed. More are
 /// exacter and slower: from 8 to 64, utilisation of resnet50 at the knee changes by less than half a point.
@@ -85,7 +85,7 @@ pub struct Epoch<'a> {
     flows: u64,
     finished: u64,
     stepped: f64,
-    tally: Tally,
+    totals: Totals,
     done: Done<'a>,
 }
 
@@ -113,13 +113,13 @@ impl<'a> Epoch<'a> {
             flows: read.batch.min(FLOWS_PER_BATCH),
             finished: 0,
             stepped: 0.0,
-            tally: Tally { first_step_ends: vec![0.0; ranks], ..Tally::default() },
+            totals: Totals { first_step_ends: vec![0.0; ranks], ..Totals::default() },
             done,
         }
     }
 
     /// Run it to its end.
-    pub fn run(mut self) -> Tally {
+    pub fn run(mut self) -> Totals {
         let (threads, ranks) = (self.question.workload.read.threads, self.question.accelerators);
         for reader in 0..(ranks * threads) as u32 {
             self.readers[reader as usize].batch = u64::from(reader) % threads;
@@ -137,7 +137,7 @@ impl<'a> Epoch<'a> {
             let Reverse((bits, kind, index)) = self.events.pop().expect("a rank that has not finished waits for some");
             self.happen(f64::from_bits(bits), kind, index);
         }
-        self.tally
+        self.totals
     }
 
     fn plan(&mut self, at: f64, event: Event) {
@@ -187,11 +187,12 @@ impl<'a> Epoch<'a> {
         let (missed, cached) = (self.size(misses), self.size(hits));
         let latency = question.store.latency.draw(requests, self.draws) + question.cache.latency.draw(hits, self.draws);
         let nodes = question.node_count();
-        let owner = if hits > 0 && question.cache.place == Place::Peers { self.draws.below(nodes) as u32 } else { 0 };
-        self.tally.samples += to - from;
-        self.tally.hits += hits;
-        self.tally.bytes += missed + cached;
-        self.tally.bytes_cached += cached;
+        let owner =
+            if hits > 0 && question.cache.place == Placement::Peers { self.draws.below(nodes) as u32 } else { 0 };
+        self.totals.samples += to - from;
+        self.totals.hits += hits;
+        self.totals.bytes += missed + cached;
+        self.totals.bytes_cached += cached;
         let state = &mut self.readers[reader as usize];
         (state.began, state.owner, state.requests) = (now, owner, requests as f64);
         (state.missed, state.cached) = (missed, cached);
@@ -222,12 +223,12 @@ impl<'a> Epoch<'a> {
         let rank = u64::from(reader) / question.workload.read.threads;
         let node = (rank / question.nodes.accelerators) as usize;
         let of_node = |node: usize, what: usize| SHARED + node * OF_NODE + what;
-        let holder = if question.cache.place == Place::Peers { state.owner as usize } else { node };
+        let holder = if question.cache.place == Placement::Peers { state.owner as usize } else { node };
         let is_remote =
-            question.cache.place != Place::Local && (question.cache.place == Place::Apart || holder != node);
+            question.cache.place != Placement::Local && (question.cache.place == Placement::Apart || holder != node);
         let remote = if is_remote { state.cached } else { 0.0 };
-        self.tally.bytes_network += state.missed + remote;
-        let out = if question.cache.place == Place::Peers { remote } else { 0.0 };
+        self.totals.bytes_network += state.missed + remote;
+        let out = if question.cache.place == Placement::Peers { remote } else { 0.0 };
         let ways = [
             (STORE, state.missed),
             (REQUESTS, state.requests),
@@ -320,16 +321,16 @@ impl<'a> Epoch<'a> {
         let window = self.question.workload.read.prefetch_batches;
         let taken = self.ranks[rank as usize].taken;
         if taken == 1 {
-            self.tally.first_seconds += now / self.question.accelerators as f64;
+            self.totals.first_seconds += now / self.question.accelerators as f64;
         }
         if rank == 0 && taken > 0 {
-            self.tally.steps.push(now - self.stepped);
+            self.totals.steps.push(now - self.stepped);
             self.stepped = now;
             (self.done)(self.question.accelerators);
         }
         if taken == self.question.steps {
             self.finished += 1;
-            self.tally.seconds = now;
+            self.totals.seconds = now;
             return;
         }
         self.ranks[rank as usize].waits_since = Some(now);
@@ -346,12 +347,12 @@ impl<'a> Epoch<'a> {
         let slot = (u64::from(rank) * window + state.taken % window) as usize;
         let cause = self.ready[slot].take().expect("the caller saw that it is ready");
         let waited = now - state.waits_since.take().unwrap_or(now);
-        self.tally.wait(cause, waited);
+        self.totals.wait(cause, waited);
         state.taken += 1;
         state.ended = now + question.step_seconds;
         let (taken, end) = (state.taken, state.ended);
         if taken == 1 {
-            self.tally.first_step_ends[rank as usize] = end;
+            self.totals.first_step_ends[rank as usize] = end;
         }
         let freed = (taken - 1 + window) % threads;
         self.fetch((u64::from(rank) * threads + freed) as u32, now);
@@ -362,7 +363,7 @@ impl<'a> Epoch<'a> {
         self.last_end = self.last_end.max(end);
         if self.at_barrier == question.accelerators {
             let waited = self.ranks.iter().map(|rank| self.last_end - rank.ended).sum();
-            self.tally.wait(Cause::Barrier, waited);
+            self.totals.wait(Cause::Barrier, waited);
             self.at_barrier = 0;
             self.plan(self.last_end + question.overhead.seconds, Event::Barrier);
         }

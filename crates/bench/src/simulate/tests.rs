@@ -3,7 +3,7 @@
 mod published;
 
 use super::latency::Latency;
-use super::{Cache, Nodes, Overhead, Place, Policy, Question, Rule, Store, ask};
+use super::{Cache, Nodes, Overhead, Placement, Policy, Question, Rule, Store, ask};
 use report::Epoch;
 
 /// Accelerators with steps of 100 ms, batches of 4 samples of 1 MB, 4 readers and 4 batches ahead.
@@ -63,12 +63,16 @@ fn each_limit_alone_binds_at_its_closed_form() {
     assert_au(&Question { nodes, ..question(10) }, 75.0);
     let nodes = Nodes { stragglers: 0.1, straggling: 1.5, ..Nodes::default() };
     assert_au(&Question { nodes, store: latency, ..question(10) }, 100.0 / 3.0);
-    let disk =
-        Cache { rule: Rule::Rates(vec![1.0]), place: Place::Local, bytes_per_second: Some(20e6), ..Cache::default() };
+    let disk = Cache {
+        rule: Rule::Rates(vec![1.0]),
+        place: Placement::Local,
+        bytes_per_second: Some(20e6),
+        ..Cache::default()
+    };
     assert_au(&Question { cache: disk.clone(), ..question(10) }, 50.0);
     // Read from any of 10 disks, 40 streams leave disks idle: a closed network of 10 equal servers is busy for
     // 40 / (40 + 10 - 1) of the time, and barriers cost some of that.
-    let spread = Question { cache: Cache { place: Place::Peers, ..disk }, ..question(10) };
+    let spread = Question { cache: Cache { place: Placement::Peers, ..disk }, ..question(10) };
     let found = epochs(&spread)[0].au_percent;
     assert!((36.0..50.0 * 40.0 / 49.0).contains(&found), "{found}");
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Phase;
 use super::job::{Done, Mark};
-use super::latency::{Buckets, Latencies, Told};
+use super::latency::{Buckets, Latencies, Recorded};
 use crate::cold::Cooled;
 
 /// One phase at one size of files and one number of threads.
@@ -67,15 +67,15 @@ pub struct Part {
     last: Mark,
     verified: u64,
     processor_seconds: f64,
-    told: Told,
+    recorded: Recorded,
     cooled: Option<Cooled>,
     timed_out: bool,
     pub interrupted: bool,
 }
 
-/// What a cell is of.
+/// What a cell was measured with: its place in the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Coordinates {
     pub phase: Phase,
     pub file_bytes: u64,
     pub threads: u64,
@@ -90,7 +90,7 @@ impl Part {
             last: done.last,
             verified: done.verified,
             processor_seconds: done.processor_seconds,
-            told: done.latencies.tell(),
+            recorded: done.latencies.recorded(),
             cooled,
             timed_out: done.timed_out,
             interrupted,
@@ -101,16 +101,16 @@ impl Part {
 impl Cell {
     /// `first_done` adds up the rates that each rank had until its own first thread ended; its seconds are of the
     /// first rank.
-    pub fn of(place: Place, parts: &[Part]) -> Cell {
+    pub fn of(point: Coordinates, parts: &[Part]) -> Cell {
         let mut latencies = Latencies::default();
-        parts.iter().for_each(|part| latencies.hear(&part.told));
+        parts.iter().for_each(|part| latencies.add(&part.recorded));
         let total = |count: fn(&Mark) -> u64| parts.iter().map(|part| count(&part.last)).sum::<u64>();
         let seconds = parts.iter().map(|part| part.last.seconds).fold(0.0, f64::max);
         let (files, operations) = (total(|mark| mark.files), total(|mark| mark.operations));
         let bytes = total(|mark| mark.bytes);
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let cooled = cooled(parts);
-        let is_cold = |cooled: &Cooled| match place.phase {
+        let is_cold = |cooled: &Cooled| match point.phase {
             Phase::Stat | Phase::Delete => cooled.names_cold,
             Phase::Write | Phase::Read | Phase::Random => cooled.cold,
         };
@@ -120,11 +120,11 @@ impl Cell {
             () => "bytes",
         };
         Cell {
-            phase: place.phase,
-            file_bytes: place.file_bytes,
-            threads: place.threads,
+            phase: point.phase,
+            file_bytes: point.file_bytes,
+            threads: point.threads,
             ranks: parts.len() as u64,
-            block_bytes: place.phase.moves_bytes().then(|| place.block.min(place.file_bytes)),
+            block_bytes: point.phase.moves_bytes().then(|| point.block.min(point.file_bytes)),
             files,
             operations,
             bytes,

@@ -24,13 +24,13 @@ pub enum Site {
 }
 
 pub struct Ground {
-    place: Place,
+    base: Base,
     id: String,
     /// `stoker-sweep-<id>`, below the root of the target.
     name: String,
 }
 
-enum Place {
+enum Base {
     Folder(Plain),
     Store(Box<dyn Writable>),
 }
@@ -38,9 +38,9 @@ enum Place {
 impl Ground {
     /// The folder of a sweep on all ranks: rank 0 makes it, and every other has to see it. The seed is rank 0's.
     pub fn meet(site: Site, seed: u64, ranks: &dyn Ranks) -> Result<(Ground, u64)> {
-        let told = ranks.broadcast(seed.to_le_bytes().to_vec())?;
-        let told = told.try_into().map_err(|_| Error::invalid("rank 0 told no seed", "the ranks of the sweep"))?;
-        let seed = u64::from_le_bytes(told);
+        let sent = ranks.broadcast(seed.to_le_bytes().to_vec())?;
+        let sent = sent.try_into().map_err(|_| Error::invalid("rank 0 sent no seed", "the ranks of the sweep"))?;
+        let seed = u64::from_le_bytes(sent);
         let id = format!("{seed:016x}");
         let ground = if ranks.rank() == 0 {
             let made = Ground::make(site, &id);
@@ -50,8 +50,8 @@ impl Ground {
             ranks.barrier()?;
             Ground::join(site, &id)
         };
-        let told = ranks.gather(&[u8::from(ground.is_ok())])?;
-        let all = ranks.broadcast(vec![u8::from(told.iter().all(|told| *told == [1]))])?;
+        let joined = ranks.gather(&[u8::from(ground.is_ok())])?;
+        let all = ranks.broadcast(vec![u8::from(joined.iter().all(|one| *one == [1]))])?;
         match ground {
             Ok(ground) if all == [1] => Ok((ground, seed)),
             Ok(ground) => {
@@ -69,8 +69,8 @@ impl Ground {
     fn make(site: Site, id: &str) -> Result<Ground> {
         let ground = Ground::at(site, id)?;
         let text = ground.marker();
-        match &ground.place {
-            Place::Folder(plain) => {
+        match &ground.base {
+            Base::Folder(plain) => {
                 let folder = plain.path(&ground.name);
                 fs::create_dir(&folder).map_err(|error| in_the_way(&folder, &error))?;
                 let marker = folder.join(MARKER);
@@ -81,7 +81,7 @@ impl Ground {
                     Error::io("cannot mark the folder of the sweep", marker.display(), &error)
                 })?;
             }
-            Place::Store(store) => {
+            Base::Store(store) => {
                 let mut marker = store.create(&ground.below(MARKER), text.len() as u64)?;
                 marker.write(text.as_bytes())?;
                 marker.finish(true)?;
@@ -101,11 +101,11 @@ impl Ground {
     }
 
     fn at(site: Site, id: &str) -> Result<Ground> {
-        let place = match site {
-            Site::Folder { root, direct } => Place::Folder(Plain::at(&root, direct)?),
-            Site::Store(store) => Place::Store(store),
+        let base = match site {
+            Site::Folder { root, direct } => Base::Folder(Plain::at(&root, direct)?),
+            Site::Store(store) => Base::Store(store),
         };
-        Ok(Ground { place, id: id.into(), name: format!("{FOLDER}-{id}") })
+        Ok(Ground { base, id: id.into(), name: format!("{FOLDER}-{id}") })
     }
 
     fn marker(&self) -> String {
@@ -114,8 +114,8 @@ impl Ground {
 
     fn is_marked(&self) -> Result<bool> {
         let text = self.marker();
-        match &self.place {
-            Place::Folder(plain) => {
+        match &self.base {
+            Base::Folder(plain) => {
                 let marker = plain.path(&self.below(MARKER));
                 match fs::read(&marker) {
                     Ok(found) => Ok(found == text.as_bytes()),
@@ -123,7 +123,7 @@ impl Ground {
                     Err(error) => Err(Error::io("cannot read the marker of the sweep", marker.display(), &error)),
                 }
             }
-            Place::Store(store) => {
+            Base::Store(store) => {
                 let file = Listed { name: self.below(MARKER).into(), bytes: text.len() as u64 };
                 let mut found = vec![0; text.len()];
                 let count = store.open(&file).and_then(|mut opened| opened.read_at(0, &mut found));
@@ -138,35 +138,35 @@ impl Ground {
     }
 
     pub fn is_store(&self) -> bool {
-        matches!(self.place, Place::Store(_))
+        matches!(self.base, Base::Store(_))
     }
 
     pub fn files(&self) -> &dyn Writable {
-        match &self.place {
-            Place::Folder(plain) => plain,
-            Place::Store(store) => &**store,
+        match &self.base {
+            Base::Folder(plain) => plain,
+            Base::Store(store) => &**store,
         }
     }
 
     /// Make a folder for files; a store has none.
     pub fn make_folder(&self, name: &str) -> Result<()> {
-        let Place::Folder(plain) = &self.place else { return Ok(()) };
+        let Base::Folder(plain) = &self.base else { return Ok(()) };
         let path = plain.path(&self.below(name));
         fs::create_dir(&path).map_err(|error| in_the_way(&path, &error))
     }
 
     /// Only if it is empty: what isn't ours stays.
     pub fn remove_folder(&self, name: &str) {
-        if let Place::Folder(plain) = &self.place {
+        if let Base::Folder(plain) = &self.base {
             let _ = fs::remove_dir(plain.path(&self.below(name)));
         }
     }
 
     /// Make caches forget these files.
     pub fn cool(&self, cooler: &Cooler, names: impl Iterator<Item = String>) -> Result<Cooled> {
-        match &self.place {
-            Place::Store(_) => cooler.cool_store(),
-            Place::Folder(plain) => {
+        match &self.base {
+            Base::Store(_) => cooler.cool_store(),
+            Base::Folder(plain) => {
                 let files: Vec<PathBuf> = names.map(|name| plain.path(&name)).collect();
                 cooler.cool_files(&plain.path(&self.name), &files)
             }
@@ -179,7 +179,7 @@ impl Ground {
             let what = "the marker of this sweep is gone, so nothing was removed";
             return Err(Error::changed(what, &self.name).hint("look at the folder, and remove it by hand"));
         }
-        let Place::Folder(plain) = &self.place else {
+        let Base::Folder(plain) = &self.base else {
             self.files().remove(&self.below(MARKER))?;
             return Ok(Vec::new());
         };

@@ -17,8 +17,8 @@ use targets::{Listed, Opened, Writable};
 use super::Phase;
 use super::buffer::Buffer;
 use super::clock::Watch;
-use super::content::Content;
 use super::latency::Latencies;
+use super::pattern::Content;
 
 /// Of one thread in one cell, so that every file has a number of its own.
 pub const FILES_MAX: u64 = 1 << 24;
@@ -27,7 +27,7 @@ const DEALT_BLOCKS_MAX: u64 = 1 << 20;
 /// A stream of chance that no content uses: the order of blocks.
 const ORDER: u64 = 1 << 63;
 
-/// What happens now: read by whoever shows it, and told by them to stop.
+/// What happens now: read by whoever shows it, who may ask to stop.
 #[derive(Default)]
 pub struct Live {
     pub bytes: AtomicU64,
@@ -87,7 +87,7 @@ pub struct Done {
 
 /// What one thread found.
 #[derive(Default)]
-struct Tally {
+struct Found {
     files: u64,
     verified: u64,
     latencies: Latencies,
@@ -102,17 +102,17 @@ impl Job<'_> {
         }
         let (failed, first, gate) = (AtomicBool::new(false), OnceLock::new(), OnceLock::<Option<Watch>>::new());
         let (ready, is_ready) = sync_channel(self.shares.len());
-        let member = |share: &Share| -> Result<Tally> {
+        let member = |share: &Share| -> Result<Found> {
             let mut buffer = Buffer::of(self.block.min(self.file_bytes) as usize);
             let _ = ready.send(());
-            let Some(watch) = *gate.wait() else { return Ok(Tally::default()) };
+            let Some(watch) = *gate.wait() else { return Ok(Found::default()) };
             let mut turn =
-                Turn { job: self, share, buffer: &mut buffer, watch, failed: &failed, tally: Tally::default() };
+                Turn { job: self, share, buffer: &mut buffer, watch, failed: &failed, found: Found::default() };
             let done = turn.work();
-            let tally = turn.tally;
+            let found = turn.found;
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             first.get_or_init(|| self.mark(&watch));
-            Ok(tally)
+            Ok(found)
         };
         let member = &member;
         let tallies = thread::scope(|scope| {
@@ -127,20 +127,20 @@ impl Job<'_> {
             crew.iter().for_each(|_| is_ready.recv().expect("each thread says it before it can end"));
             let _ = gate.set(Some(Watch::start()));
             let ends: Vec<_> = crew.into_iter().map(|member| member.join().expect("no share panics")).collect();
-            ends.into_iter().collect::<Result<Vec<Tally>>>()
+            ends.into_iter().collect::<Result<Vec<Found>>>()
         })?;
         let watch = gate.get().copied().flatten().expect("the gate was opened, or this is not reached");
         let last = self.mark(&watch);
         let mut latencies = Latencies::default();
-        tallies.iter().for_each(|tally| latencies.merge(&tally.latencies));
+        tallies.iter().for_each(|found| latencies.merge(&found.latencies));
         Ok(Done {
-            files: tallies.iter().map(|tally| tally.files).collect(),
+            files: tallies.iter().map(|found| found.files).collect(),
             first: first.get().copied().unwrap_or(last),
             last,
-            verified: tallies.iter().map(|tally| tally.verified).sum(),
+            verified: tallies.iter().map(|found| found.verified).sum(),
             processor_seconds: watch.processor_seconds(),
             latencies,
-            timed_out: tallies.iter().any(|tally| tally.timed_out),
+            timed_out: tallies.iter().any(|found| found.timed_out),
         })
     }
 
@@ -162,7 +162,7 @@ struct Turn<'a> {
     buffer: &'a mut Buffer,
     watch: Watch,
     failed: &'a AtomicBool,
-    tally: Tally,
+    found: Found,
 }
 
 impl Turn<'_> {
@@ -192,16 +192,16 @@ impl Turn<'_> {
             if !is_whole {
                 break;
             }
-            self.tally.files += 1;
+            self.found.files += 1;
             self.job.live.files.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Whether to stop: told to, another thread failed, or the time is up.
+    /// Whether to stop: asked to, another thread failed, or the time is up.
     fn is_over(&mut self, by_time: bool) -> bool {
         let is_late = by_time && self.job.time_max.is_some_and(|limit| self.watch.elapsed() >= limit);
-        self.tally.timed_out |= is_late;
+        self.found.timed_out |= is_late;
         is_late || self.job.live.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
@@ -213,7 +213,7 @@ impl Turn<'_> {
 
     /// An operation came to its end.
     fn count(&mut self, took: Duration) -> bool {
-        self.tally.latencies.record(took);
+        self.found.latencies.record(took);
         self.job.live.operations.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -298,7 +298,7 @@ impl Turn<'_> {
         }
         if self.job.verify {
             content.verify(name, offset, buffer)?;
-            self.tally.verified += length as u64;
+            self.found.verified += length as u64;
         }
         self.moved(length);
         Ok(took)

@@ -30,9 +30,9 @@ pub struct Buckets {
     pub counts: Vec<u64>,
 }
 
-/// What a rank tells of its operations.
+/// Operations of a rank as it sends them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Recorded {
     pub buckets: Buckets,
     pub nanoseconds: u128,
     pub shortest: Option<u64>,
@@ -86,20 +86,20 @@ impl Latencies {
         figures
     }
 
-    pub fn tell(&self) -> Told {
+    pub fn recorded(&self) -> Recorded {
         let (nanoseconds, counts) =
             self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).unzip();
         let buckets = Buckets { nanoseconds, counts };
-        Told { buckets, nanoseconds: self.nanoseconds, shortest: self.shortest, longest: self.longest }
+        Recorded { buckets, nanoseconds: self.nanoseconds, shortest: self.shortest, longest: self.longest }
     }
 
-    /// What a rank told, added.
-    pub fn hear(&mut self, told: &Told) {
-        for (value, count) in told.buckets.nanoseconds.iter().zip(&told.buckets.counts) {
+    /// Operations of another rank, added.
+    pub fn add(&mut self, recorded: &Recorded) {
+        for (value, count) in recorded.buckets.nanoseconds.iter().zip(&recorded.buckets.counts) {
             self.histogram.saturating_record_n(*value, *count);
         }
-        self.nanoseconds += told.nanoseconds;
-        self.note(told.shortest, told.longest);
+        self.nanoseconds += recorded.nanoseconds;
+        self.note(recorded.shortest, recorded.longest);
     }
 
     /// With two digits, for a report: a cell keeps a few hundred buckets at most, and charts show no difference.
@@ -141,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_tell_adds_up_to_what_one_would_have_seen() {
+    fn what_ranks_send_adds_up_to_what_one_would_have_seen() {
         let whole = of(1..=5_000);
         let (even, odd) =
             (of((1..=5_000).filter(|value| value % 2 == 0)), of((1..=5_000).filter(|value| value % 2 == 1)));
-        let text = serde_json::to_string(&[even.tell(), odd.tell()]).expect("lists of numbers");
-        let told: [Told; 2] = serde_json::from_str(&text).expect("as it was told");
-        let mut heard = Latencies::default();
-        told.iter().for_each(|told| heard.hear(told));
-        assert_eq!(heard.seconds(), whole.seconds());
-        assert_eq!(heard.buckets(), whole.buckets());
-        assert_eq!(heard.buckets().counts.iter().sum::<u64>(), 5_000);
-        assert!(heard.buckets().counts.len() < 1_200);
+        let text = serde_json::to_string(&[even.recorded(), odd.recorded()]).expect("lists of numbers");
+        let sent: [Recorded; 2] = serde_json::from_str(&text).expect("as it was sent");
+        let mut sum = Latencies::default();
+        sent.iter().for_each(|recorded| sum.add(recorded));
+        assert_eq!(sum.seconds(), whole.seconds());
+        assert_eq!(sum.buckets(), whole.buckets());
+        assert_eq!(sum.buckets().counts.iter().sum::<u64>(), 5_000);
+        assert!(sum.buckets().counts.len() < 1_200);
     }
 }

@@ -10,7 +10,7 @@ use block::{Error, Result};
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Part, Place};
+use super::cell::{Cell, Coordinates, Part};
 use super::ground::Ground;
 use super::job::{FILES_MAX, Job, Live, Share};
 use super::{Phase, Settings, THREADS_MAX};
@@ -27,7 +27,7 @@ pub trait Observer: Sync {
     /// A phase begins.
     fn began(&self, step: &Step);
 
-    /// A phase ended; told to rank 0 only. An error ends the sweep.
+    /// A phase ended; only rank 0 calls it. An error ends the sweep.
     fn ended(&self, cell: Cell) -> Result<()>;
 
     /// A sweep goes on, but somebody should know.
@@ -114,9 +114,9 @@ impl Sweep<'_> {
             let mut files = vec![vec![share; threads as usize]; self.ranks.size() as usize];
             let (mut ended, mut left) = (Ok(Ended::Finished), Left::Nothing);
             for (index, phase) in phases.iter().enumerate() {
-                let place = Place { phase: *phase, file_bytes, threads, block: settings.block_of(*phase) };
+                let point = Coordinates { phase: *phase, file_bytes, threads, block: settings.block_of(*phase) };
                 let number = (cell * phases.len() + index) as u64;
-                ended = self.phase(place, cell, (number, of), &mut files);
+                ended = self.phase(point, cell, (number, of), &mut files);
                 if !matches!(ended, Ok(Ended::Finished)) {
                     left = if *phase == Phase::Write && ended.is_err() { Left::FromFirst } else { Left::UpToLast };
                     break;
@@ -143,21 +143,27 @@ impl Sweep<'_> {
     }
 
     /// One phase at all ranks. After writing, `files` is what was written.
-    fn phase(&self, place: Place, cell: usize, (number, of): (u64, u64), files: &mut Vec<Vec<u64>>) -> Result<Ended> {
+    fn phase(
+        &self,
+        point: Coordinates,
+        cell: usize,
+        (number, of): (u64, u64),
+        files: &mut Vec<Vec<u64>>,
+    ) -> Result<Ended> {
         let (rank, size) = (self.ranks.rank(), self.ranks.size());
-        let reads = matches!(place.phase, Phase::Stat | Phase::Read | Phase::Random);
+        let reads = matches!(point.phase, Phase::Stat | Phase::Read | Phase::Random);
         let whose = if self.settings.rotate && reads { (rank + 1) % size } else { rank };
         let shares = self.shares(whose, cell, files);
-        let Place { phase, file_bytes, threads, .. } = place;
+        let Coordinates { phase, file_bytes, threads, .. } = point;
         let mine = shares.iter().map(|share| share.files).sum();
         self.observer.began(&Step { number, of, phase, file_bytes, threads, files: mine });
-        let ready = self.prepare(place, cell, &shares);
+        let ready = self.prepare(point, cell, &shares);
         self.ranks.barrier()?;
         let part = ready.and_then(|cooled| {
-            let done = self.job(place, &shares).run()?;
+            let done = self.job(point, &shares).run()?;
             Ok(Part::of(done, cooled, self.live.stop.load(Ordering::Relaxed)))
         });
-        let verdict = self.agree(place, &part)?;
+        let verdict = self.agree(point, &part)?;
         if phase == Phase::Write && verdict.files.len() == files.len() {
             *files = verdict.files;
         }
@@ -171,10 +177,10 @@ impl Sweep<'_> {
     }
 
     /// What isn't timed: folders, and dropping caches.
-    fn prepare(&self, place: Place, cell: usize, shares: &[Share]) -> Result<Option<Cooled>> {
-        let is_write = place.phase == Phase::Write;
+    fn prepare(&self, point: Coordinates, cell: usize, shares: &[Share]) -> Result<Option<Cooled>> {
+        let is_write = point.phase == Phase::Write;
         if is_write {
-            for thread in 0..place.threads {
+            for thread in 0..point.threads {
                 self.ground.make_folder(&format!("r{}.c{cell}.t{thread}", self.ranks.rank()))?;
             }
         }
@@ -183,13 +189,13 @@ impl Sweep<'_> {
         self.ground.cool(cooler, names).map(Some)
     }
 
-    fn job<'a>(&'a self, place: Place, shares: &'a [Share]) -> Job<'a> {
+    fn job<'a>(&'a self, point: Coordinates, shares: &'a [Share]) -> Job<'a> {
         Job {
             files: self.ground.files(),
-            phase: place.phase,
+            phase: point.phase,
             shares,
-            file_bytes: place.file_bytes,
-            block: place.block,
+            file_bytes: point.file_bytes,
+            block: point.block,
             seed: self.settings.seed,
             verify: self.settings.verify,
             time_max: self.settings.time_max,
@@ -198,18 +204,18 @@ impl Sweep<'_> {
     }
 
     /// Tell rank 0, and hear what all are to do.
-    fn agree(&self, place: Place, part: &Result<Part>) -> Result<Verdict> {
+    fn agree(&self, point: Coordinates, part: &Result<Part>) -> Result<Verdict> {
         let own: Result<&Part, [&str; 3]> = part.as_ref().map_err(|error| [&*error.what, &*error.on, &*error.hint]);
-        let told = self.ranks.gather(&serde_json::to_vec(&own).expect("a part has no keys but strings"))?;
-        let verdict = if self.ranks.rank() == 0 { self.judge(place, &told)? } else { Vec::new() };
+        let gathered = self.ranks.gather(&serde_json::to_vec(&own).expect("a part has no keys but strings"))?;
+        let verdict = if self.ranks.rank() == 0 { self.judge(point, &gathered)? } else { Vec::new() };
         let verdict = self.ranks.broadcast(verdict)?;
         serde_json::from_slice(&verdict).map_err(|error| garbled(&error))
     }
 
-    fn judge(&self, place: Place, told: &[Vec<u8>]) -> Result<Vec<u8>> {
+    fn judge(&self, point: Coordinates, gathered: &[Vec<u8>]) -> Result<Vec<u8>> {
         let (mut parts, mut failure) = (Vec::<Part>::new(), None);
-        for (rank, told) in (0..).zip(told) {
-            match serde_json::from_slice::<Result<Part, [String; 3]>>(told).map_err(|error| garbled(&error))? {
+        for (rank, sent) in (0..).zip(gathered) {
+            match serde_json::from_slice::<Result<Part, [String; 3]>>(sent).map_err(|error| garbled(&error))? {
                 Ok(part) => parts.push(part),
                 Err([what, on, hint]) => failure = failure.or(Some((what, on, hint, rank))),
             }
@@ -217,7 +223,7 @@ impl Sweep<'_> {
         let interrupted = parts.iter().any(|part| part.interrupted);
         let files = parts.iter().map(|part| part.files.clone()).collect();
         if failure.is_none() {
-            let saved = self.observer.ended(Cell::of(place, &parts));
+            let saved = self.observer.ended(Cell::of(point, &parts));
             failure = saved.err().map(|error| (error.what, error.on, error.hint, 0));
         }
         let verdict = Verdict { files, interrupted, failure };

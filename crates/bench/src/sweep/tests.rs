@@ -197,9 +197,9 @@ impl Ranks for Pair {
             self.table.lock().unwrap()[1] = all[0].clone();
         }
         self.meeting.wait();
-        let told = self.table.lock().unwrap()[1].clone();
+        let sent = self.table.lock().unwrap()[1].clone();
         self.meeting.wait();
-        Ok(if self.rank == 0 { own } else { told })
+        Ok(if self.rank == 0 { own } else { sent })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why an accelerator waits, told by what the reader of its batch was doing meanwhile.
+//! Why an accelerator waits, judged by what the reader of its batch was doing meanwhile.
 //!
 //! It takes no time itself. Invariant: the causes of a wait add up to the wait.
 

@@ -43,8 +43,8 @@ pub struct Course<'a> {
     pub look: &'a dyn Fn(&str),
 }
 
-/// Write the state as often as asked, then read it as often. At rank 0 each pass is told as it ends.
-pub fn run(course: &Course, shape: &Checkpoint, told: &mut dyn FnMut(Pass) -> Result<()>) -> Result<()> {
+/// Write the state as often as asked, then read it as often. At rank 0 `ended` is called with each pass as it ends.
+pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> Result<()>) -> Result<()> {
     let size = u64::from(course.ranks.size());
     let own = shape.processes.div_ceil(size);
     let first = u64::from(course.ranks.rank()) * own;
@@ -54,7 +54,7 @@ pub fn run(course: &Course, shape: &Checkpoint, told: &mut dyn FnMut(Pass) -> Re
         .collect();
     let block = content(course.seed);
     let sum = checksum(&block, bytes);
-    let done = passes(course, shape, &files, &block, sum, told);
+    let done = passes(course, shape, &files, &block, sum, ended);
     // Also after an error: nothing of it stays, and the error counts more than what could not be removed.
     let removed =
         files.iter().filter(|file| course.target.stat(&file.name).is_ok()).map(|file| course.target.remove(&file.name));
@@ -68,7 +68,7 @@ fn passes(
     files: &[Listed],
     block: &[u8],
     sum: u64,
-    told: &mut dyn FnMut(Pass) -> Result<()>,
+    ended: &mut dyn FnMut(Pass) -> Result<()>,
 ) -> Result<()> {
     let plan =
         (1..=shape.writes).map(|number| ("write", number)).chain((1..=shape.reads).map(|number| ("read", number)));
@@ -98,7 +98,7 @@ fn passes(
             let each = files.first().map_or(0, |file| file.bytes);
             let bytes = each * shape.processes;
             let rate = bytes as f64 / slowest;
-            told(Pass {
+            ended(Pass {
                 what: what.into(),
                 number,
                 seconds: slowest,

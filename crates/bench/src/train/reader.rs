@@ -26,7 +26,7 @@ const HELD: u64 = 64 << 20;
 
 /// What all readers did so far.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct ReadCounters {
     pub requests: AtomicU64,
     pub asked: AtomicU64,
     pub verified: AtomicU64,
@@ -41,7 +41,7 @@ pub struct Manner<'a> {
     pub set: &'a Set,
     pub checks: &'a Checks,
     pub clock: &'a dyn Clock,
-    pub tally: &'a Tally,
+    pub tally: &'a ReadCounters,
     pub decode: bool,
     /// What the transfer of bytes is waited for: `Store` or `Disk`.
     pub transfer: Cause,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::counters::Counters;
-use super::reader::Tally;
+use super::reader::ReadCounters;
 use report::Second;
 use targets::clock::{Moment, SECOND, seconds};
 
@@ -29,20 +29,20 @@ impl Timeline {
     }
 
     /// Note a second if one has passed.
-    pub fn look(&mut self, now: Moment, tally: &Tally, counters: &dyn Fn() -> Counters) {
+    pub fn look(&mut self, now: Moment, tally: &ReadCounters, counters: &dyn Fn() -> Counters) {
         if now >= self.last + SECOND {
             self.note(now, tally, &counters());
         }
     }
 
     /// Note what is left.
-    pub fn end(&mut self, now: Moment, tally: &Tally, counters: &Counters) {
+    pub fn end(&mut self, now: Moment, tally: &ReadCounters, counters: &Counters) {
         if now > self.last {
             self.note(now, tally, counters);
         }
     }
 
-    fn note(&mut self, now: Moment, tally: &Tally, counters: &Counters) {
+    fn note(&mut self, now: Moment, tally: &ReadCounters, counters: &Counters) {
         let passed = seconds(now - self.last);
         let (requests, bytes) = (tally.requests.load(Ordering::Relaxed), tally.asked.load(Ordering::Relaxed));
         let mut disk = BTreeMap::new();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn seconds_add_up() {
-        let tally = Tally::default();
+        let tally = ReadCounters::default();
         let mut timeline = Timeline::begin(0, Counters::default());
         for now in 1..=10_u64 {
             tally.asked.fetch_add(10, Ordering::Relaxed);

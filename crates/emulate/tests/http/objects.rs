@@ -165,11 +165,11 @@ async fn writes_have_conditions_too() {
 #[tokio::test]
 async fn metadata_comes_back() {
     let scene = Scene::new().await;
-    let told = [("x-amz-meta-mode", "33188"), ("content-type", "image/jpeg"), ("cache-control", "no-store")];
-    scene.send("PUT", "/bucket/k", &told, "x").await;
+    let metadata = [("x-amz-meta-mode", "33188"), ("content-type", "image/jpeg"), ("cache-control", "no-store")];
+    scene.send("PUT", "/bucket/k", &metadata, "x").await;
     let holds = async |path: &str| {
         let head = scene.ask("HEAD", path, &[]).await;
-        told.iter().all(|(name, value)| head.header(name) == Some(value))
+        metadata.iter().all(|(name, value)| head.header(name) == Some(value))
     };
     assert!(holds("/bucket/k").await);
     let copied = scene.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/k")], "").await;

@@ -97,7 +97,7 @@ impl Builder {
             return Err(Error::corrupt(what, &listed.key));
         };
         if listed.key.len().max(listed.version.len()) >= TEXT_BYTES_MAX || listed.size > OBJECT_BYTES_MAX {
-            let what = format!("a key or version is over {TEXT_BYTES_MAX} bytes, or its object over 4 PiB");
+            let what = format!("a key or version is over {TEXT_BYTES_MAX} bytes, or its object over 1 PiB");
             return Err(Error::invalid(what, &listed.key).hint("leave this object out of the mounted prefix"));
         }
         let placed = names::place(key, listed.size, &mut self.path);

@@ -75,7 +75,7 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
         parts.iter().map(name).collect()
     };
     let is_clear = |names: &Vec<String>| (1..names.len()).all(|index| !names[..index].contains(&names[index]));
-    // The same file twice is told apart by number.
+    // The same file twice is numbered.
     let numbered = || named(1).iter().enumerate().map(|(index, name)| format!("{name} ({})", index + 1)).collect();
     (1..=longest).map(named).find(is_clear).unwrap_or_else(numbered)
 }
@@ -111,12 +111,13 @@ fn chart(comparison: &Comparison, reports: &[Report], names: &[String]) -> Chart
 
 fn cells(row: &Row) -> Vec<String> {
     let better = if row.better == Better::Less { " (less is better)" } else { "" };
-    let entries = row.entries.iter().map(|entry| entry.as_ref().map_or("-".to_owned(), |entry| told(entry, row.unit)));
+    let entries =
+        row.entries.iter().map(|entry| entry.as_ref().map_or("-".to_owned(), |entry| entry_text(entry, row.unit)));
     std::iter::once(format!("{}{better}", row.measure)).chain(entries).collect()
 }
 
 /// `201 ± 3 samples/s  x1.98 [1.90, 2.06]*`
-fn told(entry: &Entry, unit: &str) -> String {
+fn entry_text(entry: &Entry, unit: &str) -> String {
     let ratio = entry.ratio.as_ref().map(|ratio| format!("  {}", times(ratio)));
     format!("{}{}", with_interval(&entry.mean, unit), ratio.unwrap_or_default())
 }
@@ -165,9 +166,9 @@ mod tests {
         let mean = Mean { mean: 200.0, low: Some(197.0), high: Some(203.0), count: 3 };
         let ratio = Ratio { ratio: 1.98, low: Some(1.9), high: Some(2.06) };
         let entry = Entry { mean, ratio: Some(ratio) };
-        assert_eq!(told(&entry, "samples/s"), "200 ± 3.00 samples/s  x1.98 [1.90, 2.06]*");
+        assert_eq!(entry_text(&entry, "samples/s"), "200 ± 3.00 samples/s  x1.98 [1.90, 2.06]*");
         let single = Mean { mean: 2.5e9, low: None, high: None, count: 1 };
         let entry = Entry { mean: single, ratio: Some(Ratio { ratio: 0.5, low: None, high: None }) };
-        assert_eq!(told(&entry, "B/s"), "2.50 GB/s  x0.50");
+        assert_eq!(entry_text(&entry, "B/s"), "2.50 GB/s  x0.50");
     }
 }

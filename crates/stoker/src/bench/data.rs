@@ -92,7 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wrong = if args.verify { check(&manifest, &end, threads, &mut steps)? } else { 0 };
     let warnings = warnings(manifest.bytes());
     for step in &steps {
-        println!("{}", told(step));
+        println!("{}", line(step));
     }
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     args.output.finish(&document(&args, &manifest, &steps, warnings))?;
@@ -279,7 +279,7 @@ fn step(name: &str, manifest: &Manifest, seconds: f64, target: &str) -> serde_js
 }
 
 /// One line for people.
-fn told(step: &serde_json::Value) -> String {
+fn line(step: &serde_json::Value) -> String {
     let number = |name: &str| step[name].as_f64();
     let Some(seconds) = number("seconds") else { return "the set was there".into() };
     let (bytes, rate) = (number("bytes").unwrap_or(0.0), number("bytes_per_second").unwrap_or(0.0));

@@ -37,15 +37,15 @@ pub fn python() -> String {
 
 /// What the environment says. Launchers start each other; the innermost is asked first, and it is the one whose variables
 /// the outer one doesn't set.
-fn launched(told: &dyn Fn(&str) -> Option<OsString>) -> Option<Launched> {
-    let number = |name: &str| told(name)?.to_str()?.trim().parse::<u32>().ok();
+fn launched(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<Launched> {
+    let number = |name: &str| variable(name)?.to_str()?.trim().parse::<u32>().ok();
     let pair =
         |launcher, rank: &str, size: &str| Some(Launched { launcher, rank: number(rank)?, size: Some(number(size)?) });
     let torch = || {
-        told("MASTER_ADDR")?;
+        variable("MASTER_ADDR")?;
         pair(Launcher::Torchrun, "RANK", "WORLD_SIZE")
     };
-    let torchrun = told("TORCHELASTIC_RUN_ID").and_then(|_| torch());
+    let torchrun = variable("TORCHELASTIC_RUN_ID").and_then(|_| torch());
     // A shell of sbatch or salloc has SLURM_NTASKS too, and is no step.
     let step = || pair(Launcher::Slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
     let found = torchrun
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
 
     fn found(environment: &[(&str, &str)]) -> Option<(Launcher, u32, Option<u32>)> {
-        let told = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-        launched(&told).map(|found| (found.launcher, found.rank, found.size))
+        let variable = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        launched(&variable).map(|found| (found.launcher, found.rank, found.size))
     }
 
     #[test]

@@ -51,8 +51,8 @@ fn program(python: &str, cache: &Path, loader: Loader) -> Result<Command, Error>
 
 /// The programs as files, because processes that Python starts afresh read them again.
 fn unpack(cache: &Path) -> Result<PathBuf, Error> {
-    let told: Vec<u8> = FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()].concat()).collect();
-    let folder = cache.join(format!("loaders/{:016x}", crc64::of(&told)));
+    let content: Vec<u8> = FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()].concat()).collect();
+    let folder = cache.join(format!("loaders/{:016x}", crc64::of(&content)));
     let doing = |error: std::io::Error| {
         Error::io("cannot unpack the loaders", folder.display(), &error).hint("set XDG_CACHE_HOME to a folder of yours")
     };

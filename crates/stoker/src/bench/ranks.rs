@@ -19,9 +19,9 @@ pub struct Args {
     rounds: u32,
 }
 
-/// What a rank tells rank 0.
+/// What a rank sends to rank 0.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Times {
     host: String,
     rank: u32,
     seconds: Vec<f64>,
@@ -47,24 +47,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if seconds.len() < KEPT_MAX { seconds.push(took) } else { seconds[round % KEPT_MAX] = took }
     }
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let own = serde_json::to_vec(&Told { host, rank: ranks.rank(), seconds })?;
+    let own = serde_json::to_vec(&Times { host, rank: ranks.rank(), seconds })?;
     let all = ranks.gather(&own)?;
     ranks.barrier()?;
     if ranks.rank() == 0 {
-        let told = all.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<Told>, _>>()?;
-        println!("{}", serde_json::to_string_pretty(&summary(&told, &launcher, &library, rounds))?);
+        let times = all.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<Times>, _>>()?;
+        println!("{}", serde_json::to_string_pretty(&summary(&times, &launcher, &library, rounds))?);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The slowest rank of each barrier would need clocks that agree; each rank's own times don't, and are pooled.
-fn summary(told: &[Told], launcher: &str, library: &str, rounds: u32) -> serde_json::Value {
-    let mut seconds: Vec<f64> = told.iter().flat_map(|one| one.seconds.iter().copied()).collect();
+fn summary(times: &[Times], launcher: &str, library: &str, rounds: u32) -> serde_json::Value {
+    let mut seconds: Vec<f64> = times.iter().flat_map(|one| one.seconds.iter().copied()).collect();
     seconds.sort_by(f64::total_cmp);
     let at = |share: f64| seconds[((seconds.len() - 1) as f64 * share).round() as usize];
     json!({
-        "ranks": told.len(),
-        "hosts": told.iter().map(|one| &one.host).collect::<Vec<_>>(),
+        "ranks": times.len(),
+        "hosts": times.iter().map(|one| &one.host).collect::<Vec<_>>(),
         "launcher": launcher,
         "library": library,
         "rounds": rounds,

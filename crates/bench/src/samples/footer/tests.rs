@@ -65,9 +65,9 @@ fn columns_lie_where_another_reader_finds_them() {
     for (count, rows) in [(1, 3), (4, 1000), (900, 2)] {
         let bytes = another(count, rows);
         let reader = SerializedFileReader::new(Bytes::from(bytes.clone())).unwrap();
-        let told = of(&bytes, 1.0).unwrap();
-        assert_eq!(told.len(), count);
-        for (number, (group, about)) in told.iter().zip(reader.metadata().row_groups()).enumerate() {
+        let groups = of(&bytes, 1.0).unwrap();
+        assert_eq!(groups.len(), count);
+        for (number, (group, about)) in groups.iter().zip(reader.metadata().row_groups()).enumerate() {
             assert_eq!(group.rows, (number * rows) as u64..((number + 1) * rows) as u64);
             let whole: u64 = group.ranges.iter().map(|range| range.end - range.start).sum();
             let (start, _) = about.column(0).byte_range();
@@ -75,8 +75,8 @@ fn columns_lie_where_another_reader_finds_them() {
         }
         let first: u64 = reader.metadata().row_groups().iter().map(|about| about.column(0).byte_range().1).sum();
         let whole: i64 = reader.metadata().row_groups().iter().map(|about| about.compressed_size()).sum();
-        let told = of(&bytes, first as f64 / whole as f64).unwrap();
-        for (group, about) in told.iter().zip(reader.metadata().row_groups()) {
+        let groups = of(&bytes, first as f64 / whole as f64).unwrap();
+        for (group, about) in groups.iter().zip(reader.metadata().row_groups()) {
             let (start, length) = about.column(0).byte_range();
             assert_eq!(group.ranges, [start..start + length], "the first column is what is wanted");
         }

@@ -5,7 +5,7 @@
 
 use crate::simulate::bound::accelerators_at;
 use crate::simulate::latency::Latency;
-use crate::simulate::{Answer, Cache, Nodes, Overhead, Place, Question, Rule, Store, ask};
+use crate::simulate::{Answer, Cache, Nodes, Overhead, Placement, Question, Rule, Store, ask};
 use workload::Order;
 use workload::accelerator;
 
@@ -110,24 +110,24 @@ fn a_full_cache_reaches_the_published_figures_at_180_and_483() {
         let cache = Cache { place, ..question.cache.clone() };
         answer(Question { nodes, cache, ..question }, &[1, 2, 3, 4, 5])
     };
-    let full = with(7, Place::Peers);
+    let full = with(7, Placement::Peers);
     assert_within(
         "AU at 483, nodes of 7 read from each other, published 97: a misfit",
         full.au_percent().mean,
         94.5,
         97.0,
     );
-    let sparse = with(6, Place::Peers).au_percent().mean;
+    let sparse = with(6, Placement::Peers).au_percent().mean;
     assert_within("AU at 483, nodes of 6 read from each other, published 97", sparse, 96.0, 99.0);
     assert_within(
         "AU at 483, nodes of 7, cache apart, published 97",
-        with(7, Place::Apart).au_percent().mean,
+        with(7, Placement::Apart).au_percent().mean,
         96.0,
         99.0,
     );
     let terabits = |answer: &Answer| answer.bytes_per_second() / GBIT / 1000.0;
     assert_within("Tbit/s, nodes of 7 read from each other, published 1.7: a misfit", terabits(&full), 1.45, 1.7);
-    let long = Question { steps: 500, ..with(7, Place::Apart).question };
+    let long = Question { steps: 500, ..with(7, Placement::Apart).question };
     assert_within("Tbit/s, cache apart, 500 steps, published 1.7", terabits(&answer(long, &[1])), 1.6, 1.7);
     let line = |few: f64, many: f64| 483.0 + (many - 90.0) / ((few - many) / (483.0 - 180.0));
     assert_within("line through the published points to 90 %", line(98.8, 97.0), 1400.0, 1750.0);

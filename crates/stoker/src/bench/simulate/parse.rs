@@ -5,7 +5,7 @@
 
 use ::bench::simulate::cache::Policy;
 use ::bench::simulate::latency::Latency;
-use ::bench::simulate::{Cache, Nodes, Overhead, Place, Rule, Store};
+use ::bench::simulate::{Cache, Nodes, Overhead, Placement, Rule, Store};
 use ::emulate::parse::{bandwidth, bytes, duration};
 use block::{Error, Result};
 
@@ -44,9 +44,9 @@ pub fn cache(text: &str, is_ratio: bool) -> Result<Cache> {
             ("policy", "never") if is_ratio => policy = Policy::Never,
             ("policy", "lru") if is_ratio => policy = Policy::Lru,
             ("policy", "random") if is_ratio => policy = Policy::Random,
-            ("place", "local") => cache.place = Place::Local,
-            ("place", "peers") => cache.place = Place::Peers,
-            ("place", "apart") => cache.place = Place::Apart,
+            ("place", "local") => cache.place = Placement::Local,
+            ("place", "peers") => cache.place = Placement::Peers,
+            ("place", "apart") => cache.place = Placement::Apart,
             ("bandwidth", _) => cache.bytes_per_second = Some(bandwidth(&value)? as f64),
             _ if is_latency(&mut cache.latency, &field, &value)? => {}
             _ if is_ratio => {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn caches_nodes_and_curves_are_typed_as_they_are_said() {
         let half = cache("50%,policy=lru,place=local,bandwidth=6GB/s", true).unwrap();
-        assert_eq!((half.rule, half.place), (Rule::Ratio { ratio: 0.5, policy: Policy::Lru }, Place::Local));
+        assert_eq!((half.rule, half.place), (Rule::Ratio { ratio: 0.5, policy: Policy::Lru }, Placement::Local));
         assert_eq!(cache("25%,1", false).unwrap().rule, Rule::Rates(vec![0.25, 1.0]));
         let typed = nodes("8,25Gbit/s,stragglers=2%x3").unwrap();
         assert_eq!((typed.accelerators, typed.bytes_per_second), (8, Some(3.125e9)));

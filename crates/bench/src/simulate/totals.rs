@@ -23,7 +23,7 @@ const NAMES: [&str; 7] = ["latency", "store", "requests", "network", "disk", "st
 
 /// Counts of one epoch, over all accelerators.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct Totals {
     pub seconds: f64,
     /// Mean over accelerators of when the second step could begin.
     pub first_seconds: f64,
@@ -39,7 +39,7 @@ pub struct Tally {
     pub samples: u64,
 }
 
-impl Tally {
+impl Totals {
     pub fn wait(&mut self, cause: Cause, seconds: f64) {
         self.waits[cause as usize] += seconds;
     }
