@@ -12,7 +12,7 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint mutants bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -43,6 +43,9 @@ test: cargo needs page ## run all tests; as root on Debian or Ubuntu install wha
 # Who may print is judged by tests/tidy.rs, which knows that the command may.
 lint: cargo ## clippy, with warnings as errors
 	$(CARGO) clippy $(RELEASE) --all-targets -- -D warnings -A clippy::print_stdout
+
+mutants: cargo ## which lines of cache and mount no test holds (hours); ARGS='--sample 20 FILE ...' for less
+	python3 tests/mutants.py $(ARGS)
 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))
