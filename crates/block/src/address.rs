@@ -33,7 +33,12 @@ pub struct Object {
 impl Object {
     /// Blocks that the object holds; an empty object holds none.
     pub fn blocks(&self) -> u32 {
-        u32::try_from(self.size.div_ceil(self.block_bytes())).expect("an object has at most 1 PiB")
+        self.blocks_checked().expect("an object has at most 1 PiB")
+    }
+
+    /// The same of a size that nobody has checked yet: nothing of one that no object has.
+    pub fn blocks_checked(&self) -> Option<u32> {
+        u32::try_from(self.size.div_ceil(self.block_bytes())).ok()
     }
 
     /// Length of its blocks, but for the last one.

@@ -1,32 +1,43 @@
 //! The local disk tier: what this node keeps.
 //!
-//! Objects are admitted at first touch, whole, until the limits are reached; then others are served without
-//! being kept. A block is given to its reader first and written afterwards, except the only block of a small
-//! object, which is written first because its reader is about to read the file itself.
+//! An object is admitted at first touch until the limits are reached; then others are served without being kept,
+//! unless there is evidence that they are wanted more. A block is given to its reader first and written afterwards,
+//! except the only block of a small object, which is written first because its reader is about to read the file
+//! itself.
 //!
-//! Invariants: bytes of a file are verified on each read through this tier; an object is complete only after
-//! its blocks agree with the store's checksum, where there is one; nothing here waits for an fsync.
+//! Invariants: bytes of a file are verified on each read through this tier; a file is complete only after this boot
+//! wrote or compared each of its blocks, and they agree with the store's checksum, where there is one; nothing here
+//! waits for an fsync.
 
 mod admission;
 mod file;
 mod filling;
+mod flow;
 mod index;
+mod keep;
 mod log;
+pub mod medium;
 mod record;
 mod room;
+mod segment;
 mod slab;
 mod table;
+mod uses;
+mod verify;
+mod whole;
 
-pub use file::Whole;
 pub use room::{Limits, Used};
+pub use whole::Whole;
 
 use crate::tally::Tally;
-use block::{Block, Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting};
-use file::Filling;
+use block::{Address, Blocks, Checksum, Clock, Door, Error, Object, Result, Run, Source, Waiting};
 use index::{Found, Held, Index};
 use log::Log;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use medium::{How, Medium};
+use segment::Segment;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Longest wait for blocks that were handed on to be written: a disk that takes longer is left behind.
 const KEPT_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -39,13 +50,20 @@ struct Parts {
     below: Arc<dyn Source>,
     index: Mutex<Index>,
     folder: PathBuf,
+    medium: Arc<dyn Medium>,
+    /// Objects up to a share of this are kept whole.
+    capacity: u64,
     tally: Tally,
     /// Hashes of blocks that came and could not be kept.
-    seen: Mutex<std::collections::HashSet<u64>>,
+    seen: Mutex<HashSet<u64>>,
     keeps: fn(&Object) -> bool,
+    dropped: Mutex<Dropped>,
     /// Readers outside the runtime: waits for the disk happen on its blocking threads.
     runtime: tokio::runtime::Handle,
 }
+
+/// Hears of objects whose file left the disk, or whose bytes turned out to be wrong after some were handed out.
+type Dropped = Arc<dyn Fn(&Object) + Send + Sync>;
 
 /// Settings of the disk tier.
 pub struct Settings {
@@ -56,14 +74,18 @@ pub struct Settings {
     pub boot: [u8; 16],
     /// Whether an object may be kept at all.
     pub keeps: fn(&Object) -> bool,
+    pub medium: Arc<dyn Medium>,
+    pub clock: Clock,
 }
 
 /// Where an object stands.
 pub enum Standing {
     /// Complete: this file holds exactly its bytes.
     Complete(Arc<Whole>),
-    /// Complete, but not read since the machine booted: [`Disk::check`] first.
-    Unchecked,
+    /// Complete, but not read since the machine booted: each read is compared, and [`Disk::check`] compares all of it.
+    Unchecked(Arc<Whole>),
+    /// All of it is here, in several files.
+    Cut,
     /// Not complete, or not here.
     Absent,
 }
@@ -71,30 +93,25 @@ pub enum Standing {
 impl Disk {
     /// Lay the disk over a source. The index is read in the background; whoever needs it first waits for it.
     pub fn over(below: Arc<dyn Source>, settings: Settings, runtime: tokio::runtime::Handle) -> Result<Disk> {
-        let objects = settings.folder.join("objects");
-        let make = |path: &Path| {
-            std::fs::create_dir_all(path).map_err(|error| {
-                Error::io("cannot make the cache folder", path.display(), &error)
-                    .hint("choose another folder with --cache")
-            })
-        };
-        make(&objects)?;
-        let (log, found) = Log::open(&settings.folder.join("index"))?;
+        let Settings { folder, limits, boot, keeps, medium, clock } = settings;
+        let objects = folder.join("objects");
+        let failed = |error: std::io::Error| Error::io("cannot make the cache folder", objects.display(), &error);
+        medium.make_folder(&objects).map_err(failed)?;
+        let (log, found) = Log::open(medium.clone(), &folder.join("index"))?;
         if found == log::Found::Foreign {
-            tracing::warn!(
-                "{} was written by another version of Stoker; its content is discarded",
-                settings.folder.display()
-            );
+            tracing::warn!("{} was written by another version of Stoker; its content is discarded", folder.display());
         }
         if found != log::Found::Ours {
-            discard(&objects)?;
-            make(&objects)?;
+            medium.remove(&objects).and_then(|()| medium.make_folder(&objects)).map_err(failed)?;
         }
-        let clean = settings.folder.join("clean");
-        let was_clean = std::fs::remove_file(&clean).is_ok();
-        let index = Index::new(objects.clone(), settings.limits, log, settings.boot).into();
-        let (tally, seen, keeps) = (Tally::default(), Default::default(), settings.keeps);
-        let parts = Parts { below, index, folder: settings.folder, tally, seen, keeps, runtime };
+        let was_clean = medium.remove(&folder.join("clean")).is_ok();
+        // A file system that was away in between may have forgotten what a boot forgets.
+        let mounted = medium.mounted(&folder).map_err(failed)?;
+        let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
+        let index = Index::new(objects, limits, log, (medium.clone(), boot, clock)).into();
+        let (tally, seen, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
+        let capacity = limits.bytes;
+        let parts = Parts { below, index, folder, medium, capacity, tally, seen, keeps, dropped, runtime };
         let disk = Disk(Arc::new(parts));
         disk.load(!was_clean);
         Ok(disk)
@@ -110,12 +127,16 @@ impl Disk {
             if let Err(error) = index.replay() {
                 tracing::warn!("the cache index could not be read; what it spoke of will be fetched again: {error}");
             }
+            index.know_uses(&disk.saved_uses());
             let folder = index.folder.clone();
             drop(index);
             if sweep {
-                index::sweep(&folder, |id| disk.index().knows(id));
+                index::sweep(&*disk.0.medium, &folder, |residency| disk.index().knows(residency));
             }
         };
+        if self.0.medium.is_instant() {
+            return replay();
+        }
         let started = std::thread::Builder::new().name("stoker-index".into()).spawn(replay);
         if started.is_ok() {
             let _ = holds.recv();
@@ -124,114 +145,97 @@ impl Disk {
 
     /// Say that everything the files hold is in the log, so that the next start need not look for strays.
     pub fn close(&self) {
-        let index = self.index();
-        if let Err(error) = index.save_uses() {
-            tracing::warn!("cannot write down when objects were opened, so trades between them begin anew: {error}");
-        }
-        let _ = std::fs::write(self.0.folder.join("clean"), b"");
+        self.save_uses();
+        let _index = self.index();
+        let _ = self.0.medium.open(&self.0.folder.join("clean"), How::OpenOrCreate);
     }
 
-    /// Tell somebody of each object that leaves the disk: whoever holds its file open keeps its space in use.
-    /// What is told must not call back into this tier.
+    /// Tell somebody of each object whose file left the disk, since whoever holds it open keeps its space in use, and
+    /// of each whose bytes were found to be wrong after some were handed out.
     pub fn tell_dropped(&self, dropped: impl Fn(&Object) + Send + Sync + 'static) {
-        self.index().dropped = Box::new(dropped);
+        *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(dropped);
     }
 
-    /// A reader opens an object of a set of so many bytes, whether it is here or not: what is read stays. Runs, checks,
-    /// fill and load don't count.
+    fn tell_wrong(&self, object: &Object) {
+        let dropped = self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        dropped(object);
+    }
+
+    /// Somebody opened an object, whichever way it is read then. `set_bytes`: of the data set that it belongs to.
     pub fn opened(&self, object: &Object, set_bytes: u64) {
-        self.index().is_opened(object, set_bytes);
+        self.count_open(object, set_bytes);
     }
 
     /// Where an object stands; a complete one is opened.
     pub fn find(&self, object: &Arc<Object>) -> Standing {
-        let found = self.index().known(object);
-        match found {
-            Found::Complete(held) => match self.open(held) {
-                Some(whole) => Standing::Complete(whole),
-                // It has gone; another may have come.
-                None => self.find(object),
-            },
-            Found::Unchecked(_) => Standing::Unchecked,
-            Found::Filling(_) | Found::Absent => Standing::Absent,
+        if self.cuts(object) && self.is_complete(object) {
+            return Standing::Cut;
         }
-    }
-
-    /// Open a complete file while others use the index: a disk takes its time. A damaged one is dropped.
-    fn open(&self, held: Held) -> Option<Arc<Whole>> {
-        let closed = match held {
-            Held::Open(whole) => return Some(whole),
-            Held::Closed(closed) => closed,
+        let found = self.index().known(&Segment::whole(object));
+        let (held, is_checked) = match found {
+            Found::Complete(held) => (held, true),
+            Found::Unchecked(held) => (held, false),
+            Found::Filling(_) | Found::Absent => return Standing::Absent,
         };
-        match closed.open() {
-            Ok(whole) => self.index().opened(&closed, whole),
+        match self.open(held) {
+            Ok(Some(whole)) if is_checked => Standing::Complete(whole),
+            Ok(Some(whole)) => Standing::Unchecked(whole),
+            // It has gone; another may have come.
+            Ok(None) => self.find(object),
             Err(error) => {
-                self.index().not_opened(&closed, &error);
-                None
+                tracing::warn!("asking the store for what is kept: {error}");
+                Standing::Absent
             }
         }
     }
 
-    /// Whether an object is complete here, trusted or to be checked. Does not count as a use.
-    pub fn is_complete(&self, object: &Object) -> bool {
-        self.index().is_complete(object.id())
+    /// Open a complete file while others use the index: a disk takes its time. Nothing comes back of one that has gone,
+    /// and a damaged one is dropped; an error means that it is there and can't be opened at the moment.
+    fn open(&self, held: Held) -> Result<Option<Arc<Whole>>> {
+        let closed = match held {
+            Held::Open(whole) => return Ok(Some(whole)),
+            Held::Closed(closed) => closed,
+        };
+        match closed.open() {
+            Ok(whole) => Ok(self.index().opened(&closed, whole)),
+            Err(error) if file::is_damage(&error) => {
+                self.index().not_opened(&closed, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// Whether a block of an object that is not complete lies on the disk.
-    pub fn holds(&self, address: &block::Address) -> bool {
-        match self.index().known(&address.object) {
+    /// Whether all of an object is here, trusted or to be checked.
+    pub fn is_complete(&self, object: &Arc<Object>) -> bool {
+        let segments = self.segments(object);
+        let index = self.index();
+        segments.iter().all(|segment| index.is_complete(segment.id()))
+    }
+
+    /// Whether a block lies on the disk.
+    pub fn holds(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        let found = self.index().known(&segment);
+        match found {
             Found::Complete(_) | Found::Unchecked(_) => true,
             Found::Filling(filling) => filling.has(address.index),
             Found::Absent => false,
         }
     }
 
-    /// Read a complete file of an earlier boot once, and trust it from then on. Damaged, it is dropped.
-    pub async fn check(&self, object: &Arc<Object>) -> Result<Option<Arc<Whole>>> {
-        self.inspect(object, None).await
-    }
-
-    /// Read a complete file again and compare it with what the store says, as far as the store says anything.
-    pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
-        let told = self.0.below.checksum(object, via).await?;
-        Ok(self.inspect(object, told).await?.is_some())
-    }
-
-    async fn inspect(&self, object: &Arc<Object>, told: Option<Checksum>) -> Result<Option<Arc<Whole>>> {
-        let (disk, object) = (self.clone(), object.clone());
-        let work = move || {
-            let found = disk.index().known(&object);
-            let (Found::Complete(held) | Found::Unchecked(held)) = found else { return Ok(None) };
-            let Some(whole) = disk.open(held) else { return Ok(None) };
-            let checked = whole.verify(told);
-            let mut index = disk.index();
-            match checked {
-                Ok(()) => index.verified(object.id()).map(|()| Some(whole)),
-                Err(error) => {
-                    tracing::warn!("dropped a cache file and will fetch the object again: {error}");
-                    index.drop_object(object.id(), &object);
-                    Ok(None)
-                }
-            }
-        };
-        self.0
-            .runtime
-            .spawn_blocking(work)
-            .await
-            .map_err(|error| Error::corrupt(format!("a check was given up: {error}"), ""))?
-    }
-
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
     /// a moment after its reader has it, so one may still be missing when this is asked.
     pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
-        let found = self.index().known(object);
-        if let Found::Filling(filling) = found {
+        for segment in self.segments(object) {
+            let found = self.index().known(&segment);
+            let Found::Filling(filling) = found else { continue };
             let told = filling.settled.notified();
-            if self.index().is_filling(&filling) {
+            if self.index().is_filling(&filling) && !filling.is_full() {
                 let _ = tokio::time::timeout(KEPT_WITHIN, told).await;
             }
             // Blocks that were at hand in memory bring nobody who would compare the whole.
-            if filling.missing() == 0
+            if filling.is_full()
                 && let Err(error) = self.finish(&filling, false, via).await
             {
                 tracing::warn!("an object is whole but could not be compared with the store: {error}");
@@ -241,14 +245,17 @@ impl Disk {
     }
 
     /// Objects that their data set does not list any more: they give way first.
-    pub fn release<'a>(&self, objects: impl Iterator<Item = &'a Object>) {
-        let mut index = self.index();
-        objects.for_each(|object| index.release(object.id()));
+    pub fn release<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) {
+        for object in objects {
+            let segments = self.segments(object);
+            let mut index = self.index();
+            segments.iter().for_each(|segment| index.release(segment));
+        }
     }
 
-    /// Whether the object is here, or would be kept if it were fetched now.
-    pub fn has_room(&self, object: &Object) -> bool {
-        (self.0.keeps)(object) && self.index().has_room(object)
+    /// Whether the object is here, or would be kept if it were fetched now without anything giving way.
+    pub fn has_room(&self, object: &Arc<Object>) -> bool {
+        (self.0.keeps)(object) && self.index().has_room(object.id(), object.size)
     }
 
     /// Use and limits.
@@ -256,9 +263,9 @@ impl Disk {
         self.index().usage()
     }
 
-    /// Bytes of memory taken by what is known of objects.
+    /// Anonymous memory that the index takes.
     pub fn memory_bytes(&self) -> u64 {
-        self.index().memory_bytes()
+        self.index().bytes()
     }
 
     /// What was served from here and from below.
@@ -266,94 +273,68 @@ impl Disk {
         &self.0.tally
     }
 
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the object is kept in stripes, and no file holds all of it.
+    fn cuts(&self, object: &Arc<Object>) -> bool {
+        Segment::is_cut(object, self.0.capacity) && matches!(self.index().known(&Segment::whole(object)), Found::Absent)
     }
 
-    /// Keep the only block of a small object: a complete file at once. The store's checksum was compared
-    /// when the block was made.
-    fn keep_small(&self, block: Block, sums: Vec<u64>) -> Block {
-        let object = &block.address.object;
-        let path = file::path(&self.index().folder, object, object.id());
-        let kept = Whole::create(&path, &block).and_then(|()| self.index().complete(object, sums));
-        match kept {
-            Ok(()) => block.kept(),
-            Err(error) => {
-                self.give_up(object, &error);
-                block
-            }
+    /// The segments that an object is kept in.
+    fn segments(&self, object: &Arc<Object>) -> Vec<Segment> {
+        match self.cuts(object) {
+            true => Segment::stripes(object),
+            false => vec![Segment::whole(object)],
         }
     }
 
-    /// Keep a block of an object that is being filled.
-    fn keep(&self, filling: &Filling, block: &Block, course: &Course) {
-        course.enter(Cause::Cpu);
-        let sums = file::sums(block.pieces());
-        course.enter(Cause::Disk);
-        let kept = filling.keep(block, &sums).and_then(|fresh| match fresh {
-            true => self.index().block_kept(filling.object.id(), block.address.index, sums),
-            false => Ok(()),
-        });
-        if let Err(error) = kept {
-            self.give_up(&filling.object, &error);
+    /// The segment that a block is kept in.
+    fn segment(&self, address: &Address) -> Segment {
+        match self.cuts(&address.object) {
+            true => Segment::stripe(&address.object, address.index),
+            false => Segment::whole(&address.object),
         }
     }
 
-    /// Stop keeping an object: the disk is full or refuses. Reads go on from the tiers below.
-    fn give_up(&self, object: &Arc<Object>, error: &Error) {
-        tracing::warn!("serving without keeping: {error}");
-        let mut index = self.index();
-        if error.kind == Kind::Full {
-            index.disk_is_full();
+    /// A run by segments.
+    fn parts(&self, run: &Run) -> Vec<(Segment, Run)> {
+        if !self.cuts(&run.object) {
+            return vec![(Segment::whole(&run.object), run.clone())];
         }
-        index.drop_object(object.id(), object);
+        let mut parts = Vec::with_capacity(2);
+        let mut block = run.blocks.start;
+        while block < run.blocks.end {
+            let segment = Segment::stripe(&run.object, block);
+            block = segment.blocks.end;
+            let part = segment.part(run);
+            parts.push((segment, part));
+        }
+        parts
     }
 
-    /// Compare a filled file with what the store says, and call it complete. `known` if that was done on the way.
-    async fn finish(&self, filling: &Arc<Filling>, known: bool, via: Door) -> Result<()> {
-        let done = self.compare(filling, known, via).await;
-        filling.settled.notify_waiters();
-        done
+    /// Work that may wait for the disk, on a thread that may.
+    async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        if self.0.medium.is_instant() {
+            return work();
+        }
+        let stopped = |_| Error::unavailable("the node is stopping", "the cache");
+        self.0.runtime.spawn_blocking(work).await.map_err(stopped)?
     }
+}
 
-    async fn compare(&self, filling: &Arc<Filling>, known: bool, via: Door) -> Result<()> {
-        let _one = filling.finishing.lock().await;
-        if filling.missing() > 0 || !self.index().is_filling(filling) {
-            return Ok(());
-        }
-        let told = if known { None } else { self.0.below.checksum(&filling.object, via).await? };
-        let file = filling.clone();
-        let matches = match told {
-            None => true,
-            Some(told) => self.0.runtime.spawn_blocking(move || file.matches(told)).await.unwrap_or(Ok(false))?,
-        };
-        if matches {
-            return self.index().complete(&filling.object, filling.sums());
-        }
-        let what = "the bytes that the store sent differ from its own checksum of the object";
-        let error = Error::corrupt(what, &*filling.object);
-        if filling.flawed() {
-            self.index().drop_object(filling.object.id(), &filling.object);
-        }
-        Err(error)
-    }
+/// Spreads the number of a mount over that of a boot (2^128 / golden ratio, odd).
+const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+
+fn nobody() -> Dropped {
+    Arc::new(|_| ())
 }
 
 impl Source for Disk {
     fn fetch(&self, run: Run) -> Blocks {
-        filling::serve(self.clone(), run)
+        flow::serve(self.clone(), run)
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         self.0.below.checksum(object, via)
     }
-}
-
-/// Empty a folder of object files whose format is not ours. It is moved aside first, so that a stop halfway
-/// leaves nothing that looks like ours.
-fn discard(objects: &Path) -> Result<()> {
-    std::fs::remove_dir_all(objects)
-        .map_err(|error| Error::io("cannot empty the cache folder", objects.display(), &error))
 }
 
 #[cfg(test)]

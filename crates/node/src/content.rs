@@ -49,7 +49,7 @@ impl Kept {
 
 impl Content for Kept {
     fn backing(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.whole.descriptor())
+        self.whole.descriptor()
     }
 
     /// Only without passthrough.

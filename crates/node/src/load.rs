@@ -156,9 +156,11 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     }
     let standing = disk.find(&object);
     let present = match standing {
-        Standing::Complete(_) | Standing::Unchecked if verify => disk.verify(&object, view.door()).await?,
-        Standing::Complete(_) => true,
-        Standing::Unchecked => disk.check(&object).await?.is_some(),
+        Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => {
+            disk.verify(&object, view.door()).await?
+        }
+        Standing::Complete(_) | Standing::Cut => true,
+        Standing::Unchecked(_) => disk.check(&object).await?.is_some(),
         Standing::Absent => false,
     };
     if present {
@@ -175,7 +177,7 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
             Standing::Complete(_) if verify && object.blocks() == 1 => {
                 return disk.verify(&object, view.door()).await.map(|_| Outcome::There { found });
             }
-            Standing::Complete(_) => return Ok(Outcome::There { found }),
+            Standing::Complete(_) | Standing::Cut => return Ok(Outcome::There { found }),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
             _ => view.node().memory.forget(&object),
         }

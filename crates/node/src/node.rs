@@ -81,6 +81,8 @@ impl Node {
             limits: settings.limits,
             boot,
             keeps: store::is_settled,
+            medium: Arc::new(disk::medium::System),
+            clock: cache::waits::clock,
         };
         let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
         let budget = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;

@@ -107,7 +107,7 @@ impl View {
                 gone.extend(previous.object(file.node));
             }
         }
-        self.node.disk.release(gone.iter().map(|object| &**object));
+        self.node.disk.release(gone.iter());
     }
 
     /// What each read of the data set goes by.
@@ -203,9 +203,9 @@ impl View {
         }
         match standing {
             Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
-            Standing::Absent if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
-            Standing::Absent => Opening::Waiting(Box::pin(self.fetch(object))),
-            Standing::Unchecked => Opening::Waiting(Box::pin(self.check(object))),
+            Standing::Absent | Standing::Cut if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
+            Standing::Absent | Standing::Cut => Opening::Waiting(Box::pin(self.fetch(object))),
+            Standing::Unchecked(_) => Opening::Waiting(Box::pin(self.check(object))),
         }
     }
 

@@ -1,251 +1,345 @@
-//! A run of blocks on its way through the disk tier: from the file what is there, from below what is not.
+//! A file with holes: what of a segment is there, and how far that may be believed.
 //!
-//! Invariant: blocks come up in order, each verified; one that came from below is handed on before it is kept,
-//! and is kept even if nobody asks for the next one.
+//! Bytes that an earlier boot wrote may be lost although the log tells of them, so a block is *told* until it was read
+//! and compared, and only what is *here* makes a file complete.
+//!
+//! Invariant: nothing is here that this boot did not write, or read and compare; a block is written by one at a time,
+//! and never again once it is here, so a file that is complete is never written.
 
-use super::Disk;
-use super::file::{self, Filling, Whole};
-use super::index::Found;
-use block::{Block, Blocks, Cause, Error, Object, Result, Run};
-use futures_util::StreamExt;
-use std::sync::{Arc, PoisonError};
+use super::file;
+use super::medium::{Handle, How, Medium};
+use super::record::{Record, SUM};
+use super::segment::{Residency, STRIPE_BLOCKS, Segment};
+use block::{Address, Block, Checksum, Error, Result};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Blocks that could not be kept and are remembered as seen: eight bytes each. Beyond it they count as seen.
-const SEEN_MAX: usize = 1 << 20;
+/// Times that the whole of an object may differ from the store's checksum before reading it is an error.
+const FLAWS_MAX: u8 = 3;
 
-/// The blocks of a run.
-pub fn serve(disk: Disk, run: Run) -> Blocks {
-    let from = disk.place(&run.object);
-    match from {
-        Place::Whole(whole) => from_file(disk, whole, run),
-        Place::Nowhere => disk.ask_below(run, false),
-        Place::Small => small(disk, run),
-        Place::Filling(filling) => {
-            let flow =
-                Flow { disk, filling, next: run.blocks.start, run, below: None, unkept: None, fetched: 0, over: false };
-            futures_util::stream::unfold(flow, Flow::step).boxed()
-        }
-    }
+/// Files with holes that are held open. More would take descriptors that readers need; opening one again is cheap.
+const OPEN_MAX: usize = 256;
+
+/// A file with holes.
+pub struct Filling {
+    pub segment: Segment,
+    pub residency: Residency,
+    path: PathBuf,
+    medium: Arc<dyn Medium>,
+    open: Arc<Slot>,
+    pool: Arc<Pool>,
+    there: Mutex<There>,
+    /// Notified when the segment became complete, or was given up.
+    pub settled: tokio::sync::Notify,
+    /// Held by whoever checks the whole.
+    pub finishing: tokio::sync::Mutex<()>,
 }
 
-/// Where the blocks of an object go.
-enum Place {
-    Whole(Arc<Whole>),
-    Filling(Arc<Filling>),
-    /// Admitted, and written in one go once it is there.
-    Small,
-    /// Not admitted.
-    Nowhere,
+type Slot = Mutex<Option<Arc<dyn Handle>>>;
+
+/// The files with holes that are open, the one opened longest ago first.
+#[derive(Default)]
+pub struct Pool(Mutex<VecDeque<Weak<Slot>>>);
+
+struct There {
+    blocks: Vec<State>,
+    sums: Vec<u64>,
+    /// Blocks that are not here.
+    missing: u32,
+    /// The first stripe that was asked for: room is taken for it alone until another one is.
+    stripe: Option<u32>,
+    is_grown: bool,
+    is_sealed: bool,
+    flaws: u8,
 }
 
-impl Disk {
-    fn place(&self, object: &Arc<Object>) -> Place {
-        let mut index = self.index();
-        match index.known(object) {
-            // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
-            Found::Complete(held) | Found::Unchecked(held) => {
-                drop(index);
-                return match self.open(held) {
-                    Some(whole) => Place::Whole(whole),
-                    None => self.place(object),
-                };
-            }
-            Found::Filling(filling) => return Place::Filling(filling),
-            Found::Absent => {}
-        }
-        if !(self.0.keeps)(object) || index.knows(object.id()) || !index.admit(object) {
-            return Place::Nowhere;
-        }
-        if object.blocks() == 1 {
-            return Place::Small;
-        }
-        match index.start(object) {
-            Ok(filling) => Place::Filling(filling),
-            Err(error) => {
-                drop(index);
-                self.give_up(object, &error);
-                Place::Nowhere
-            }
-        }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    /// The log tells of it, from before this boot.
+    Told,
+    /// Somebody is writing it.
+    Writing,
+    /// Somebody is writing it, and it is known to be wrong.
+    Doomed,
+    Here,
+}
+
+impl Filling {
+    /// A new file without any block.
+    pub fn create(filling: Filling) -> Result<Filling> {
+        let doing = |error: std::io::Error| Error::io("cannot create a cache file", filling.path.display(), &error);
+        let file = file::create(&*filling.medium, &filling.path, 0o600).map_err(doing)?;
+        file.set_len(filling.segment.bytes()).map_err(doing)?;
+        filling.hold(&mut filling.open(), file);
+        Ok(filling)
     }
 
-    /// Blocks that came from below, counted. Those that will be kept come once per residency; of the others it
-    /// is remembered whether they were seen before.
-    fn ask_below(&self, run: Run, kept: bool) -> Blocks {
-        let disk = self.clone();
-        let counted = self.0.below.fetch(run).inspect(move |got| {
-            if let Ok(block) = got {
-                let (tally, bytes) = (&disk.0.tally, block.len() as u64);
-                tally.below.add(1, bytes);
-                if kept || disk.seen_first(&block.address) {
-                    tally.unique.add(1, bytes);
-                }
-                if !kept {
-                    tally.unkept.add(1, bytes);
-                }
-            }
+    /// A file of which nothing is known yet. It is opened when it is needed.
+    pub fn new(medium: Arc<dyn Medium>, pool: Arc<Pool>, path: PathBuf, segment: Segment, number: u32) -> Filling {
+        let blocks = segment.blocks.end - segment.blocks.start;
+        let there = There {
+            blocks: vec![State::Absent; blocks as usize],
+            sums: vec![0; segment.bytes().div_ceil(SUM) as usize],
+            missing: blocks,
+            stripe: None,
+            is_grown: blocks <= STRIPE_BLOCKS,
+            is_sealed: false,
+            flaws: 0,
+        };
+        let residency = Residency { id: segment.id(), number };
+        let (open, settled, finishing) = Default::default();
+        Filling { segment, residency, path, medium, open, pool, there: there.into(), settled, finishing }
+    }
+
+    /// Keep a block, unless it is here or being written: bytes first, then the word that it is here. True if it was kept.
+    pub fn keep(&self, block: &Block, sums: &[u64]) -> Result<bool> {
+        let index = block.address.index;
+        if !self.begin(index) {
+            return Ok(false);
+        }
+        let written = self.handle().and_then(|file| {
+            file::write(&*file, block.pieces(), self.offset(&block.address))
+                .map_err(|error| file::failed("cannot write a cache file", &self.path, &error))
         });
-        counted.boxed()
+        let is_here = self.end(index, written.is_ok().then_some(sums));
+        written.map(|()| is_here)
     }
 
-    fn seen_first(&self, address: &block::Address) -> bool {
-        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.len() < SEEN_MAX && seen.insert(address.object.id().0 as u64 ^ u64::from(address.index).rotate_left(32))
+    /// Believe the log: a block lies in the file with these checksums.
+    pub fn note(&self, index: u32, sums: &[u64]) {
+        let mut there = self.there();
+        let Some(at) = self.at(index).filter(|at| there.blocks[*at] != State::Here) else { return };
+        if there.put_sums(self.sums_of(index), sums) {
+            there.blocks[at] = State::Here;
+            there.missing -= 1;
+            there.is_grown |= !there.touch(index);
+        }
     }
-}
 
-/// From a complete file. Damaged, it is dropped and the rest comes from below.
-fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
-    let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
-        let (whole, disk, run) = (whole.clone(), disk.clone(), run.clone());
-        async move {
-            let range = address.range();
-            let again = run.part(address.index..address.index + 1);
-            run.course.enter(Cause::Disk);
-            let runtime = disk.0.runtime.clone();
-            let read = runtime.spawn_blocking(move || whole.read(range.start, (range.end - range.start) as u32)).await;
-            match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
-                Ok(bytes) => {
-                    disk.0.tally.here.add(1, bytes.len() as u64);
-                    Block::verified(address, vec![bytes]).map(Block::kept)
-                }
-                Err(error) => {
-                    tracing::warn!("dropped a cache file and will fetch the object again: {error}");
-                    disk.index().drop_object(address.object.id(), &address.object);
-                    disk.ask_below(again, true).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
-                }
+    /// Another boot began since: what the log says of the file is to be compared first.
+    pub fn distrust(&self) {
+        let mut there = self.there();
+        for state in there.blocks.iter_mut().filter(|state| **state == State::Here) {
+            *state = State::Told;
+        }
+        there.missing = there.blocks.len() as u32;
+    }
+
+    /// Whether a block is worth looking for in the file.
+    pub fn has(&self, index: u32) -> bool {
+        let at = self.at(index);
+        at.is_some_and(|at| matches!(self.there().blocks[at], State::Here | State::Told))
+    }
+
+    /// Blocks that the log tells of and nobody has compared under this boot.
+    pub fn unproven(&self) -> Vec<u32> {
+        let there = self.there();
+        let all = self.segment.blocks.clone().zip(&there.blocks);
+        all.filter(|(_, state)| **state == State::Told).map(|(index, _)| index).collect()
+    }
+
+    /// Whether every block is here, or the log tells of it.
+    pub fn is_full(&self) -> bool {
+        self.there().blocks.iter().all(|state| matches!(state, State::Here | State::Told))
+    }
+
+    /// Read a block that is there and compare it. Damaged, it counts as missing from now on.
+    pub fn read(&self, index: u32) -> Result<Block> {
+        let address = Address { object: self.segment.object.clone(), index };
+        let wanted = self.there().sums[self.sums_of(index)].to_vec();
+        let read = self
+            .handle()
+            .and_then(|file| file::read_verified(&*file, &self.path, self.offset(&address), address.len(), &wanted));
+        let bytes = read.inspect_err(|error| {
+            if file::is_damage(error) {
+                self.lose(index);
             }
-        }
-    });
-    blocks.boxed()
-}
-
-/// The only block of a small object: kept first, then handed on, since its reader wants the file.
-fn small(disk: Disk, run: Run) -> Blocks {
-    let (object, course) = (run.object.clone(), run.course.clone());
-    let place = Reserved { disk: disk.clone(), object, kept: false };
-    let blocks = disk.ask_below(run, true).scan(place, move |place, got| {
-        let kept = got.map(|block| {
-            place.kept = true;
-            course.enter(Cause::Cpu);
-            let sums = file::sums(block.pieces());
-            course.enter(Cause::Disk);
-            place.disk.keep_small(block, sums)
-        });
-        std::future::ready(Some(kept))
-    });
-    blocks.boxed()
-}
-
-/// Room for a small object that has not come yet; given back if it never does.
-struct Reserved {
-    disk: Disk,
-    object: Arc<Object>,
-    kept: bool,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.disk.index().drop_object(self.object.id(), &self.object);
-        }
-    }
-}
-
-/// A run through a file with holes.
-struct Flow {
-    disk: Disk,
-    filling: Arc<Filling>,
-    run: Run,
-    next: u32,
-    /// What comes from below, and the block at which that ends.
-    below: Option<(Blocks, u32)>,
-    /// Handed on, not yet kept.
-    unkept: Option<Block>,
-    fetched: u32,
-    over: bool,
-}
-
-impl Flow {
-    async fn step(mut self) -> Option<(Result<Block>, Flow)> {
-        self.keep();
-        if self.over {
-            return None;
-        }
-        if self.next == self.run.blocks.end {
-            return self.end().await;
-        }
-        let got = self.block().await;
-        self.next += 1;
-        self.over = got.is_err();
-        Some((got, self))
+        })?;
+        self.prove(index, &wanted);
+        Block::verified(address, vec![bytes]).map(Block::kept)
     }
 
-    /// The next block, from the file if it is there.
-    async fn block(&mut self) -> Result<Block> {
-        if self.below.is_none() && self.filling.has(self.next) {
-            self.run.course.enter(Cause::Disk);
-            let (filling, index) = (self.filling.clone(), self.next);
-            let read = self.disk.0.runtime.spawn_blocking(move || filling.read(index)).await;
-            match read.map_err(|error| Error::corrupt(format!("a read was given up: {error}"), "")).flatten() {
-                Ok(block) => {
-                    self.disk.0.tally.here.add(1, block.len() as u64);
-                    return Ok(block);
-                }
-                Err(error) => tracing::warn!("fetching a block again: {error}"),
-            }
-        }
-        if self.below.is_none() {
-            let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
-            let end = end.unwrap_or(self.run.blocks.end);
-            let missing = self.run.part(self.next..end);
-            self.below = Some((self.disk.ask_below(missing, true), end));
-        }
-        let (below, end) = self.below.as_mut().expect("it was set above");
-        let got = below.next().await.unwrap_or_else(|| Err(too_few(&self.run.object)));
-        if self.next + 1 == *end {
-            self.below = None;
-        }
-        if self.fetched > 0 && got.as_ref().is_err_and(|error| error.kind == block::Kind::Corrupt) {
-            // The whole differs from its checksum, so any block of it that is out already may be the wrong one.
-            self.filling.flawed();
-        }
-        let block = got?;
-        self.fetched += 1;
-        self.unkept = Some(block.clone());
-        Ok(block)
+    /// Checksums of the whole file, if all of it is here; from then on it is never written again.
+    pub fn seal(&self) -> Option<Vec<u64>> {
+        let mut there = self.there();
+        there.is_sealed = there.missing == 0;
+        there.is_sealed.then(|| there.sums.clone())
     }
 
-    fn keep(&mut self) {
-        if let Some(block) = self.unkept.take() {
-            self.disk.keep(&self.filling, &block, &self.run.course);
+    /// Bytes that room is to be taken for: one stripe until a second one is wanted.
+    pub fn reserves(&self) -> u64 {
+        let there = self.there();
+        match (there.is_grown, there.stripe) {
+            (false, Some(block)) => Segment::stripe(&self.segment.object, block).bytes(),
+            (false, None) => Segment::stripe(&self.segment.object, self.segment.blocks.start).bytes(),
+            (true, _) => self.segment.bytes(),
         }
     }
 
-    /// After the last block: if the object is filled, see whether it is right.
-    async fn end(mut self) -> Option<(Result<Block>, Flow)> {
-        self.over = true;
-        if self.filling.missing() > 0 {
-            return None;
+    /// Whether room was taken for these blocks.
+    pub fn has_room_for(&self, blocks: &std::ops::Range<u32>) -> bool {
+        let mut there = self.there();
+        there.is_grown || there.touch(blocks.start) && there.touch(blocks.end - 1)
+    }
+
+    /// Room was taken for all of it.
+    pub fn grown(&self) {
+        self.there().is_grown = true;
+    }
+
+    /// Bytes that were written, or that the log tells of.
+    pub fn written(&self) -> u64 {
+        let there = self.there();
+        let all = self.segment.blocks.clone().zip(&there.blocks);
+        let kept = all.filter(|(_, state)| matches!(state, State::Here | State::Told));
+        kept.map(|(index, _)| Address { object: self.segment.object.clone(), index }.len() as u64).sum()
+    }
+
+    /// What a log must say so that this file is found again as it is: first what belongs before the word of this
+    /// boot, then what belongs behind it.
+    pub fn story(&self) -> (Vec<Record>, Vec<Record>) {
+        let there = self.there();
+        let record = |index| {
+            let sums = there.sums[self.sums_of(index)].to_vec();
+            Record::Block { residency: self.residency, index, sums }
+        };
+        let in_state = |wanted| {
+            let all = self.segment.blocks.clone().zip(&there.blocks);
+            all.filter(move |(_, state)| **state == wanted).map(|(index, _)| record(index))
+        };
+        let started = Record::Started { segment: self.segment.clone(), number: self.residency.number };
+        (std::iter::once(started).chain(in_state(State::Told)).collect(), in_state(State::Here).collect())
+    }
+
+    /// Whether the file's bytes are the ones that the store described. Reads the file again only for
+    /// checksums that do not combine.
+    pub fn agrees(&self, described: Checksum) -> Result<bool> {
+        if let Checksum::Crc64Nvme(described) = described {
+            return Ok(file::whole_sum(&self.there().sums, self.segment.bytes()) == described);
         }
-        let compared_below = self.run.is_whole() && self.fetched == self.run.object.blocks();
-        match self.disk.finish(&self.filling, compared_below, self.run.via).await {
-            Ok(()) => None,
-            Err(error) if error.kind == block::Kind::Corrupt => Some((Err(error), self)),
-            Err(error) => {
-                tracing::warn!("an object is whole but could not be compared with the store yet: {error}");
-                None
-            }
+        let mut digest = described.digest();
+        for index in self.segment.blocks.clone() {
+            self.read(index)?.pieces().iter().for_each(|piece| digest.update(piece));
         }
+        Ok(digest.matches(described))
+    }
+
+    /// The whole was wrong: forget every block. True once that has happened too often.
+    pub fn flawed(&self) -> bool {
+        let mut there = self.there();
+        for state in &mut there.blocks {
+            *state = if matches!(state, State::Writing | State::Doomed) { State::Doomed } else { State::Absent };
+        }
+        there.missing = there.blocks.len() as u32;
+        there.flaws += 1;
+        there.flaws >= FLAWS_MAX
+    }
+
+    fn begin(&self, index: u32) -> bool {
+        let mut there = self.there();
+        let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return false };
+        let is_free = matches!(there.blocks[at], State::Absent | State::Told);
+        if is_free {
+            there.blocks[at] = State::Writing;
+        }
+        is_free
+    }
+
+    fn end(&self, index: u32, sums: Option<&[u64]>) -> bool {
+        let mut there = self.there();
+        let Some(at) = self.at(index) else { return false };
+        let is_right = there.blocks[at] == State::Writing;
+        let is_here = is_right && sums.is_some_and(|sums| there.put_sums(self.sums_of(index), sums));
+        there.blocks[at] = if is_here { State::Here } else { State::Absent };
+        there.missing -= u32::from(is_here);
+        is_here
+    }
+
+    /// A block was read and agrees with these checksums.
+    fn prove(&self, index: u32, sums: &[u64]) {
+        let mut there = self.there();
+        let Some(at) = self.at(index).filter(|at| there.blocks[*at] == State::Told) else { return };
+        if there.sums[self.sums_of(index)] == *sums {
+            there.blocks[at] = State::Here;
+            there.missing -= 1;
+        }
+    }
+
+    fn lose(&self, index: u32) {
+        let mut there = self.there();
+        let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return };
+        if matches!(there.blocks[at], State::Here | State::Told) {
+            there.missing += u32::from(there.blocks[at] == State::Here);
+            there.blocks[at] = State::Absent;
+        }
+    }
+
+    fn handle(&self) -> Result<Arc<dyn Handle>> {
+        let mut open = self.open();
+        if let Some(file) = &*open {
+            return Ok(file.clone());
+        }
+        let file = file::open(&*self.medium, &self.path, How::Write, self.segment.bytes())?;
+        self.hold(&mut open, file.clone());
+        Ok(file)
+    }
+
+    /// Keep the file open for the next block, closing the one that was opened longest ago.
+    fn hold(&self, open: &mut Option<Arc<dyn Handle>>, file: Arc<dyn Handle>) {
+        *open = Some(file);
+        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.push_back(Arc::downgrade(&self.open));
+        let oldest = if pool.len() > OPEN_MAX { pool.pop_front() } else { None };
+        drop(pool);
+        // One that is being opened at this moment is not waited for.
+        if let Some(oldest) =
+            oldest.and_then(|oldest| oldest.upgrade()).filter(|oldest| !Arc::ptr_eq(oldest, &self.open))
+            && let Ok(mut oldest) = oldest.try_lock()
+        {
+            *oldest = None;
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Option<Arc<dyn Handle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a block lies in the file.
+    fn offset(&self, address: &Address) -> u64 {
+        address.range().start - self.segment.start()
+    }
+
+    /// The place of a block among those of the segment.
+    fn at(&self, index: u32) -> Option<usize> {
+        self.segment.blocks.contains(&index).then(|| (index - self.segment.blocks.start) as usize)
+    }
+
+    /// The places of a block's checksums.
+    fn sums_of(&self, index: u32) -> std::ops::Range<usize> {
+        let per_block = (self.segment.object.block_bytes() / SUM) as usize;
+        let from = (index - self.segment.blocks.start) as usize * per_block;
+        from..(from + per_block).min(self.segment.bytes().div_ceil(SUM) as usize)
+    }
+
+    fn there(&self) -> MutexGuard<'_, There> {
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Flow {
-    fn drop(&mut self) {
-        self.keep();
+impl There {
+    fn put_sums(&mut self, at: std::ops::Range<usize>, sums: &[u64]) -> bool {
+        let fits = sums.len() == at.len();
+        if fits {
+            self.sums[at].copy_from_slice(sums);
+        }
+        fits
     }
-}
 
-fn too_few(object: &Object) -> Error {
-    Error::corrupt("a source ended before the last block", object)
+    /// A block is wanted: whether it lies in the only stripe that was wanted so far.
+    fn touch(&mut self, block: u32) -> bool {
+        let first = *self.stripe.get_or_insert(block);
+        first / STRIPE_BLOCKS == block / STRIPE_BLOCKS
+    }
 }

@@ -1,51 +1,57 @@
-//! What lies in the cache folder, in memory: under 64 bytes an object, rebuilt from the log.
+//! What lies in the cache folder, in memory: a slot for each segment, rebuilt from the log.
 //!
-//! Everything longer (key, version, checksums) stays in the log and is read when an object is opened, and
-//! compared there: equal ids are not believed to be equal objects.
+//! Everything longer (key, version, checksums) stays in the log and is read when a segment is opened, and compared
+//! there: equal ids are not believed to be equal objects.
 //!
-//! Invariant: an object counts against the limits from the moment that it is admitted until its file is unlinked.
+//! Invariants: a segment counts against the limits from the moment that it is admitted until its file is unlinked.
+//! What changes a residency names it: one that has gone is never taken for the one that came after it.
 
-use super::file::{self, Filling, Whole};
-use super::log::{Entry, Log, Told};
-use super::record::{OBJECT_BYTES_MAX, Record};
-use super::room::{self, Limits, Used};
+mod borrow;
+mod replay;
+mod space;
+
+use super::file;
+use super::filling::{Filling, Pool};
+use super::log::{Entry, Line, Log};
+use super::medium::Medium;
+use super::record::Record;
+use super::room::{Limits, Used};
+use super::segment::{Residency, Segment};
 use super::table::{Slot, State, Table};
-use block::{Error, Object, ObjectId, Result};
+use super::whole::Whole;
+use block::{Clock, Error, Object, ObjectId, Result};
+use space::Look;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-
-/// Admissions after which the file system is asked again how much is free. Fewer than that cannot fill it
-/// unnoticed: a write that fails is served around.
-const ADMISSIONS_PER_LOOK: u32 = 256;
-
-/// Bytes admitted after which the file system is asked again.
-const BYTES_PER_LOOK: u64 = 64 << 20;
 
 /// Open files remembered before those that nobody holds any more are swept out.
 const OPEN_SWEEP: usize = 4096;
 
 pub struct Index {
+    pub medium: Arc<dyn Medium>,
     /// Where the object files lie.
     pub folder: PathBuf,
-    limits: Limits,
+    pub limits: Limits,
     log: Log,
     boot: [u8; 16],
     table: Table,
     filling: HashMap<ObjectId, Arc<Filling>>,
+    pool: Arc<Pool>,
     open: HashMap<ObjectId, Weak<Whole>>,
-    /// Admissions and bytes since the file system was asked.
-    looked: (u32, u64),
+    look: Look,
+    /// Bytes that were promised to segments and not written yet.
+    unwritten: u64,
+    /// Bytes of the log that still mean something.
     live_bytes: u64,
-    full: bool,
-    /// Hears of each object whose file is unlinked.
-    pub dropped: Dropped,
+    /// The number of the next residency.
+    next: u32,
+    opens: u64,
+    /// Objects whose files were unlinked since somebody asked, for those who hold them open.
+    gone: Vec<Arc<Object>>,
 }
 
-/// Hears of objects that leave the disk. Called with the index held, so it must not come back here.
-pub type Dropped = Box<dyn Fn(&Object) + Send + Sync>;
-
-/// What the index knows of an object.
+/// What the index knows of a segment.
 pub enum Found {
     Complete(Held),
     /// Complete since before the boot.
@@ -62,7 +68,9 @@ pub enum Held {
 
 /// A complete file that nobody holds open. Opening it waits for the disk, so it is done off the index.
 pub struct Closed {
-    object: Arc<Object>,
+    medium: Arc<dyn Medium>,
+    segment: Segment,
+    pub residency: Residency,
     path: PathBuf,
     entry: Entry,
 }
@@ -70,127 +78,73 @@ pub struct Closed {
 impl Closed {
     /// Open it, after comparing the full identity.
     pub fn open(&self) -> Result<Arc<Whole>> {
-        let Record::Complete { object, sums } = self.entry.read()? else {
-            return Err(Error::corrupt("the cache index names another kind of record", &*self.object));
+        let Record::Complete { segment, number, sums } = self.entry.read()? else {
+            return Err(Error::corrupt("the cache index names another kind of record", &*self.segment.object));
         };
-        if object != self.object {
-            return Err(Error::corrupt("two objects share an id; the older one gives way", &*self.object));
+        if segment != self.segment || number != self.residency.number {
+            return Err(Error::corrupt("two objects share an id; the older one gives way", &*self.segment.object));
         }
-        Whole::open(self.path.clone(), object, sums).map(Arc::new)
+        Whole::open(&*self.medium, self.path.clone(), segment, number, sums).map(Arc::new)
     }
 }
 
 impl Index {
-    pub fn new(folder: PathBuf, limits: Limits, log: Log, boot: [u8; 16]) -> Index {
-        let (table, filling, open) = (Table::new(limits.bytes), HashMap::new(), HashMap::new());
+    pub fn new(folder: PathBuf, limits: Limits, log: Log, settings: (Arc<dyn Medium>, [u8; 16], Clock)) -> Index {
+        let (medium, boot, clock) = settings;
+        let (filling, pool, open, gone) = Default::default();
         Index {
+            look: Look::new(clock, medium.clone(), folder.clone()),
+            medium,
             folder,
             limits,
             log,
             boot,
-            table,
+            table: Table::new(limits.bytes),
             filling,
+            pool,
             open,
-            looked: (u32::MAX, 0),
+            unwritten: 0,
             live_bytes: 0,
-            full: false,
-            dropped: Box::new(|_| ()),
+            next: 1,
+            opens: 0,
+            gone,
         }
     }
 
-    /// Rebuild from the log. Complete files are not looked at: one that is gone is noticed when it is opened.
-    pub fn replay(&mut self) -> Result<()> {
-        let (table, filling, folder, now) = (&mut self.table, &mut self.filling, &self.folder, self.boot);
-        let mut boot = None;
-        self.log.replay(|record, at| match record {
-            Record::Boot(id) => boot = Some(id),
-            Record::Started(object) => {
-                let id = object.id();
-                if let Ok(file) = Filling::reopen(file::path(folder, &object, id), object) {
-                    table.insert(id, at, file.object.size, State::Filling);
-                    filling.insert(id, Arc::new(file));
-                }
-            }
-            Record::Block { id, index, sums } => {
-                filling.get(&id).map(|filling| filling.note(index, &sums));
-            }
-            Record::Complete { object, .. } => {
-                let state = if boot == Some(now) { State::Complete } else { State::Unchecked };
-                filling.remove(&object.id());
-                table.insert(object.id(), at, object.size, state);
-            }
-            Record::Verified(id) if boot == Some(now) => table.change(id, |slot| slot.state = State::Complete),
-            Record::Verified(_) => {}
-            Record::Gone(id) => {
-                filling.remove(&id);
-                table.remove(id);
-            }
-        })?;
-        // A boot id that comes back after another one would be a forged clock, not a boot: compared with the last only.
-        if boot != Some(self.boot) {
-            self.table.distrust();
-            self.log.append(&Record::Boot(self.boot))?;
-        }
-        if let Ok(saved) = std::fs::read(self.uses()) {
-            self.table.restore(&saved);
-        }
-        Ok(())
-    }
-
-    /// Write down what is known of uses, for the next start.
-    pub fn save_uses(&self) -> std::io::Result<()> {
-        let beside = self.uses().with_extension("new");
-        std::fs::write(&beside, self.table.save())?;
-        std::fs::rename(beside, self.uses())
-    }
-
-    fn uses(&self) -> PathBuf {
-        self.folder.with_file_name("uses")
-    }
-
-    /// Bytes of memory taken by what is known of objects.
-    pub fn memory_bytes(&self) -> u64 {
-        self.table.bytes()
-    }
-
-    /// A reader opens an object of a set of so many bytes.
-    pub fn is_opened(&mut self, object: &Object, set_bytes: u64) {
-        self.table.opened(object.id(), object.size, set_bytes);
-    }
-
-    /// What is known of an object. Not counted as a use.
-    pub fn known(&self, object: &Arc<Object>) -> Found {
-        let id = object.id();
+    /// What is known of a segment.
+    pub fn known(&self, segment: &Segment) -> Found {
+        let id = segment.id();
         let Some(slot) = self.table.get(id) else { return Found::Absent };
         match slot.state {
             State::Filling => match self.filling.get(&id) {
-                Some(filling) if filling.object == *object => Found::Filling(filling.clone()),
+                Some(filling) if filling.segment == *segment => Found::Filling(filling.clone()),
                 _ => Found::Absent,
             },
-            State::Unchecked => Found::Unchecked(self.held(object, slot)),
-            State::Complete => Found::Complete(self.held(object, slot)),
+            State::Unchecked => Found::Unchecked(self.held(segment, slot)),
+            State::Complete => Found::Complete(self.held(segment, slot)),
         }
     }
 
-    fn held(&self, object: &Arc<Object>, slot: Slot) -> Held {
-        let id = object.id();
-        let open = self.open.get(&id).and_then(Weak::upgrade).filter(|whole| whole.object == *object);
-        let closed = || {
-            let path = file::path(&self.folder, object, id);
-            Closed { object: object.clone(), path, entry: self.log.entry(slot.at) }
+    fn held(&self, segment: &Segment, slot: Slot) -> Held {
+        let residency = Residency { id: segment.id(), number: slot.residency };
+        let open = self.open.get(&residency.id).and_then(Weak::upgrade);
+        let open = open.filter(|whole| whole.segment == *segment && whole.residency == residency);
+        let closed = || Closed {
+            medium: self.medium.clone(),
+            segment: segment.clone(),
+            residency,
+            path: residency.path(&self.folder, &segment.object),
+            entry: self.log.entry(slot.at),
         };
         open.map_or_else(|| Held::Closed(closed()), Held::Open)
     }
 
-    /// Take note of a file that was opened off the index; nothing comes back if it has gone meanwhile. One that the log
-    /// tells of elsewhere by now is given out, but nobody else shares it.
+    /// Take note of a file that was opened off the index; nothing comes back if it has gone meanwhile.
     pub fn opened(&mut self, closed: &Closed, whole: Arc<Whole>) -> Option<Arc<Whole>> {
-        let id = closed.object.id();
-        let slot = self.table.get(id).filter(|slot| slot.state != State::Filling)?;
-        if slot.at != closed.entry.at {
-            return Some(whole);
-        }
-        if let Some(open) = self.open.get(&id).and_then(Weak::upgrade).filter(|open| open.object == whole.object) {
+        self.current(closed.residency).filter(|slot| slot.state != State::Filling)?;
+        let id = closed.residency.id;
+        if let Some(open) = self.open.get(&id).and_then(Weak::upgrade).filter(|open| open.residency == whole.residency)
+        {
             return Some(open);
         }
         if self.open.len() >= OPEN_SWEEP && self.open.len() == self.open.capacity() {
@@ -200,118 +154,195 @@ impl Index {
         Some(whole)
     }
 
-    /// A file could not be opened. If it is still what the log told of, it is damaged, and goes.
+    /// A file could not be opened. If it is damaged and still what the log told of, it goes.
     pub fn not_opened(&mut self, closed: &Closed, error: &Error) {
-        let id = closed.object.id();
-        if self.table.get(id).is_some_and(|slot| slot.state != State::Filling && slot.at == closed.entry.at) {
+        if file::is_damage(error) && self.current(closed.residency).is_some_and(|slot| slot.at == closed.entry.at) {
             tracing::warn!("dropped a cache file and will fetch the object again: {error}");
-            self.drop_object(id, &closed.object);
+            self.drop_segment(closed.residency, &closed.segment.object);
         }
     }
 
-    /// Give an object a place, or say that there is none. Other objects may give way.
-    pub fn admit(&mut self, object: &Arc<Object>) -> bool {
-        if object.size > OBJECT_BYTES_MAX {
+    /// The slot of a residency, as long as it lasts.
+    fn current(&self, residency: Residency) -> Option<Slot> {
+        self.table.get(residency.id).filter(|slot| slot.residency == residency.number)
+    }
+
+    /// Give a segment a place, or say that there is none. Others may give way.
+    pub fn admit(&mut self, segment: &Segment, bytes: u64) -> Option<Residency> {
+        let id = segment.id();
+        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1) {
+            return None;
+        }
+        let residency = Residency { id, number: self.next };
+        // Four billion admissions are a hundred a second for a year; a log that ends them starts the cache anew.
+        self.next = self.next.checked_add(1)?;
+        self.table.insert(id, 0, bytes, State::Filling);
+        self.table.change(id, |slot| slot.residency = residency.number);
+        self.take(bytes, 1);
+        Some(residency)
+    }
+
+    /// Begin the file of a segment of several blocks, with room for the stripe of the first one that is wanted.
+    pub fn start(&mut self, segment: &Segment, first: u32) -> Result<Option<Arc<Filling>>> {
+        let stripe = Segment::stripe(&segment.object, first);
+        let Some(residency) = self.admit(segment, stripe.bytes().min(segment.bytes())) else { return Ok(None) };
+        let path = residency.path(&self.folder, &segment.object);
+        let filling = Filling::new(self.medium.clone(), self.pool.clone(), path, segment.clone(), residency.number);
+        filling.has_room_for(&(first..first + 1));
+        let record = Record::Started { segment: segment.clone(), number: residency.number };
+        let begun = Filling::create(filling).and_then(|filling| Ok((filling, self.log.append(&record)?)));
+        let (filling, (_, length)) = begun.inspect_err(|_| self.drop_segment(residency, &segment.object))?;
+        let filling = Arc::new(filling);
+        self.filling.insert(residency.id, filling.clone());
+        self.table.change(residency.id, |slot| slot.length = length);
+        self.live_bytes += u64::from(length);
+        Ok(Some(filling))
+    }
+
+    /// Take room for the whole of a segment of which one stripe has some. False if there is none.
+    pub fn grow(&mut self, filling: &Arc<Filling>) -> bool {
+        if !self.is_filling(filling) {
             return false;
         }
-        if self.full && self.looked.0 < ADMISSIONS_PER_LOOK {
-            self.looked.0 += 1;
+        let more = filling.segment.bytes() - filling.reserves();
+        if !self.find_room(filling.residency.id, more, 0) {
             return false;
         }
-        self.look();
-        let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
-        if (bytes, files) != (0, 0) && !self.make_room(object.id(), bytes, files) {
-            return false;
-        }
-        let used = &mut self.table.used;
-        used.free_bytes = used.free_bytes.saturating_sub(object.size);
-        used.free_files = used.free_files.map(|free| free.saturating_sub(1));
-        self.looked = (self.looked.0.saturating_add(1), self.looked.1 + object.size);
-        self.table.insert(object.id(), 0, object.size, State::Filling);
+        self.take(more, 0);
+        self.table.resize(filling.residency.id, filling.segment.bytes());
+        filling.grown();
         true
     }
 
-    /// Whether the object has a place, or would be given one now without anything to show.
-    pub fn has_room(&mut self, object: &Object) -> bool {
-        self.look();
-        if object.size > OBJECT_BYTES_MAX {
-            return false;
+    /// Write into the log that a block lies in its file. False if the file is not the segment's any more.
+    pub fn block_kept(&mut self, filling: &Arc<Filling>, index: u32, sums: Vec<u64>) -> Result<bool> {
+        if !self.is_filling(filling) {
+            return Ok(false);
         }
-        let (bytes, files) = room::shortage(&self.limits, &self.table.used, object.size);
-        let (free, count) = self.table.yielding();
-        self.table.get(object.id()).is_some() || (free >= bytes && count >= files)
+        let bytes = block::Address { object: filling.segment.object.clone(), index }.len() as u64;
+        self.unwritten = self.unwritten.saturating_sub(bytes);
+        let (_, length) = self.log.append(&Record::Block { residency: filling.residency, index, sums })?;
+        self.table.change(filling.residency.id, |slot| slot.length += length);
+        self.live_bytes += u64::from(length);
+        Ok(true)
     }
 
-    /// Begin the file of an admitted object of several blocks.
-    pub fn start(&mut self, object: &Arc<Object>) -> Result<Arc<Filling>> {
-        let id = object.id();
-        let filling = Arc::new(Filling::create(file::path(&self.folder, object, id), object.clone())?);
-        self.log.append(&Record::Started(object.clone()))?;
-        self.filling.insert(id, filling.clone());
-        Ok(filling)
-    }
-
-    /// Tell the log that a block lies in its file.
-    pub fn block_kept(&mut self, id: ObjectId, index: u32, sums: Vec<u64>) -> Result<()> {
-        self.log.append(&Record::Block { id, index, sums }).map(drop)
-    }
-
-    /// Call an object complete.
-    pub fn complete(&mut self, object: &Arc<Object>, sums: Vec<u64>) -> Result<()> {
-        let id = object.id();
-        let at = self.log.append(&Record::Complete { object: object.clone(), sums })?;
-        self.filling.remove(&id);
-        self.table.change(id, |slot| (slot.at, slot.state) = (at, State::Complete));
-        self.live_bytes += self.log.bytes() - at;
-        self.compact()
-    }
-
-    /// Trust a complete file that was read again under this boot.
-    pub fn verified(&mut self, id: ObjectId) -> Result<()> {
-        self.table.change(id, |slot| slot.state = State::Complete);
-        self.log.append(&Record::Verified(id)).map(drop)
-    }
-
-    /// Unlink the file of an object and forget it. Whoever has it open reads on undisturbed.
-    pub fn drop_object(&mut self, id: ObjectId, object: &Object) {
-        if self.table.remove(id).is_none() {
-            return;
+    /// Call a small object complete whose file was just written. False if it lost its place meanwhile.
+    pub fn complete_small(&mut self, segment: &Segment, residency: Residency, sums: Vec<u64>) -> Result<bool> {
+        if self.current(residency).is_none_or(|slot| slot.state != State::Filling) {
+            return Ok(false);
         }
-        if let Some(filling) = self.filling.remove(&id) {
-            filling.settled.notify_waiters();
+        self.unwritten = self.unwritten.saturating_sub(segment.bytes());
+        self.complete(segment, residency, sums).map(|()| true)
+    }
+
+    /// Call a segment complete if every block of its file is here.
+    pub fn complete_filled(&mut self, filling: &Arc<Filling>) -> Result<bool> {
+        let Some(sums) = self.is_filling(filling).then(|| filling.seal()).flatten() else { return Ok(false) };
+        self.complete(&filling.segment, filling.residency, sums)?;
+        self.filling.remove(&filling.residency.id);
+        Ok(true)
+    }
+
+    fn complete(&mut self, segment: &Segment, residency: Residency, sums: Vec<u64>) -> Result<()> {
+        let record = Record::Complete { segment: segment.clone(), number: residency.number, sums };
+        let (at, length) = self.log.append(&record)?;
+        let before = self.current(residency).map_or(0, |slot| slot.length);
+        self.table.change(residency.id, |slot| (slot.at, slot.length, slot.state) = (at, length, State::Complete));
+        self.live_bytes = self.live_bytes.saturating_sub(u64::from(before)) + u64::from(length);
+        self.compact();
+        Ok(())
+    }
+
+    /// Trust a complete file that was read again under this boot. False if it has gone meanwhile.
+    pub fn verified(&mut self, residency: Residency) -> Result<bool> {
+        match self.current(residency).map(|slot| slot.state) {
+            Some(State::Unchecked) => {
+                self.table.change(residency.id, |slot| slot.state = State::Complete);
+                self.log.append(&Record::Verified(residency)).map(|_| true)
+            }
+            Some(State::Complete) => Ok(true),
+            _ => Ok(false),
         }
-        self.open.remove(&id);
-        (self.dropped)(object);
-        let path = file::path(&self.folder, object, id);
-        if let Err(error) = std::fs::remove_file(&path).or_else(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        }) {
-            tracing::warn!("{}", Error::io("cannot unlink a cache file", path.display(), &error));
+    }
+
+    /// Unlink the file of a residency and forget it. Whoever has it open reads on undisturbed.
+    pub fn drop_segment(&mut self, residency: Residency, object: &Arc<Object>) {
+        let Some(slot) = self.current(residency) else { return };
+        self.table.remove(residency.id);
+        self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
+        match self.filling.remove(&residency.id) {
+            Some(filling) => {
+                self.unwritten = self.unwritten.saturating_sub(slot.bytes.saturating_sub(filling.written()));
+                filling.settled.notify_waiters();
+            }
+            None if slot.state == State::Filling => self.unwritten = self.unwritten.saturating_sub(slot.bytes),
+            None => {}
         }
-        if let Err(error) = self.log.append(&Record::Gone(id)) {
+        self.open.remove(&residency.id);
+        self.gone.push(object.clone());
+        self.unlink(residency, object);
+        if let Err(error) = self.log.append(&Record::Gone(residency)) {
             tracing::warn!("{error}");
         }
+        self.compact();
     }
 
-    /// A write failed for want of room: look again before anything else is admitted.
-    pub fn disk_is_full(&mut self) {
-        (self.full, self.looked) = (true, (0, 0));
+    fn unlink(&self, residency: Residency, object: &Object) {
+        let path = residency.path(&self.folder, object);
+        match self.medium.remove(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!("{}", Error::io("cannot unlink a cache file", path.display(), &error));
+            }
+            _ => {}
+        }
+    }
+
+    /// Objects whose files were unlinked since this was asked.
+    pub fn take_gone(&mut self) -> Vec<Arc<Object>> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. How many
+    /// opens that makes comes back.
+    pub fn used(&mut self, object: &Object, set_bytes: u64) -> u64 {
+        self.table.opened(object.id(), object.size, set_bytes);
+        self.opens += 1;
+        self.opens
+    }
+
+    /// What is known of uses, for a later daemon.
+    pub fn uses(&self) -> Vec<u8> {
+        self.table.save()
+    }
+
+    /// What an earlier daemon knew of uses.
+    pub fn know_uses(&mut self, saved: &[u8]) {
+        if !saved.is_empty() && !self.table.restore(saved) {
+            tracing::warn!("what was known of the uses of the cache is damaged; it begins anew");
+        }
     }
 
     /// An object that its data set does not list any more gives way first.
-    pub fn release(&mut self, id: ObjectId) {
-        self.table.release(id);
+    pub fn release(&mut self, segment: &Segment) {
+        self.table.release(segment.id());
     }
 
-    /// Bytes and files in use, and the limits.
+    /// Bytes and files in use, what of the bytes is written, and the limits.
     pub fn usage(&self) -> (Used, Limits) {
-        (self.table.used, self.limits)
+        let mut used = self.table.used;
+        used.written = used.bytes.saturating_sub(self.unwritten);
+        (used, self.limits)
     }
 
-    /// Whether this very file is the one that the object is being filled into.
+    /// Anonymous memory that the index takes, but for files with holes.
+    pub fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    /// Whether this very file is the one that its segment is being filled into.
     pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
-        self.filling.get(&filling.object.id()).is_some_and(|known| Arc::ptr_eq(known, filling))
+        self.filling.get(&filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
     }
 
     /// Whether a complete file bears this id.
@@ -319,63 +350,34 @@ impl Index {
         self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
     }
 
-    /// Whether the id is known: a file that is not is a killed daemon's.
-    pub fn knows(&self, id: ObjectId) -> bool {
-        self.table.get(id).is_some()
+    /// Whether a residency lasts: a file of one that does not is a killed daemon's.
+    pub fn knows(&self, residency: Residency) -> bool {
+        self.current(residency).is_some()
     }
 
-    /// Ask the file system how much is free, now and then.
-    fn look(&mut self) {
-        if self.looked.0 < ADMISSIONS_PER_LOOK && self.looked.1 < BYTES_PER_LOOK {
-            return;
-        }
-        (self.looked, self.full) = ((0, 0), false);
-        if let Ok(found) = rustix::fs::statvfs(&self.folder) {
-            self.table.used.free_bytes = found.f_bavail * found.f_frsize;
-            self.table.used.free_files = (found.f_files > 0).then_some(found.f_favail);
+    /// Rewrite the log once most of it is about segments that have become complete or have gone.
+    fn compact(&mut self) {
+        if self.log.wants_compaction(self.live_bytes)
+            && let Err(error) = self.compact_now()
+        {
+            tracing::warn!("the cache index stays as long as it is: {error}");
+            self.live_bytes = self.log.bytes();
         }
     }
 
-    /// Let objects give way to one that has more to show for itself. Those in use stay.
-    fn make_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
-        let (open, filling) = (&self.open, &self.filling);
-        let held = |id, slot: &Slot| match slot.state {
-            // One that has no file yet is a small object on its way.
-            State::Filling => filling.get(&id).is_none_or(|filling| Arc::strong_count(filling) > 1),
-            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
-        };
-        let Some(leave) = self.table.give_way(newcomer, bytes, files, held) else { return false };
-        for id in leave {
-            let Some(slot) = self.table.get(id) else { continue };
-            match (self.log.read(slot.at), self.filling.get(&id)) {
-                (_, Some(filling)) => self.drop_object(id, &filling.object.clone()),
-                (Ok(Record::Complete { object, .. }), None) => self.drop_object(id, &object),
-                _ => drop(self.table.remove(id)),
-            }
-        }
-        self.looked.0 = u32::MAX;
-        self.look();
-        true
-    }
-
-    /// Rewrite the log once most of it is about blocks of objects that have become complete or have gone.
-    fn compact(&mut self) -> Result<()> {
-        match self.log.wants_compaction(self.live_bytes) {
-            true => self.compact_now(),
-            false => Ok(()),
-        }
-    }
-
+    /// What was not proven under this boot must not come to lie behind its word.
     pub fn compact_now(&mut self) -> Result<()> {
         let unchecked = self.table.in_state(State::Unchecked);
         let complete = self.table.in_state(State::Complete);
-        let mut told: Vec<Told> = unchecked.iter().map(|(_, at)| Told::At(*at)).collect();
-        told.push(Told::New(Record::Boot(self.boot)));
-        told.extend(complete.iter().map(|(_, at)| Told::At(*at)));
-        let filling = self.filling.values();
-        told.extend(filling.flat_map(|filling| filling.story()).map(Told::New));
-        let offsets = self.log.rewrite(&told)?;
-        let moved = unchecked.iter().zip(&offsets).chain(complete.iter().zip(&offsets[unchecked.len() + 1..]));
+        let (before, after): (Vec<_>, Vec<_>) = self.filling.values().map(|filling| filling.story()).unzip();
+        let mut lines: Vec<Line> = unchecked.iter().map(|(_, at)| Line::At(*at)).collect();
+        lines.extend(before.into_iter().flatten().map(Line::New));
+        lines.push(Line::New(Record::Boot(self.boot)));
+        let first = lines.len();
+        lines.extend(complete.iter().map(|(_, at)| Line::At(*at)));
+        lines.extend(after.into_iter().flatten().map(Line::New));
+        let offsets = self.log.rewrite(&lines)?;
+        let moved = unchecked.iter().zip(&offsets).chain(complete.iter().zip(&offsets[first..]));
         moved.for_each(|((id, _), at)| self.table.change(*id, |slot| slot.at = *at));
         self.live_bytes = self.log.bytes();
         Ok(())
@@ -383,13 +385,13 @@ impl Index {
 }
 
 /// Unlink files that the index does not know: a killed daemon began them and never told the log.
-pub fn sweep(folder: &Path, knows: impl Fn(ObjectId) -> bool) {
-    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for file in folders.flat_map(|near| std::fs::read_dir(near.path()).into_iter().flatten().flatten()) {
-        let name = file.file_name();
-        let id = name.to_str().and_then(|name| u128::from_str_radix(name, 16).ok());
-        if id.is_some_and(|id| !knows(ObjectId(id))) {
-            let _ = std::fs::remove_file(file.path());
+pub fn sweep(medium: &dyn Medium, folder: &std::path::Path, knows: impl Fn(Residency) -> bool) {
+    for near in medium.list(folder).unwrap_or_default() {
+        let near = folder.join(near);
+        for name in medium.list(&near).unwrap_or_default() {
+            if Residency::of_name(&name).is_none_or(|residency| !knows(residency)) {
+                let _ = medium.remove(&near.join(name));
+            }
         }
     }
 }

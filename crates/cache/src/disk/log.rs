@@ -6,33 +6,34 @@
 //!
 //! Invariant: the log is a prefix of what happened. The first damaged record ends it.
 
+use super::medium::{Handle, How, Medium};
 use super::record::Record;
 use block::{Error, Result};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
 /// The first bytes of a log: eight letters and the format version. Another version is discarded, never guessed.
-const HEADER: &[u8; 12] = b"STOKERLG\x02\0\0\0";
+const HEADER: &[u8; 12] = b"STOKERLG\x03\0\0\0";
 
-/// Bytes read at a time while replaying.
-const REPLAY_BYTES: usize = 4 << 20;
+/// Bytes read at a time while replaying, and written at a time while rewriting.
+const PASSAGE_BYTES: usize = 4 << 20;
 
 /// Garbage worth a compaction: below this the log costs less than rewriting it.
 const GARBAGE_BYTES_MIN: u64 = 32 << 20;
 
-/// An open log.
+/// An open log. A clone stands for the same file, and knows what was told to it up to its making.
+#[derive(Clone)]
 pub struct Log {
-    file: Arc<File>,
+    medium: Arc<dyn Medium>,
+    file: Arc<dyn Handle>,
     path: Arc<Path>,
     bytes: u64,
 }
 
 /// Where a record lies. It can be read without the log, also after a rewrite: the old file is still there for it.
 pub struct Entry {
-    file: Arc<File>,
+    file: Arc<dyn Handle>,
     path: Arc<Path>,
     pub at: u64,
     /// Where the log ended.
@@ -51,7 +52,7 @@ pub enum Found {
 }
 
 /// A record of a rewritten log.
-pub enum Told {
+pub enum Line {
     /// The one that lies at this offset so far.
     At(u64),
     New(Record),
@@ -59,25 +60,24 @@ pub enum Told {
 
 impl Log {
     /// Open or create. What is in it is read by [`Log::replay`], which comes before anything else.
-    pub fn open(path: &Path) -> Result<(Log, Found)> {
+    pub fn open(medium: Arc<dyn Medium>, path: &Path) -> Result<(Log, Found)> {
         let doing = |error: std::io::Error| Error::io("cannot open the cache index", path.display(), &error);
-        let file = options().open(path).map_err(doing)?;
-        let mut head = Vec::new();
-        (&file).take(HEADER.len() as u64).read_to_end(&mut head).map_err(doing)?;
+        let file = medium.open(path, How::OpenOrCreate).map_err(doing)?;
+        let head = read(&*file, 0, HEADER.len()).map_err(doing)?;
         let found = match &head[..] {
             [] => Found::New,
             head if head == HEADER => Found::Ours,
             _ => Found::Foreign,
         };
-        let log = Log { file: Arc::new(file), path: path.into(), bytes: HEADER.len() as u64 };
+        let log = Log { medium, file, path: path.into(), bytes: HEADER.len() as u64 };
         if found != Found::Ours {
-            log.file.set_len(0).and_then(|()| log.file.write_all_at(HEADER, 0)).map_err(doing)?;
+            log.file.set_len(0).and_then(|()| write(&*log.file, HEADER, 0)).map_err(doing)?;
         }
         Ok((log, found))
     }
 
-    /// Give every whole record with its offset to `each`, and cut a torn tail off.
-    pub fn replay(&mut self, mut each: impl FnMut(Record, u64)) -> Result<()> {
+    /// Give every whole record to `each`, with its offset and its bytes, and cut a torn tail off.
+    pub fn replay(&mut self, mut each: impl FnMut(Record, u64, u32)) -> Result<()> {
         let doing = |error: std::io::Error| Error::io("cannot read the cache index", self.path.display(), &error);
         let end = self.records(&mut each).map_err(doing)?;
         self.file.set_len(end).map_err(doing)?;
@@ -85,15 +85,16 @@ impl Log {
         Ok(())
     }
 
-    /// Add a record; its offset comes back.
-    pub fn append(&mut self, record: &Record) -> Result<u64> {
-        let bytes = record.encode();
-        let at = self.bytes;
-        self.file
-            .write_all_at(&bytes, at)
-            .map_err(|error| Error::io("cannot write the cache index", self.path.display(), &error))?;
+    /// Add a record; its offset and its bytes come back.
+    pub fn append(&mut self, record: &Record) -> Result<(u64, u32)> {
+        let (bytes, at) = (record.encode(), self.bytes);
+        write(&*self.file, &bytes, at).map_err(|error| {
+            // What was written of it would be taken for records once shorter ones have overwritten its head.
+            let _ = self.file.set_len(at);
+            Error::io("cannot write the cache index", self.path.display(), &error)
+        })?;
         self.bytes += bytes.len() as u64;
-        Ok(at)
+        Ok((at, bytes.len() as u32))
     }
 
     /// The record at an offset that [`Log::append`] or the replay gave.
@@ -111,42 +112,52 @@ impl Log {
         self.bytes.saturating_sub(live) > GARBAGE_BYTES_MIN.max(live)
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Bytes of the log.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    /// Whether the file still has a name: without one, what is told to it is lost with this process.
+    pub fn is_linked(&self) -> bool {
+        self.file.status().is_ok_and(|status| status.is_linked)
+    }
+
     /// Replace the log by these records, atomically. Their new offsets come back in order.
-    pub fn rewrite(&mut self, records: &[Told]) -> Result<Vec<u64>> {
+    pub fn rewrite(&mut self, lines: &[Line]) -> Result<Vec<u64>> {
         let beside = self.path.with_extension("new");
         let doing = |error: std::io::Error| Error::io("cannot compact the cache index", beside.display(), &error);
-        let file = options().truncate(true).open(&beside).map_err(doing)?;
-        let mut out = std::io::BufWriter::with_capacity(1 << 20, &file);
-        out.write_all(HEADER).map_err(doing)?;
-        let (mut bytes, mut offsets) = (HEADER.len() as u64, Vec::new());
-        for told in records {
-            let encoded = match told {
-                Told::At(at) => self.read(*at)?.encode(),
-                Told::New(record) => record.encode(),
-            };
-            out.write_all(&encoded).map_err(doing)?;
-            offsets.push(bytes);
-            bytes += encoded.len() as u64;
+        let file = self.medium.open(&beside, How::OpenOrCreate).map_err(doing)?;
+        file.set_len(0).map_err(doing)?;
+        let (mut written, mut offsets, mut passage) = (0, Vec::with_capacity(lines.len()), HEADER.to_vec());
+        for line in lines {
+            offsets.push(written + passage.len() as u64);
+            match line {
+                Line::At(at) => passage.extend(self.read(*at)?.encode()),
+                Line::New(record) => passage.extend(record.encode()),
+            }
+            if passage.len() >= PASSAGE_BYTES {
+                write(&*file, &passage, written).map_err(doing)?;
+                written += passage.len() as u64;
+                passage.clear();
+            }
         }
-        out.flush().map_err(doing)?;
-        drop(out);
-        std::fs::rename(&beside, &self.path).map_err(doing)?;
-        (self.file, self.bytes) = (Arc::new(file), bytes);
+        write(&*file, &passage, written).map_err(doing)?;
+        self.medium.rename(&beside, &self.path).map_err(doing)?;
+        (self.file, self.bytes) = (file, written + passage.len() as u64);
         Ok(offsets)
     }
 
     /// Feed every whole record to `each`; the offset after the last one comes back.
-    fn records(&self, each: &mut impl FnMut(Record, u64)) -> std::io::Result<u64> {
+    fn records(&self, each: &mut impl FnMut(Record, u64, u32)) -> std::io::Result<u64> {
         let mut buffer = Vec::new();
         let (mut base, mut used) = (HEADER.len() as u64, 0);
         loop {
             while let Some((record, length)) = Record::decode(&buffer[used..]) {
-                each(record, base + used as u64);
+                each(record, base + used as u64, length as u32);
                 used += length;
             }
             if !Record::is_cut(&buffer[used..]) {
@@ -155,13 +166,11 @@ impl Log {
             buffer.drain(..used);
             base += used as u64;
             used = 0;
-            let held = buffer.len();
-            buffer.resize(held + REPLAY_BYTES, 0);
-            let got = self.file.read_at(&mut buffer[held..], base + held as u64)?;
-            buffer.truncate(held + got);
-            if got == 0 {
+            let more = read(&*self.file, base + buffer.len() as u64, PASSAGE_BYTES)?;
+            if more.is_empty() {
                 return Ok(base);
             }
+            buffer.extend(more);
         }
     }
 }
@@ -169,32 +178,62 @@ impl Log {
 impl Entry {
     pub fn read(&self) -> Result<Record> {
         let damaged = || Error::corrupt("the cache index is damaged", self.path.display());
-        let mut frame = [0; 4];
-        self.file.read_exact_at(&mut frame, self.at).map_err(|_| damaged())?;
+        let bytes = |length| {
+            read(&*self.file, self.at, length)
+                .map_err(|error| Error::io("cannot read the cache index", self.path.display(), &error))
+        };
+        let frame = bytes(4)?.try_into().map_err(|_| damaged())?;
         let length = super::record::FRAME as u64 + u64::from(u32::from_le_bytes(frame));
         if self.at + length > self.end {
             return Err(damaged());
         }
-        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        self.file.read_exact_at(&mut bytes, self.at).map_err(|_| damaged())?;
+        let bytes = bytes(usize::try_from(length).map_err(|_| damaged())?)?;
         Record::decode(&bytes).map(|(record, _)| record).ok_or_else(damaged)
     }
 }
 
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options
+/// Bytes of a file, fewer only at its end.
+pub fn read(file: &dyn Handle, at: u64, length: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let from = at + bytes.len() as u64;
+        match file.read(&mut bytes, from) {
+            Ok(0) => break,
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+    }
+    // A vector may have room for more than was asked.
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Write all of the bytes.
+pub fn write(file: &dyn Handle, mut bytes: &[u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(&[IoSlice::new(bytes)], at) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(wrote) => (bytes, at) = (&bytes[wrote..], at + wrote as u64),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::medium::System;
+
+    fn open(path: &Path) -> (Log, Found) {
+        Log::open(Arc::new(System), path).expect("log opens")
+    }
 
     fn replayed(path: &Path) -> (Vec<Record>, Found) {
         let mut seen = Vec::new();
-        let (mut log, found) = Log::open(path).expect("log opens");
-        log.replay(|record, _| seen.push(record)).expect("log replays");
+        let (mut log, found) = open(path);
+        log.replay(|record, _, _| seen.push(record)).expect("log replays");
         (seen, found)
     }
 
@@ -202,16 +241,16 @@ mod tests {
     fn a_torn_tail_is_cut_and_the_rest_believed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("index");
-        let (mut log, found) = Log::open(&path).expect("log opens");
+        let (mut log, found) = open(&path);
         assert_eq!(found, Found::New);
-        let at = log.append(&Record::Boot([1; 16])).expect("written");
+        let (at, length) = log.append(&Record::Boot([1; 16])).expect("written");
         log.append(&Record::Boot([2; 16])).expect("written");
         assert_eq!(log.read(at).expect("read"), Record::Boot([1; 16]));
         let whole = std::fs::read(&path).expect("log");
         for cut in HEADER.len()..whole.len() {
             std::fs::write(&path, &whole[..cut]).expect("cut");
             let (seen, found) = replayed(&path);
-            let expected = (cut - HEADER.len()) / (whole.len() - at as usize).div_ceil(2);
+            let expected = (cut - HEADER.len()) / length as usize;
             assert_eq!((seen.len(), found), (expected, Found::Ours), "cut at {cut}");
         }
     }
@@ -220,7 +259,7 @@ mod tests {
     fn another_format_is_discarded_and_said_so() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("index");
-        std::fs::write(&path, b"STOKERLG\x01\0\0\0whatever").expect("written");
+        std::fs::write(&path, b"STOKERLG\x02\0\0\0whatever").expect("written");
         assert_eq!(replayed(&path), (vec![], Found::Foreign));
         assert_eq!(replayed(&path), (vec![], Found::Ours));
     }
@@ -229,11 +268,11 @@ mod tests {
     fn a_rewrite_keeps_what_it_is_given() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("index");
-        let (mut log, _) = Log::open(&path).expect("log opens");
+        let (mut log, _) = open(&path);
         for n in 0..100 {
             log.append(&Record::Boot([n; 16])).expect("written");
         }
-        let offsets = log.rewrite(&[Told::New(Record::Boot([9; 16]))]).expect("rewritten");
+        let offsets = log.rewrite(&[Line::New(Record::Boot([9; 16]))]).expect("rewritten");
         assert_eq!(log.read(offsets[0]).expect("read"), Record::Boot([9; 16]));
         log.append(&Record::Boot([8; 16])).expect("written");
         let error = log.entry(1 << 40).read().expect_err("nothing is there");

@@ -5,36 +5,40 @@
 //!
 //! Invariant: bytes that were not written by [`Record::encode`] do not decode, and never panic.
 
+use super::segment::{Residency, Segment};
 use block::{Object, ObjectId, crc64};
 use std::sync::Arc;
 
 /// Bytes before the payload.
 pub const FRAME: usize = 12;
 
-/// A payload holds an identity (keys and versions of at most a few KiB) or the checksums of one object: at 16
-/// a mebibyte, sixteen mebibytes are the checksums of a 128 GiB object. Longer ones are damage.
+/// Bytes under one checksum. A reader of 4 KiB pays for 64 KiB of checksum at most, about 5 microseconds.
+pub const SUM: u64 = 64 << 10;
+
+/// A payload holds an identity (keys and versions of at most a few KiB) or the checksums of one segment: at 16
+/// a mebibyte, sixteen mebibytes are the checksums of 128 GiB. Longer ones are damage.
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
-/// Objects over 96 GiB are served and not kept: the record of their checksums would be too long.
-pub const OBJECT_BYTES_MAX: u64 = 96 << 30;
+/// Objects over 96 GiB are kept in stripes: the record of their checksums would be too long.
+pub const WHOLE_BYTES_MAX: u64 = 96 << 30;
 
-const _: () = assert!(OBJECT_BYTES_MAX / super::file::SUM * 8 + (1 << 20) < PAYLOAD_BYTES_MAX as u64);
+const _: () = assert!(WHOLE_BYTES_MAX / SUM * 8 + (1 << 20) < PAYLOAD_BYTES_MAX as u64);
 
 /// One thing that happened to the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// From here on the machine runs under this boot id.
     Boot([u8; 16]),
-    /// An object has a file; none of its blocks is there yet.
-    Started(Arc<Object>),
+    /// A segment has a file; none of its blocks is there yet.
+    Started { segment: Segment, number: u32 },
     /// A block was verified and lies in the file; one checksum per 64 KiB.
-    Block { id: ObjectId, index: u32, sums: Vec<u64> },
-    /// Every block is there and the whole was checked; one checksum per 64 KiB of the object.
-    Complete { object: Arc<Object>, sums: Vec<u64> },
+    Block { residency: Residency, index: u32, sums: Vec<u64> },
+    /// Every block is there and the whole was checked; one checksum per 64 KiB of the segment.
+    Complete { segment: Segment, number: u32, sums: Vec<u64> },
     /// A complete file was read again and found whole under the current boot.
-    Verified(ObjectId),
+    Verified(Residency),
     /// The file was unlinked.
-    Gone(ObjectId),
+    Gone(Residency),
 }
 
 impl Record {
@@ -46,28 +50,28 @@ impl Record {
                 out.push(1);
                 out.extend_from_slice(boot);
             }
-            Record::Started(object) => {
+            Record::Started { segment, number } => {
                 out.push(2);
-                put_object(&mut out, object);
+                put_segment(&mut out, segment, *number);
             }
-            Record::Block { id, index, sums } => {
+            Record::Block { residency, index, sums } => {
                 out.push(3);
-                out.extend_from_slice(&id.0.to_le_bytes());
+                put_residency(&mut out, residency);
                 out.extend_from_slice(&index.to_le_bytes());
                 put_sums(&mut out, sums);
             }
-            Record::Complete { object, sums } => {
+            Record::Complete { segment, number, sums } => {
                 out.push(4);
-                put_object(&mut out, object);
+                put_segment(&mut out, segment, *number);
                 put_sums(&mut out, sums);
             }
-            Record::Verified(id) => {
+            Record::Verified(residency) => {
                 out.push(5);
-                out.extend_from_slice(&id.0.to_le_bytes());
+                put_residency(&mut out, residency);
             }
-            Record::Gone(id) => {
+            Record::Gone(residency) => {
                 out.push(6);
-                out.extend_from_slice(&id.0.to_le_bytes());
+                put_residency(&mut out, residency);
             }
         }
         let length = u32::try_from(out.len() - FRAME).expect("a record is far below 4 GiB");
@@ -98,18 +102,34 @@ impl Record {
         let mut reader = Reader(payload);
         let record = match reader.take(1)?[0] {
             1 => Record::Boot(reader.take(16)?.try_into().ok()?),
-            2 => Record::Started(reader.object()?),
-            3 => Record::Block { id: reader.id()?, index: reader.u32()?, sums: reader.sums()? },
-            4 => Record::Complete { object: reader.object()?, sums: reader.sums()? },
-            5 => Record::Verified(reader.id()?),
-            6 => Record::Gone(reader.id()?),
+            2 => {
+                let (segment, number) = reader.segment()?;
+                Record::Started { segment, number }
+            }
+            3 => Record::Block { residency: reader.residency()?, index: reader.u32()?, sums: reader.sums()? },
+            4 => {
+                let ((segment, number), sums) = (reader.segment()?, reader.sums()?);
+                let fits = sums.len() as u64 == segment.bytes().div_ceil(SUM);
+                fits.then_some(Record::Complete { segment, number, sums })?
+            }
+            5 => Record::Verified(reader.residency()?),
+            6 => Record::Gone(reader.residency()?),
             _ => return None,
         };
         reader.0.is_empty().then_some((record, FRAME + length))
     }
 }
 
-fn put_object(out: &mut Vec<u8>, object: &Object) {
+fn put_residency(out: &mut Vec<u8>, residency: &Residency) {
+    out.extend_from_slice(&residency.id.0.to_le_bytes());
+    out.extend_from_slice(&residency.number.to_le_bytes());
+}
+
+fn put_segment(out: &mut Vec<u8>, segment: &Segment, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&segment.blocks.start.to_le_bytes());
+    out.extend_from_slice(&segment.blocks.end.to_le_bytes());
+    let object = &segment.object;
     out.extend_from_slice(&object.size.to_le_bytes());
     for text in [&*object.store, &object.key, &object.version] {
         let length = u32::try_from(text.len()).expect("names are far below 4 GiB");
@@ -140,8 +160,14 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    fn id(&mut self) -> Option<ObjectId> {
-        Some(ObjectId(u128::from_le_bytes(self.take(16)?.try_into().ok()?)))
+    fn residency(&mut self) -> Option<Residency> {
+        let id = ObjectId(u128::from_le_bytes(self.take(16)?.try_into().ok()?));
+        Some(Residency { id, number: self.u32()? })
+    }
+
+    fn segment(&mut self) -> Option<(Segment, u32)> {
+        let (number, start, end) = (self.u32()?, self.u32()?, self.u32()?);
+        Some((Segment::read(self.object()?, start..end)?, number))
     }
 
     fn text(&mut self) -> Option<&'a str> {
@@ -152,8 +178,7 @@ impl<'a> Reader<'a> {
     fn object(&mut self) -> Option<Arc<Object>> {
         let size = self.u64()?;
         let (store, key, version) = (self.text()?, self.text()?, self.text()?);
-        let fits = size.div_ceil(block::BLOCK) <= u64::from(u32::MAX);
-        fits.then(|| Arc::new(Object { store: store.into(), key: key.into(), version: version.into(), size }))
+        Some(Arc::new(Object { store: store.into(), key: key.into(), version: version.into(), size }))
     }
 
     /// All that is left, as checksums.
@@ -175,13 +200,15 @@ mod tests {
     fn samples() -> Vec<Record> {
         let object =
             Arc::new(Object { store: "s3://b".into(), key: "käse/1".into(), version: "\"e\"".into(), size: 70_000 });
+        let segment = Segment::whole(&object);
+        let residency = Residency { id: segment.id(), number: 9 };
         vec![
             Record::Boot([7; 16]),
-            Record::Started(object.clone()),
-            Record::Block { id: object.id(), index: 3, sums: vec![1, u64::MAX] },
-            Record::Complete { object: object.clone(), sums: vec![5, 6] },
-            Record::Verified(object.id()),
-            Record::Gone(object.id()),
+            Record::Started { segment: segment.clone(), number: 9 },
+            Record::Block { residency, index: 3, sums: vec![1, u64::MAX] },
+            Record::Complete { segment, number: 9, sums: vec![5, 6] },
+            Record::Verified(residency),
+            Record::Gone(residency),
         ]
     }
 

@@ -16,18 +16,21 @@ pub struct Limits {
 /// What is used, by the cache and by everybody. An inode count of zero in all (btrfs) means "no limit".
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
+    /// Promised to segments, written or not.
     pub bytes: u64,
+    /// Of these, what is written.
+    pub written: u64,
     pub files: u64,
     pub free_bytes: u64,
     pub free_files: Option<u64>,
 }
 
-/// Bytes and files that must give way before an object of `wanted` bytes may be kept; (0, 0) if it fits.
-pub fn shortage(limits: &Limits, used: &Used, wanted: u64) -> (u64, u64) {
-    let over_size = (used.bytes + wanted).saturating_sub(limits.bytes);
-    let over_free = (limits.free_bytes_min + wanted).saturating_sub(used.free_bytes);
-    let over_count = (used.files + 1).saturating_sub(limits.files);
-    let over_inodes = used.free_files.map_or(0, |free| (limits.free_files_min + 1).saturating_sub(free));
+/// Bytes and files that must give way before `bytes` more in `files` more files may be kept; (0, 0) if they fit.
+pub fn shortage(limits: &Limits, used: &Used, bytes: u64, files: u64) -> (u64, u64) {
+    let over_size = (used.bytes + bytes).saturating_sub(limits.bytes);
+    let over_free = (limits.free_bytes_min + bytes).saturating_sub(used.free_bytes);
+    let over_count = (used.files + files).saturating_sub(limits.files);
+    let over_inodes = used.free_files.map_or(0, |free| (limits.free_files_min + files).saturating_sub(free));
     (over_size.max(over_free), over_count.max(over_inodes))
 }
 
@@ -39,12 +42,12 @@ mod tests {
 
     #[test]
     fn each_limit_binds_by_itself() {
-        let used = Used { bytes: 500, files: 5, free_bytes: 10_000, free_files: Some(100) };
-        assert_eq!(shortage(&LIMITS, &used, 500), (0, 0));
-        assert_eq!(shortage(&LIMITS, &used, 501), (1, 0));
-        assert_eq!(shortage(&LIMITS, &Used { files: 10, ..used }, 1), (0, 1));
-        assert_eq!(shortage(&LIMITS, &Used { free_bytes: 120, ..used }, 30), (10, 0));
-        assert_eq!(shortage(&LIMITS, &Used { free_files: Some(5), ..used }, 1), (0, 1));
-        assert_eq!(shortage(&LIMITS, &Used { free_files: None, ..used }, 1), (0, 0));
+        let used = Used { bytes: 500, written: 0, files: 5, free_bytes: 10_000, free_files: Some(100) };
+        assert_eq!(shortage(&LIMITS, &used, 500, 1), (0, 0));
+        assert_eq!(shortage(&LIMITS, &used, 501, 1), (1, 0));
+        assert_eq!(shortage(&LIMITS, &Used { files: 10, ..used }, 1, 1), (0, 1));
+        assert_eq!(shortage(&LIMITS, &Used { free_bytes: 120, ..used }, 30, 1), (10, 0));
+        assert_eq!(shortage(&LIMITS, &Used { free_files: Some(5), ..used }, 1, 1), (0, 1));
+        assert_eq!(shortage(&LIMITS, &Used { free_files: None, ..used }, 1, 1), (0, 0));
     }
 }

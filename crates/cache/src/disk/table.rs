@@ -142,7 +142,6 @@ impl Table {
     }
 
     /// Reserve more or less for an object.
-    #[cfg_attr(not(test), expect(dead_code, reason = "objects are reserved whole so far"))]
     pub fn resize(&mut self, id: ObjectId, bytes: u64) {
         let Some(resident) = self.residents.get_mut(id) else { return };
         let before = resident.slot;

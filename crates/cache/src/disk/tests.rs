@@ -1,9 +1,15 @@
 //! The disk tier against a source that counts and can be told to lie.
 
+mod segments;
+mod trust;
+
+use super::medium::System;
+use super::segment::Residency;
 use super::*;
-use block::{Address, BLOCK, Fixed, SMALL, crc64};
+use block::{Address, BLOCK, Fixed, Kind, SMALL, crc64};
 use futures_util::StreamExt;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -51,7 +57,18 @@ fn set() -> (Store, Vec<block::contract::Sample>) {
 }
 
 fn settings(folder: &Path, limits: Limits, boot: u8) -> Settings {
-    Settings { folder: folder.to_owned(), limits, boot: [boot; 16], keeps: |_| true }
+    let (medium, clock) = (Arc::new(System), crate::waits::clock);
+    Settings { folder: folder.to_owned(), limits, boot: [boot; 16], keeps: |_| true, medium, clock }
+}
+
+/// The one file of the cache that holds the object whole.
+fn path(folder: &Path, object: &Object) -> PathBuf {
+    let near = Residency { id: object.id(), number: 0 }.path(&folder.join("objects"), object);
+    let names = std::fs::read_dir(near.parent().expect("a folder")).expect("it is there").flatten();
+    let mut files = names.filter(|file| file.file_name().to_string_lossy().starts_with(&object.id().to_string()));
+    let file = files.next().expect("a file").path();
+    assert!(files.next().is_none(), "one file an object");
+    file
 }
 
 fn disk(store: &Arc<Store>, folder: &Path, boot: u8) -> Disk {
@@ -89,17 +106,8 @@ async fn what_was_read_once_is_a_local_file_also_after_a_restart() {
             assert_eq!(read(&disk, object).await.expect("bytes"), *bytes, "{object} after {restart} restarts");
             let whole = complete(&disk, object).await;
             assert_eq!(whole.read(0, object.size as u32).expect("verified"), *bytes);
-            assert_eq!(
-                whole
-                    .descriptor()
-                    .try_clone_to_owned()
-                    .map(std::fs::File::from)
-                    .expect("a file")
-                    .metadata()
-                    .expect("stat")
-                    .len(),
-                object.size
-            );
+            let file = whole.descriptor().expect("a real file").try_clone_to_owned().map(std::fs::File::from);
+            assert_eq!(file.and_then(|file| file.metadata()).expect("its length").len(), object.size);
         }
         assert_eq!(store.blocks.load(Relaxed), total, "each block left the store once");
         assert_eq!(disk.usage().0.files, objects.len() as u64);
@@ -121,7 +129,7 @@ async fn a_daemon_killed_halfway_loses_nothing_that_it_had() {
         }
     }
     // What a kill between writing a file and telling the log leaves behind.
-    let stray = file::path(&folder.path().join("objects"), object, block::ObjectId(7));
+    let stray = Residency { id: block::ObjectId(7), number: 1 }.path(&folder.path().join("objects"), object);
     std::fs::write(&stray, b"stray").expect("written");
     let disk = disk(&store, folder.path(), 1);
     let before = store.blocks.load(Relaxed);
@@ -149,11 +157,11 @@ async fn after_a_boot_every_file_is_read_once_before_it_is_trusted() {
             read(&disk, object).await.expect("bytes");
             complete(&disk, object).await;
         }
-        [object, damaged].map(|object| file::path(&folder.path().join("objects"), object, object.id()))
+        [object, damaged].map(|object| path(folder.path(), object))
     };
     flip(&files[1], 2_000_000);
     let disk = disk(&store, folder.path(), 2);
-    assert!(matches!(disk.find(object), Standing::Unchecked));
+    assert!(matches!(disk.find(object), Standing::Unchecked(_)));
     assert!(disk.check(object).await.expect("checked").is_some());
     assert!(matches!(disk.find(object), Standing::Complete(_)));
     assert_eq!(read(&disk, object).await.expect("bytes"), *bytes);
@@ -182,11 +190,14 @@ async fn a_damaged_cache_file_is_never_served_by_the_daemon() {
     for (object, bytes) in &objects {
         read(&disk, object).await.expect("bytes");
         let whole = complete(&disk, object).await;
-        let path = file::path(&folder.path().join("objects"), object, object.id());
-        flip(&path, object.size / 2);
+        flip(&path(folder.path(), object), object.size / 2);
         assert!(whole.read(0, object.size as u32).is_err_and(|error| error.kind == Kind::Corrupt));
         assert_eq!(read(&disk, object).await.expect("bytes"), *bytes, "fetched again");
-        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(object.size - 1)).ok();
+        drop(whole);
+        read(&disk, object).await.expect("bytes");
+        drop(complete(&disk, object).await);
+        let again = path(folder.path(), object);
+        std::fs::File::options().write(true).open(again).and_then(|file| file.set_len(object.size - 1)).expect("cut");
         assert!(matches!(disk.find(object), Standing::Absent), "a wrong length is noticed at once");
     }
 }
@@ -275,7 +286,7 @@ async fn released_objects_give_way_first() {
         read(&disk, object).await.expect("bytes");
     }
     assert!(!disk.has_room(&objects[10]), "nothing may give way");
-    disk.release([&*objects[4]].into_iter());
+    disk.release([&objects[4]].into_iter());
     assert!(disk.has_room(&objects[10]));
     read(&disk, &objects[10]).await.expect("bytes");
     assert!(matches!(disk.find(&objects[10]), Standing::Complete(_)));
@@ -309,11 +320,16 @@ async fn a_compacted_log_tells_the_same() {
             read(&disk, object).await.expect("bytes");
         }
         let mut index = disk.index();
-        objects[..20].iter().for_each(|object| index.drop_object(object.id(), object));
+        for object in &objects[..20] {
+            let Found::Complete(Held::Closed(closed)) = index.known(&Segment::whole(object)) else {
+                panic!("complete")
+            };
+            index.drop_segment(closed.residency, object);
+        }
         index.compact_now().expect("compacted");
     }
     let size = std::fs::metadata(folder.path().join("index")).expect("the log").len();
-    assert!(size < 20 * 150 + 100, "{size} bytes");
+    assert!(size < 20 * 160 + 100, "{size} bytes");
     let disk = disk(&store, folder.path(), 1);
     assert!(objects[..20].iter().all(|object| matches!(disk.find(object), Standing::Absent)));
     assert!(objects[20..].iter().all(|object| matches!(disk.find(object), Standing::Complete(_))));
@@ -328,11 +344,12 @@ async fn what_changes_while_a_file_is_being_opened_is_noticed() {
     let mut closed = Vec::new();
     for object in &objects {
         read(&disk, object).await.expect("bytes");
-        let Found::Complete(Held::Closed(found)) = disk.index().known(object) else { panic!("complete, and closed") };
+        let found = disk.index().known(&Segment::whole(object));
+        let Found::Complete(Held::Closed(found)) = found else { panic!("complete, and closed") };
         closed.push(found);
     }
     let opened = closed[0].open().expect("it is there");
-    disk.index().drop_object(objects[0].id(), &objects[0]);
+    disk.index().drop_segment(closed[0].residency, &objects[0]);
     assert!(disk.index().opened(&closed[0], opened).is_none(), "a file that has gone is not given out");
     assert!(closed[0].open().is_err());
     disk.index().compact_now().expect("compacted");

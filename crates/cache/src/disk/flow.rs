@@ -1,0 +1,292 @@
+//! A run of blocks on its way through the disk tier: from the file what is there, from below what is not.
+//!
+//! Invariant: blocks come up in order, each verified; one that came from below is handed on before it is kept,
+//! and is kept even if nobody asks for the next one.
+
+use super::Disk;
+use super::file;
+use super::filling::Filling;
+use super::index::Found;
+use super::segment::{Residency, Segment};
+use super::whole::Whole;
+use block::{Address, Block, Blocks, Cause, Error, Object, Result, Run};
+use futures_util::StreamExt;
+use std::sync::{Arc, PoisonError};
+
+/// Blocks that could not be kept and are remembered as seen: eight bytes each. Beyond it they count as seen.
+const SEEN_MAX: usize = 1 << 20;
+
+/// The blocks of a run.
+pub fn serve(disk: Disk, run: Run) -> Blocks {
+    let mut parts = disk.parts(&run);
+    if parts.len() == 1 {
+        let (segment, run) = parts.remove(0);
+        return serve_part(disk, &segment, run);
+    }
+    let blocks =
+        futures_util::stream::iter(parts).flat_map(move |(segment, run)| serve_part(disk.clone(), &segment, run));
+    // Nothing after the first error.
+    let until_failed = blocks.scan(false, |failed, got| {
+        let is_over = std::mem::replace(failed, got.is_err());
+        std::future::ready((!is_over).then_some(got))
+    });
+    until_failed.boxed()
+}
+
+/// The part of a run that lies in one segment.
+fn serve_part(disk: Disk, segment: &Segment, run: Run) -> Blocks {
+    match disk.place(segment, &run) {
+        Place::Whole(whole) => from_file(disk, whole, run),
+        Place::Nowhere => disk.ask_below(run, false),
+        Place::Small(residency) => small(disk, segment, residency, run),
+        Place::Filling { filling, keeps } => {
+            let next = run.blocks.start;
+            let flow = Flow {
+                disk,
+                filling,
+                keeps,
+                run,
+                next,
+                below: None,
+                unkept: None,
+                is_compared: false,
+                kept: 0,
+                is_over: false,
+            };
+            futures_util::stream::unfold(flow, Flow::step).boxed()
+        }
+    }
+}
+
+/// Where the blocks of a segment go.
+enum Place {
+    Whole(Arc<Whole>),
+    /// Into a file with holes, if there is room for them.
+    Filling {
+        filling: Arc<Filling>,
+        keeps: bool,
+    },
+    /// Admitted, and written in one go once it is there.
+    Small(Residency),
+    /// Not admitted.
+    Nowhere,
+}
+
+impl Disk {
+    fn place(&self, segment: &Segment, run: &Run) -> Place {
+        let mut index = self.index();
+        let filling = match index.known(segment) {
+            // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
+            Found::Complete(held) | Found::Unchecked(held) => {
+                drop(index);
+                return match self.open(held) {
+                    Ok(Some(whole)) => Place::Whole(whole),
+                    Ok(None) => self.place(segment, run),
+                    Err(error) => {
+                        tracing::warn!("asking the store for what is kept: {error}");
+                        Place::Nowhere
+                    }
+                };
+            }
+            Found::Filling(filling) => filling,
+            Found::Absent if !(self.0.keeps)(&segment.object) => return Place::Nowhere,
+            Found::Absent if segment.object.blocks() == 1 => {
+                return index.admit(segment, segment.bytes()).map_or(Place::Nowhere, Place::Small);
+            }
+            Found::Absent => match index.start(segment, run.blocks.start) {
+                Ok(Some(filling)) => filling,
+                Ok(None) => return Place::Nowhere,
+                Err(error) => {
+                    index.refused(&error);
+                    return Place::Nowhere;
+                }
+            },
+        };
+        let keeps = filling.has_room_for(&run.blocks) || index.grow(&filling);
+        Place::Filling { filling, keeps }
+    }
+
+    /// Blocks that came from below, counted. Those that will be kept come once per residency; of the others it
+    /// is remembered whether they were seen before.
+    fn ask_below(&self, run: Run, is_kept: bool) -> Blocks {
+        let disk = self.clone();
+        let counted = self.0.below.fetch(run).inspect(move |got| {
+            if let Ok(block) = got {
+                let (tally, bytes) = (&disk.0.tally, block.len() as u64);
+                tally.below.add(1, bytes);
+                if is_kept || disk.seen_first(&block.address) {
+                    tally.unique.add(1, bytes);
+                }
+                if !is_kept {
+                    tally.unkept.add(1, bytes);
+                }
+            }
+        });
+        counted.boxed()
+    }
+
+    fn seen_first(&self, address: &Address) -> bool {
+        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.len() < SEEN_MAX && seen.insert(address.object.id().0 as u64 ^ u64::from(address.index).rotate_left(32))
+    }
+}
+
+/// From a complete file. Damaged, it is dropped and the rest comes from below.
+fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
+    let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
+        let (whole, disk, run) = (whole.clone(), disk.clone(), run.clone());
+        async move {
+            let range = address.range();
+            let again = run.part(address.index..address.index + 1);
+            run.course.enter(Cause::Disk);
+            let file = whole.clone();
+            match disk.aside(move || file.read(range.start, (range.end - range.start) as u32)).await {
+                Ok(bytes) => {
+                    disk.0.tally.here.add(1, bytes.len() as u64);
+                    Block::verified(address, vec![bytes]).map(Block::kept)
+                }
+                Err(error) => {
+                    disk.damaged(&whole, &error);
+                    disk.ask_below(again, false).next().await.unwrap_or_else(|| Err(too_few(&address.object)))
+                }
+            }
+        }
+    });
+    blocks.boxed()
+}
+
+/// The only block of a small object: kept first, then handed on, since its reader wants the file.
+fn small(disk: Disk, segment: &Segment, residency: Residency, run: Run) -> Blocks {
+    let course = run.course.clone();
+    let place = Reserved { disk: disk.clone(), segment: segment.clone(), residency, is_kept: false };
+    let blocks = disk.ask_below(run, true).scan(place, move |place, got| {
+        let kept = got.map(|block| {
+            course.enter(Cause::Cpu);
+            let sums = file::sums(block.pieces());
+            course.enter(Cause::Disk);
+            place.is_kept = place.disk.keep_small(&place.segment, place.residency, &block, sums);
+            if place.is_kept { block.kept() } else { block }
+        });
+        std::future::ready(Some(kept))
+    });
+    blocks.boxed()
+}
+
+/// Room for a small object that has not come yet; given back if it never does.
+struct Reserved {
+    disk: Disk,
+    segment: Segment,
+    residency: Residency,
+    is_kept: bool,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.disk.index().drop_segment(self.residency, &self.segment.object);
+        }
+    }
+}
+
+/// A run through a file with holes.
+struct Flow {
+    disk: Disk,
+    filling: Arc<Filling>,
+    keeps: bool,
+    run: Run,
+    next: u32,
+    /// What comes from below, and the block at which that ends.
+    below: Option<(Blocks, u32)>,
+    /// Handed on, not yet kept.
+    unkept: Option<Block>,
+    /// Whether one answer is to bring the whole object, which is then compared on the way.
+    is_compared: bool,
+    /// Blocks that this flow wrote. Those of others were not compared with that answer.
+    kept: u32,
+    is_over: bool,
+}
+
+impl Flow {
+    async fn step(mut self) -> Option<(Result<Block>, Flow)> {
+        self.keep();
+        if self.is_over {
+            return None;
+        }
+        if self.next == self.run.blocks.end {
+            return self.end().await;
+        }
+        let got = self.block().await;
+        self.next += 1;
+        self.is_over = got.is_err();
+        Some((got, self))
+    }
+
+    /// The next block, from the file if it is there.
+    async fn block(&mut self) -> Result<Block> {
+        if self.below.is_none() && self.filling.has(self.next) {
+            self.run.course.enter(Cause::Disk);
+            let (filling, index) = (self.filling.clone(), self.next);
+            match self.disk.aside(move || filling.read(index)).await {
+                Ok(block) => {
+                    self.disk.0.tally.here.add(1, block.len() as u64);
+                    return Ok(block);
+                }
+                Err(error) => tracing::warn!("fetching a block again: {error}"),
+            }
+        }
+        if self.below.is_none() {
+            let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
+            let end = end.unwrap_or(self.run.blocks.end);
+            let missing = self.run.part(self.next..end);
+            self.is_compared = missing.is_whole();
+            self.below = Some((self.disk.ask_below(missing, self.keeps), end));
+        }
+        let (below, end) = self.below.as_mut().expect("it was set above");
+        let got = below.next().await.unwrap_or_else(|| Err(too_few(&self.run.object)));
+        let is_first = self.next == self.run.blocks.start;
+        if self.next + 1 == *end {
+            self.below = None;
+        }
+        if !is_first && got.as_ref().is_err_and(|error| error.kind == block::Kind::Corrupt) {
+            // The whole differs from its checksum, so any block of it that is out already may be the wrong one.
+            self.filling.flawed();
+            self.disk.tell_wrong(&self.run.object);
+        }
+        let block = got?;
+        self.unkept = Some(block.clone());
+        Ok(block)
+    }
+
+    fn keep(&mut self) {
+        if let Some(block) = self.unkept.take().filter(|_| self.keeps) {
+            self.kept += u32::from(self.disk.keep(&self.filling, &block, &self.run.course));
+        }
+    }
+
+    /// After the last block: if the segment is filled, see whether it is right.
+    async fn end(mut self) -> Option<(Result<Block>, Flow)> {
+        self.is_over = true;
+        if !self.filling.is_full() {
+            return None;
+        }
+        let is_compared = self.is_compared && self.kept == self.run.object.blocks();
+        match self.disk.finish(&self.filling, is_compared, self.run.via).await {
+            Ok(()) => None,
+            Err(error) if error.kind == block::Kind::Corrupt => Some((Err(error), self)),
+            Err(error) => {
+                tracing::warn!("an object is whole but could not be compared with the store yet: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.keep();
+    }
+}
+
+fn too_few(object: &Object) -> Error {
+    Error::corrupt("a source ended before the last block", object)
+}

@@ -1,0 +1,41 @@
+//! The index in somebody's hands. Who hears of what left the disk is told when it is given back.
+
+use super::Index;
+use crate::disk::Disk;
+use std::ops::{Deref, DerefMut};
+use std::sync::{MutexGuard, PoisonError};
+
+impl Disk {
+    /// The index, for a moment. What left the disk meanwhile is told of afterwards.
+    pub(in crate::disk) fn index(&self) -> Borrowed<'_> {
+        Borrowed { disk: self, index: Some(self.0.index.lock().unwrap_or_else(PoisonError::into_inner)) }
+    }
+}
+
+/// The index while somebody has it.
+pub struct Borrowed<'a> {
+    disk: &'a Disk,
+    index: Option<MutexGuard<'a, Index>>,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Index;
+
+    fn deref(&self) -> &Index {
+        self.index.as_ref().expect("it is given back only at the end")
+    }
+}
+
+impl DerefMut for Borrowed<'_> {
+    fn deref_mut(&mut self) -> &mut Index {
+        self.index.as_mut().expect("it is given back only at the end")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    /// Who hears of what left may take its time and look here again, so it is told without the index.
+    fn drop(&mut self) {
+        let gone = self.index.take().map(|mut index| index.take_gone()).unwrap_or_default();
+        gone.iter().for_each(|object| self.disk.tell_wrong(object));
+    }
+}

@@ -1,0 +1,174 @@
+//! Room on the disk: what is free, who gives way, and what was lost while nobody looked.
+//!
+//! Invariant: what was promised to segments and is not written yet counts as used, whatever the file system says.
+
+use super::{Index, Residency, Slot, State};
+use crate::disk::log::Log;
+use crate::disk::medium::Medium;
+use crate::disk::record::Record;
+use crate::disk::room;
+use block::{Clock, Error, Kind, Object, ObjectId, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Admissions, granted or refused, after which the file system is asked again.
+const ADMISSIONS_PER_LOOK: u32 = 64;
+
+/// Bytes admitted after which the file system is asked again. Fewer than that cannot fill it unnoticed: a write that
+/// fails is served around.
+const BYTES_PER_LOOK: u64 = 64 << 20;
+
+/// Time after which the file system is asked again: others make room, and fill it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// When the file system was asked how much is free, and what happened since.
+pub struct Look {
+    clock: Clock,
+    medium: Arc<dyn Medium>,
+    folder: PathBuf,
+    at: Option<Instant>,
+    admissions: u32,
+    bytes: u64,
+    /// A write failed for want of room since.
+    full: bool,
+}
+
+impl Look {
+    pub fn new(clock: Clock, medium: Arc<dyn Medium>, folder: PathBuf) -> Look {
+        Look { clock, medium, folder, at: None, admissions: 0, bytes: 0, full: false }
+    }
+
+    fn is_due(&self) -> bool {
+        let is_old = self.at.is_none_or(|at| (self.clock)().saturating_duration_since(at) >= LOOK_EVERY);
+        is_old || self.admissions >= ADMISSIONS_PER_LOOK || self.bytes >= BYTES_PER_LOOK
+    }
+}
+
+impl Index {
+    /// Whether there is room for bytes and files of a newcomer; others may give way for it.
+    pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
+        self.look();
+        if self.look.full {
+            return false;
+        }
+        let short = room::shortage(&self.limits, &self.table.used, bytes, files);
+        short == (0, 0)
+            || self.make_room(newcomer, short) && room::shortage(&self.limits, &self.table.used, bytes, files) == (0, 0)
+    }
+
+    /// Whether there is room without evidence: free, or held by what its data set does not list any more. A segment that
+    /// is here has its room.
+    pub fn has_room(&mut self, id: ObjectId, bytes: u64) -> bool {
+        self.look();
+        let (short, free) = (room::shortage(&self.limits, &self.table.used, bytes, 1), self.table.yielding());
+        self.table.get(id).is_some() || (!self.look.full && free.0 >= short.0 && free.1 >= short.1)
+    }
+
+    /// Count room as taken.
+    pub fn take(&mut self, bytes: u64, files: u64) {
+        let used = &mut self.table.used;
+        used.free_bytes = used.free_bytes.saturating_sub(bytes);
+        used.free_files = used.free_files.map(|free| free.saturating_sub(files));
+        self.unwritten += bytes;
+        self.look.bytes += bytes;
+    }
+
+    /// A segment or a block could not be kept. For want of room, nothing is admitted until somebody looks again.
+    pub fn refused(&mut self, error: &Error) {
+        tracing::warn!("serving without keeping: {error}");
+        if error.kind != Kind::Full {
+            return;
+        }
+        (self.look.full, self.look.admissions, self.look.bytes) = (true, 0, 0);
+        self.look.at = Some((self.look.clock)());
+    }
+
+    /// Ask the file system how much is free, now and then, and whether the cache is still there.
+    fn look(&mut self) {
+        self.look.admissions = self.look.admissions.saturating_add(1);
+        if !self.look.is_due() {
+            return;
+        }
+        (self.look.admissions, self.look.bytes, self.look.full) = (0, 0, false);
+        self.look.at = Some((self.look.clock)());
+        if !self.log.is_linked() {
+            self.begin_anew();
+        }
+        if let Ok(found) = self.look.medium.space(&self.look.folder) {
+            self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten);
+            self.table.used.free_files = found.free_files;
+        }
+    }
+
+    /// Let segments give way to a newcomer, if those may who have to.
+    fn make_room(&mut self, newcomer: ObjectId, (bytes, files): (u64, u64)) -> bool {
+        let (open, filling) = (&self.open, &self.filling);
+        let held = |id, slot: &Slot| match slot.state {
+            // One that has no file yet is a small object on its way.
+            State::Filling => filling.get(&id).is_none_or(|filling| Arc::strong_count(filling) > 1),
+            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
+        };
+        let Some(leaving) = self.table.give_way(newcomer, bytes, files, held) else { return false };
+        for id in leaving {
+            self.evict(id);
+        }
+        self.look.at = None;
+        self.look();
+        true
+    }
+
+    /// Drop a segment of which only the id is known.
+    fn evict(&mut self, id: ObjectId) {
+        let Some(slot) = self.table.get(id) else { return };
+        let object: Option<Arc<Object>> = match slot.state {
+            State::Filling => self.filling.get(&id).map(|filling| filling.segment.object.clone()),
+            State::Unchecked | State::Complete => match self.log.read(slot.at) {
+                Ok(Record::Complete { segment, .. }) => Some(segment.object),
+                _ => None,
+            },
+        };
+        match object {
+            Some(object) => self.drop_segment(Residency { id, number: slot.residency }, &object),
+            // On its way, and noticed when it comes; or the log is damaged, and its file a stray from now on.
+            None => drop(self.table.remove(id)),
+        }
+    }
+
+    /// Come down to the limits, which may be lower than those under which the cache was filled.
+    pub fn shrink(&mut self) {
+        let mut all = self.all().into_iter();
+        while self.table.used.bytes > self.limits.bytes || self.table.used.files > self.limits.files {
+            let Some(id) = all.next() else { return };
+            self.evict(id);
+        }
+    }
+
+    fn all(&self) -> Vec<ObjectId> {
+        let states = [State::Filling, State::Unchecked, State::Complete].map(|state| self.table.in_state(state));
+        states.into_iter().flatten().map(|(id, _)| id).collect()
+    }
+
+    /// Somebody removed the cache folder, or the log in it: what the index knows of is lost, and the cache begins anew.
+    fn begin_anew(&mut self) {
+        tracing::warn!("the cache in {} was removed; it begins anew", self.folder.display());
+        for id in self.all() {
+            self.evict(id);
+        }
+        match self.open_anew() {
+            Ok(log) => (self.log, self.live_bytes) = (log, 0),
+            Err(error) => {
+                tracing::warn!("serving without keeping: {error}");
+                self.look.full = true;
+            }
+        }
+    }
+
+    fn open_anew(&mut self) -> Result<Log> {
+        let failed = |error: std::io::Error| Error::io("cannot make the cache folder", self.folder.display(), &error);
+        self.medium.make_folder(&self.folder).map_err(failed)?;
+        let (mut log, _) = Log::open(self.medium.clone(), self.log.path())?;
+        log.append(&Record::Boot(self.boot))?;
+        Ok(log)
+    }
+}

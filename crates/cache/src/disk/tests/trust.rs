@@ -1,0 +1,375 @@
+//! What is believed of a file, and by whom: boots, stale flows, failures that are no damage.
+
+use super::*;
+use crate::disk::medium::{Handle, Space, Status};
+use block::Block;
+use std::sync::atomic::{AtomicBool, AtomicI32};
+
+/// The file system of this machine, with failures, numbers of free bytes and a mount to order.
+struct Moody {
+    below: System,
+    /// Errno of each open of an existing file; 0 for none.
+    open_fails: AtomicI32,
+    free_bytes: AtomicU64,
+    mount: AtomicU64,
+}
+
+impl Moody {
+    fn new() -> Arc<Moody> {
+        let (open_fails, free_bytes, mount) = (0.into(), (1 << 40).into(), 1.into());
+        Arc::new(Moody { below: System, open_fails, free_bytes, mount })
+    }
+}
+
+impl Medium for Moody {
+    fn open(&self, path: &Path, how: How) -> std::io::Result<Arc<dyn Handle>> {
+        match (how, self.open_fails.load(Relaxed)) {
+            (How::Read | How::Write, errno) if errno != 0 => Err(std::io::Error::from_raw_os_error(errno)),
+            _ => self.below.open(path, how),
+        }
+    }
+
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        self.below.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        self.below.rename(from, to)
+    }
+
+    fn make_folder(&self, path: &Path) -> std::io::Result<()> {
+        self.below.make_folder(path)
+    }
+
+    fn list(&self, path: &Path) -> std::io::Result<Vec<String>> {
+        self.below.list(path)
+    }
+
+    fn space(&self, _: &Path) -> std::io::Result<Space> {
+        Ok(Space { free_bytes: self.free_bytes.load(Relaxed), free_files: None })
+    }
+
+    fn mounted(&self, _: &Path) -> std::io::Result<u128> {
+        Ok(self.mount.load(Relaxed).into())
+    }
+
+    fn is_instant(&self) -> bool {
+        true
+    }
+}
+
+fn moody(store: &Arc<Store>, folder: &Path, boot: u8, medium: &Arc<Moody>, limits: Limits) -> Disk {
+    let settings = Settings { medium: medium.clone(), ..settings(folder, limits, boot) };
+    Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier")
+}
+
+/// One object of so many mebibytes and its bytes.
+fn large(mebibytes: u64) -> (Arc<Store>, Arc<Object>, Vec<u8>) {
+    let (mut store, bytes) = (Store::default(), content(7, mebibytes * SMALL));
+    let object = store.below.add("folder/large", bytes.clone());
+    (Arc::new(store), object, bytes)
+}
+
+async fn run(disk: &Disk, object: &Arc<Object>, blocks: std::ops::Range<u32>) {
+    let got: Vec<_> = disk.fetch(Run::new(object.clone(), blocks)).collect().await;
+    assert!(got.iter().all(Result::is_ok));
+}
+
+/// What a power loss leaves of bytes that were never synced.
+fn forget(path: &Path, range: std::ops::Range<u64>) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(path).expect("the file");
+    file.write_all_at(&vec![0; (range.end - range.start) as usize], range.start).expect("zeroed");
+}
+
+#[tokio::test]
+async fn blocks_of_an_earlier_boot_are_compared_before_a_file_is_complete() {
+    for remount in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, object, bytes) = large(8);
+        let medium = Moody::new();
+        run(&moody(&store, folder.path(), 1, &medium, PLENTY), &object, 0..6).await;
+        forget(&path(folder.path(), &object), 0..BLOCK);
+        // Another boot; or the file system was away in between, within one boot.
+        medium.mount.fetch_add(u64::from(remount), Relaxed);
+        let disk = moody(&store, folder.path(), if remount { 1 } else { 2 }, &medium, PLENTY);
+        run(&disk, &object, 6..32).await;
+        if let Standing::Complete(whole) = disk.settled(&object, Door::default()).await {
+            let file = std::fs::read(path(folder.path(), &whole.object)).expect("the file");
+            assert!(file == bytes, "the kernel would read wrong bytes");
+        }
+        assert!(read(&disk, &object).await.expect("bytes") == bytes);
+        assert!(
+            matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)),
+            "the lost block was fetched again"
+        );
+        assert!(std::fs::read(path(folder.path(), &object)).expect("the file") == bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_does_not_vouch_for_what_an_earlier_boot_wrote() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(8);
+    let medium = Moody::new();
+    run(&moody(&store, folder.path(), 1, &medium, PLENTY), &object, 0..6).await;
+    forget(&path(folder.path(), &object), 0..BLOCK);
+    moody(&store, folder.path(), 2, &medium, PLENTY).index().compact_now().expect("compacted");
+    let disk = moody(&store, folder.path(), 2, &medium, PLENTY);
+    run(&disk, &object, 6..32).await;
+    disk.settled(&object, Door::default()).await;
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    disk.settled(&object, Door::default()).await;
+    assert!(std::fs::read(path(folder.path(), &object)).expect("the file") == bytes);
+}
+
+#[tokio::test]
+async fn a_flow_of_a_file_that_was_dropped_says_nothing_of_the_one_that_came_after() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(8);
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    let mut old = disk.fetch(Run::new(object.clone(), 0..8));
+    old.next().await.expect("a block").expect("bytes");
+    let Found::Filling(filling) = disk.index().known(&Segment::whole(&object)) else { panic!("it is being filled") };
+    disk.index().drop_segment(filling.residency, &object);
+    run(&disk, &object, 8..32).await;
+    // The old flow goes on: what it writes lies in a file without a name.
+    while old.next().await.is_some() {}
+    assert!(!disk.holds(&Address { object: object.clone(), index: 1 }), "nobody wrote it into this file");
+    disk.index().drop_segment(filling.residency, &object);
+    assert!(disk.holds(&Address { object: object.clone(), index: 9 }), "only its own file goes");
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    disk.settled(&object, Door::default()).await;
+    assert!(std::fs::read(path(folder.path(), &object)).expect("the file") == bytes);
+}
+
+#[tokio::test]
+async fn a_complete_file_is_not_written_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, _) = large(2);
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    run(&disk, &object, 0..4).await;
+    let Found::Filling(filling) = disk.index().known(&Segment::whole(&object)) else { panic!("it is being filled") };
+    run(&disk, &object, 4..8).await;
+    assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
+    let wrong = Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()]).expect("a block");
+    assert!(!filling.keep(&wrong, &file::sums(wrong.pieces())).expect("refused"));
+}
+
+#[tokio::test]
+async fn parts_of_two_answers_are_compared_with_the_checksum_of_the_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, _) = large(2);
+    store.told.lock().expect("told").insert(object.key.clone(), Checksum::Crc64Nvme(1));
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    run(&disk, &object, 2..3).await;
+    // The whole run is now two answers around a block that is there.
+    let all: Vec<_> = disk.fetch(Run::new(object.clone(), 0..8)).collect().await;
+    assert!(all.last().expect("an end").as_ref().is_err_and(|error| error.kind == Kind::Corrupt));
+    assert!(matches!(disk.find(&object), Standing::Absent));
+}
+
+#[tokio::test]
+async fn a_lack_of_descriptors_is_no_damage() {
+    for errno in [24, 23, 12] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, objects) = set();
+        let (store, medium) = (Arc::new(store), Moody::new());
+        let disk = moody(&store, folder.path(), 1, &medium, PLENTY);
+        for (object, _) in &objects {
+            read(&disk, object).await.expect("bytes");
+            disk.settled(object, Door::default()).await;
+        }
+        medium.open_fails.store(errno, Relaxed);
+        for (object, bytes) in &objects {
+            assert!(matches!(disk.find(object), Standing::Absent));
+            assert!(read(&disk, object).await.expect("from the store") == *bytes);
+        }
+        medium.open_fails.store(0, Relaxed);
+        for (object, _) in &objects {
+            assert!(matches!(disk.find(object), Standing::Complete(_)), "{object} is still there");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_was_too_full_is_looked_at_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (store, medium) = (Arc::new(store), Moody::new());
+    medium.free_bytes.store(500, Relaxed);
+    let disk = moody(&store, folder.path(), 1, &medium, Limits { free_bytes_min: 1_000, ..PLENTY });
+    for (object, bytes) in &objects {
+        assert!(read(&disk, object).await.expect("bytes") == *bytes);
+        assert!(!disk.is_complete(object));
+    }
+    medium.free_bytes.store(1 << 30, Relaxed);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    for (object, _) in &objects {
+        read(&disk, object).await.expect("bytes");
+        disk.settled(object, Door::default()).await;
+        assert!(disk.is_complete(object), "there is room now");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_promised_is_not_given_to_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..4).map(|n| store.below.add(&format!("{n}"), content(n, 4 * SMALL))).collect();
+    let (store, medium) = (Arc::new(store), Moody::new());
+    medium.free_bytes.store(10 * SMALL, Relaxed);
+    let disk = moody(&store, folder.path(), 1, &medium, PLENTY);
+    for object in &objects {
+        // One block of each is written; the file system would say that nine and more mebibytes are free.
+        run(&disk, object, 0..1).await;
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    }
+    let kept = objects.iter().filter(|object| disk.holds(&Address { object: Arc::clone(object), index: 0 })).count();
+    assert_eq!(kept, 2, "four mebibytes were promised to each");
+    let used = disk.usage().0;
+    assert_eq!((used.bytes, used.written), (8 * SMALL, 2 * BLOCK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_folder_that_was_removed_is_made_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (store, cache) = (Arc::new(store), folder.path().join("cache"));
+    let disk = disk(&store, &cache, 1);
+    for (object, _) in &objects {
+        read(&disk, object).await.expect("bytes");
+    }
+    std::fs::remove_dir_all(&cache).expect("removed");
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    for _ in 0..2 {
+        for (object, bytes) in &objects {
+            assert!(read(&disk, object).await.expect("bytes") == *bytes);
+            disk.settled(object, Door::default()).await;
+        }
+    }
+    for (object, bytes) in &objects {
+        assert!(std::fs::read(path(&cache, object)).expect("a file") == *bytes);
+    }
+    drop(disk);
+    let before = store.blocks.load(Relaxed);
+    let disk = super::disk(&store, &cache, 1);
+    for (object, _) in &objects {
+        read(&disk, object).await.expect("bytes");
+    }
+    assert_eq!(store.blocks.load(Relaxed), before, "the new log knows all of them");
+}
+
+#[tokio::test]
+async fn a_folder_in_the_place_of_a_file_gives_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(2);
+    let store2 = store.clone();
+    let disk = disk(&store, folder.path(), 1);
+    let place = Residency { id: object.id(), number: 1 }.path(&folder.path().join("objects"), &object);
+    std::fs::create_dir_all(place.join("inside")).expect("made");
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
+    let Standing::Complete(whole) = disk.find(&object) else { panic!("complete") };
+    drop(whole);
+    let file = path(folder.path(), &object);
+    std::fs::remove_file(&file).expect("removed");
+    std::fs::create_dir(&file).expect("made");
+    assert!(matches!(disk.find(&object), Standing::Absent), "a folder is no file");
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
+    assert_eq!(store2.blocks.load(Relaxed), 16);
+}
+
+#[tokio::test]
+async fn files_with_holes_take_few_descriptors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..600).map(|n| store.below.add(&format!("{n}"), content(n, SMALL + 1))).collect();
+    let store = Arc::new(store);
+    let medium: Arc<Counting> = Arc::default();
+    let open = || {
+        let settings = Settings { medium: medium.clone(), ..settings(folder.path(), PLENTY, 1) };
+        Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier")
+    };
+    let disk = open();
+    for object in &objects {
+        run(&disk, object, 0..1).await;
+    }
+    assert!(Arc::strong_count(&medium.open) < 300, "{} are open", Arc::strong_count(&medium.open));
+    drop(disk);
+    let disk = open();
+    assert!(disk.holds(&Address { object: objects[0].clone(), index: 0 }));
+    assert!(Arc::strong_count(&medium.open) < 10, "a restart opens none of them");
+    for object in &objects {
+        assert_eq!(read(&disk, object).await.expect("bytes").len() as u64, SMALL + 1);
+        assert!(matches!(disk.settled(object, Door::default()).await, Standing::Complete(_)));
+    }
+}
+
+/// The file system of this machine, which counts what is open.
+#[derive(Default)]
+struct Counting {
+    open: Arc<AtomicBool>,
+}
+
+struct Counted {
+    file: Arc<dyn Handle>,
+    _open: Arc<AtomicBool>,
+}
+
+impl Medium for Counting {
+    fn open(&self, path: &Path, how: How) -> std::io::Result<Arc<dyn Handle>> {
+        Ok(Arc::new(Counted { file: System.open(path, how)?, _open: self.open.clone() }))
+    }
+
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        System.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        System.rename(from, to)
+    }
+
+    fn make_folder(&self, path: &Path) -> std::io::Result<()> {
+        System.make_folder(path)
+    }
+
+    fn list(&self, path: &Path) -> std::io::Result<Vec<String>> {
+        System.list(path)
+    }
+
+    fn space(&self, path: &Path) -> std::io::Result<Space> {
+        System.space(path)
+    }
+
+    fn mounted(&self, path: &Path) -> std::io::Result<u128> {
+        System.mounted(path)
+    }
+
+    fn is_instant(&self) -> bool {
+        true
+    }
+}
+
+impl Handle for Counted {
+    fn read(&self, into: &mut Vec<u8>, at: u64) -> std::io::Result<usize> {
+        self.file.read(into, at)
+    }
+
+    fn write(&self, pieces: &[std::io::IoSlice<'_>], at: u64) -> std::io::Result<usize> {
+        self.file.write(pieces, at)
+    }
+
+    fn set_len(&self, bytes: u64) -> std::io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn status(&self) -> std::io::Result<Status> {
+        self.file.status()
+    }
+
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.file.descriptor()
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading what is kept once more: before it is trusted under a new boot, or because somebody asked.
+//!
+//! Invariant: what is damaged is dropped, and all who opened it through this node are told.
+
+use super::index::Found;
+use super::segment::Segment;
+use super::whole::Whole;
+use super::{Disk, file};
+use block::{Checksum, Digest, Door, Object, Result};
+use std::sync::Arc;
+
+impl Disk {
+    /// Read a complete file of an earlier boot once, and trust it from then on. Damaged, it is dropped. Those who ask
+    /// at the same time share one reading.
+    pub async fn check(&self, object: &Arc<Object>) -> Result<Option<Arc<Whole>>> {
+        let segment = Segment::whole(object);
+        let Some(whole) = self.held(&segment)? else { return Ok(None) };
+        let _one = whole.checking.lock().await;
+        let is_checked = matches!(self.index().known(&segment), Found::Complete(_));
+        if !is_checked && !self.inspect(&whole, None).await? {
+            return Ok(None);
+        }
+        Ok(Some(whole.clone()))
+    }
+
+    /// Read a complete object again and compare it with what the store says, as far as the store says anything. False if
+    /// it was damaged or is not here.
+    pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
+        let described = self.0.below.checksum(object, via).await?;
+        let mut digest = described.filter(|_| self.cuts(object)).map(Checksum::digest);
+        for segment in self.segments(object) {
+            let Some(whole) = self.held(&segment)? else { return Ok(false) };
+            let _one = whole.checking.lock().await;
+            let is_right = match digest.take() {
+                Some(fed) => {
+                    let (fed, is_right) = self.feed(&whole, fed).await?;
+                    digest = Some(fed);
+                    is_right
+                }
+                None => self.inspect(&whole, described).await?,
+            };
+            if !is_right {
+                return Ok(false);
+            }
+        }
+        let is_right = digest.zip(described).is_none_or(|(digest, described)| digest.matches(described));
+        if !is_right {
+            tracing::warn!("{object} differs from the checksum that the store gives; it will be fetched again");
+            for segment in self.segments(object) {
+                if let Some(whole) = self.held(&segment)? {
+                    self.index().drop_segment(whole.residency, object);
+                }
+            }
+        }
+        Ok(is_right)
+    }
+
+    /// The complete file of a segment, if there is one.
+    fn held(&self, segment: &Segment) -> Result<Option<Arc<Whole>>> {
+        let found = self.index().known(segment);
+        match found {
+            Found::Complete(held) | Found::Unchecked(held) => self.open(held),
+            Found::Filling(_) | Found::Absent => Ok(None),
+        }
+    }
+
+    /// Read a complete file. Right, it is trusted; damaged, it is dropped.
+    async fn inspect(&self, whole: &Arc<Whole>, described: Option<Checksum>) -> Result<bool> {
+        let file = whole.clone();
+        let read = self.aside(move || file.verify(described)).await;
+        self.judge(whole, read)
+    }
+
+    async fn feed(&self, whole: &Arc<Whole>, mut digest: Digest) -> Result<(Digest, bool)> {
+        let file = whole.clone();
+        let fed = self
+            .aside(move || {
+                let read = file.feed(Some(&mut digest));
+                Ok((digest, read))
+            })
+            .await;
+        let (digest, read) = fed?;
+        Ok((digest, self.judge(whole, read)?))
+    }
+
+    fn judge(&self, whole: &Whole, read: Result<()>) -> Result<bool> {
+        match read {
+            Ok(()) => self.index().verified(whole.residency),
+            Err(error) if file::is_damage(&error) => {
+                self.damaged(whole, &error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
