@@ -75,6 +75,7 @@ impl Host {
         let path = PathBuf::from(&request.path);
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
+        reach.s3.read_buffer = self.node.settings().read_buffer();
         let source = source(&request.url, &reach)?;
         let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
         let mut options = Options::new(&path, &request.url);
@@ -229,6 +230,7 @@ fn store_status(figures: &node::Figures) -> Store {
         retries: sum(|counts| counts.retries),
         errors: sum(|counts| counts.errors),
         skipped_names: sum(|counts| counts.skipped),
+        weak_versions: sum(|counts| counts.weak),
         in_flight: sum(|counts| counts.in_flight),
         seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
         seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
