@@ -136,9 +136,16 @@ async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() 
     let object = fixed.add("k", vec![1; 4 * SMALL as usize]);
     let memory =
         Memory::over(Arc::new(Panicking(fixed, AtomicU64::new(0))), 8 * SMALL, tokio::runtime::Handle::current());
-    let error = memory.read(&object, 0, object.size, DOOR).await.expect_err("it panicked");
+    let [first, second] = [4 * SMALL - 10, 0].map(|offset| {
+        let (memory, object) = (memory.clone(), object.clone());
+        async move { memory.read(&object, offset, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
+    });
+    memory.ahead(&object, 0..object.blocks(), DOOR);
+    let error = first.await.expect_err("it panicked before the last block");
     assert!(error.passes() && error.what.contains("given up"), "{error}");
-    assert_eq!(memory.read(&object, 0, object.size, DOOR).await.expect("bytes").concat().len(), 4 * SMALL as usize);
+    assert_eq!(second.await.expect("the first block came"), 10);
+    let whole = memory.read(&object, 0, object.size, DOOR).await.map(|pieces| pieces.concat().len());
+    assert_eq!(whole.expect("it is asked for again"), 4 * SMALL as usize);
 }
 
 #[tokio::test(flavor = "multi_thread")]
