@@ -15,8 +15,17 @@ const SECRET: &str = "wJalrXUtnFEMIsecretK7MDENGbPxRfiCY";
 
 /// A command that failed as it should: exit code 1, and a message of three parts that holds these words.
 fn refused(done: &Output, words: &[&str]) {
+    refused_with(1, done, words);
+}
+
+/// The same of what can't be meant: exit code 2.
+fn refused_as_typed(done: &Output, words: &[&str]) {
+    refused_with(2, done, words);
+}
+
+fn refused_with(code: i32, done: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert_eq!(done.status.code(), Some(code), "{said}");
     assert!(said.starts_with("stoker: ") || said.contains("\nstoker: "), "{said}");
     for part in ["\n  on:  ", "\n  try: "].iter().chain(words) {
         assert!(said.contains(part), "`{part}` is missing:\n{said}");
@@ -97,13 +106,15 @@ fn a_missing_bucket_or_prefix_and_a_dead_endpoint_are_told_apart() {
 fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
     let Some(bed) = Bed::new() else { return };
     for url in ["s3:/bucket", "gs://bucket/x", "https://host/x", "s3://"] {
-        refused(&finished(&mut bed.mounting(url, "mnt", &[])), &[url, "s3://"]);
+        refused_as_typed(&finished(&mut bed.mounting(url, "mnt", &[])), &[url, "s3://"]);
     }
     refused(&finished(&mut bed.mounting("file:///no/such/folder", "mnt", &[])), &["/no/such/folder"]);
     let wrong = bed.run(["mount", "--cache-size", "many", "s3://bucket", "/mnt"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong));
     assert_eq!(bed.run(["mount"]).status.code(), Some(2));
-    refused(
+    let bare = bed.run(["mount", "--cache-size", "10", "s3://bucket", "/mnt"]);
+    assert!(bare.status.code() == Some(2) && text(&bare).contains("needs a unit"), "{}", text(&bare));
+    refused_as_typed(
         &finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--memory", "1MiB"])),
         &["--memory", "64MiB"],
     );
@@ -136,7 +147,7 @@ fn without_the_device_it_says_how_to_get_it() {
     bed.put("file", &noise(1_000, 1));
     let mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
     let mut hidden =
-        wrapped("unshare", &["-m", "sh", "-c", "mount -t tmpfs none /dev && exec \"$@\"", "sh"], &mounting);
+        wrapped("unshare", &["-m", "sh", "-c", "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec \"$@\"", "sh"], &mounting);
     let done = finished(&mut hidden);
     refused(&done, &["FUSE", "/dev/fuse", "modprobe fuse"]);
 }
@@ -166,7 +177,7 @@ fn the_memory_of_a_node_is_a_quarter_of_what_its_control_group_allows() {
     let url = format!("s3://{BUCKET}");
     let join = format!("echo $$ > '{}' && exec \"$@\"", group.0.join("cgroup.procs").display());
     let within = |more: &[&str]| wrapped("sh", &["-c", &join, "sh"], &bed.mounting(&url, "mnt", more));
-    refused(&finished(&mut within(&["--memory", "1GiB"])), &["control group allows", "--memory"]);
+    refused_as_typed(&finished(&mut within(&["--memory", "1GiB"])), &["control group allows", "--memory"]);
     let daemon = Daemon::start(&mut within(&[]), &bed.path("mnt"), &bed.path("mnt.log"));
     assert_eq!(bed.status()["limits"]["memory_bytes"], allowed / 4);
     daemon.end();
@@ -220,7 +231,7 @@ fn a_full_disk_is_served_around_and_shown() {
     }
     let cache = bed.path("cache");
     fs::create_dir(&cache).expect("a folder");
-    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(&cache).status();
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]).arg(&cache).status();
     assert!(small.expect("mount runs").success());
     let read_all = |daemon: Daemon| {
         support::content::compare(&bed.path("mnt"), &bed.path("data"));
@@ -245,10 +256,17 @@ fn a_cache_folder_that_can_not_be_used_is_refused() {
     bed.put("file", &noise(1_000, 1));
     fs::write(bed.path("plain"), b"").expect("a file");
     let below = bed.path("plain/cache");
-    refused(
-        &finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", below.to_str().expect("a path")])),
-        &["cache folder", "--cache"],
-    );
+    let with = |cache: &Path| {
+        let cache = cache.to_str().expect("a path");
+        finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", cache]))
+    };
+    refused(&with(&below), &["cache folder", "--cache"]);
+    let open = bed.path("open");
+    fs::create_dir(&open)
+        .and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777)))
+        .expect("a folder");
+    refused(&with(&open), &["everybody can write", "open"]);
+    assert_eq!(mounts(&bed), 0);
 }
 
 #[test]
@@ -281,5 +299,5 @@ fn commands_about_nothing_say_so() {
     let idle = bed.run(["status"]);
     assert!(idle.status.success() && text(&idle).contains("no node is running"), "{}", text(&idle));
     assert_eq!(bed.nodes().len(), 0);
-    refused(&bed.run(["load", "s3://bucket"]), &["--to FOLDER"]);
+    refused_as_typed(&bed.run(["load", "s3://bucket"]), &["--to FOLDER"]);
 }

@@ -37,7 +37,7 @@ fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
     images(&bed);
     let (measured, page) = (bed.path("bucket.json"), bed.path("bucket.html"));
     let mut command = bed.stoker(words(&format!("bench train --target s3://{BUCKET}/img {JOB}")));
-    command.args(bed.reach()).arg("--json").arg(&measured).arg("--report").arg(&page);
+    command.args(bed.reach()).arg("--save").arg(&measured).arg("--report").arg(&page);
     ran(&finished(&mut command));
     let report = json(&measured);
     assert_eq!((&report["kind"], &report["finished"]), (&Value::from("measured"), &Value::from(true)));
@@ -56,7 +56,7 @@ fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
     let simulated = bed.path("simulated.json");
     let mut command = bed.stoker(words("bench simulate --workload imagenet-folder --accelerator fixed --seed 1"));
     command.args(["--accelerators", "2,8", "--epochs", "1x20", "--calibrate"]).arg(&measured);
-    ran(&finished(command.arg("--json").arg(&simulated)));
+    ran(&finished(command.arg("--save").arg(&simulated)));
     let report = json(&simulated);
     assert_eq!((&report["kind"], report["points"].as_array().map(Vec::len)), (&Value::from("simulated"), Some(2)));
     let mut command = bed.stoker(["bench", "compare"]);
@@ -79,7 +79,7 @@ fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
     ran(&finished(&mut command));
     let mut command = bed.stoker(words("bench train --accelerators 1 --set step=1ms,batch=10,epochs=1"));
     command.arg("--workload").arg(&workload).arg("--target").arg(bed.path("img"));
-    ran(&finished(command.arg("--json").arg(&measured)));
+    ran(&finished(command.arg("--save").arg(&measured)));
     let report = json(&measured);
     assert_eq!(report["epochs"][0]["samples"], 200, "every file that the program read");
 }

@@ -77,7 +77,7 @@ impl Seen {
     fn observe(&self, program: &str, arguments: &[&str]) -> (Output, Workload, Value) {
         let (script, toml, json) = (self.script(program), self.path("w.toml"), self.path("o.json"));
         let command = [&["python3", script.as_str()][..], arguments].concat();
-        let done = finished(&mut self.observing(&["--workload", &toml, "--json", &json], &command));
+        let done = finished(&mut self.observing(&["--workload", &toml, "--save", &json], &command));
         let workload = fs::read_to_string(&toml).unwrap_or_else(|_| panic!("no workload: {}", text(&done)));
         let document = fs::read(&json).expect("the document");
         let workload = Workload::parse(&workload, &toml).expect("a workload that can be run");
@@ -283,7 +283,7 @@ fn what_can_not_be_done_is_refused_with_advice_and_leaves_nothing() {
     let file = seen.folder.join("img0000.jpg").to_string_lossy().into_owned();
     refused(&finished(&mut seen.bed.stoker(["observe", &file, "--", "true"])), &["only a folder"]);
     refused(&finished(&mut seen.observing(&[], &["no-such-command-at-all"])), &["no such command", "PATH"]);
-    refused(&finished(&mut seen.observing(&["--json", "/no/such/place.json"], &["true"])), &["place.json"]);
+    refused(&finished(&mut seen.observing(&["--save", "/no/such/place.json"], &["true"])), &["place.json"]);
     refused(&finished(&mut seen.observing(&["--at", "/no/such/view"], &["true"])), &["/no/such/view", "mkdir"]);
     let within = seen.folder.to_string_lossy().into_owned();
     refused(&finished(&mut seen.observing(&["--at", &within], &["true"])), &["within what it shows"]);

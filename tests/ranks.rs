@@ -237,7 +237,7 @@ fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
     let report = folder.path().join("report.json");
     launcher.args(before).args([env!("CARGO_BIN_EXE_stoker"), "bench", "train", "--workload", "imagenet-folder"]);
     launcher.args(["--target", "null:", "--accelerators", "4", "--set", "epochs=1,steps=4,batch=2,step=50ms,pass=1"]);
-    let done = started(launcher.args(options).arg("--json").arg(&report)).ended();
+    let done = started(launcher.args(options).arg("--save").arg(&report)).ended();
     let said = text(&done.stdout);
     assert!(done.status.success(), "{said}\n{}", text(&done.stderr));
     assert_eq!(said.matches("accelerator utilisation").count(), 1, "only rank 0 prints: {said}");

@@ -113,7 +113,7 @@ fn reports_are_compared_with_intervals_and_written_in_three_forms() {
     let done = stoker(&[
         &paths[0],
         &paths[1],
-        Path::new("--json"),
+        Path::new("--save"),
         &json,
         Path::new("--csv"),
         &csv,

@@ -226,11 +226,31 @@ pub fn pids(runtime: &Path) -> Vec<u32> {
     ours.collect()
 }
 
+/// Whether a process has ended, waited for or not.
+pub fn has_ended(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("State:")).is_none_or(|state| state.trim().starts_with('Z'))
+}
+
+/// The children of a process.
+fn children(parent: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let found = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        found.and_then(|number| number.trim().parse::<u32>().ok()) == Some(parent)
+    };
+    numbers.filter(of).collect()
+}
+
 /// A `stoker mount` in the foreground.
 pub struct Daemon {
     child: Child,
     at: PathBuf,
     log: PathBuf,
+    /// Where nodes of this user write their logs.
+    run: PathBuf,
 }
 
 impl Daemon {
@@ -253,20 +273,34 @@ impl Daemon {
     pub fn spawn(command: &mut Command, at: &Path, log: &Path) -> Daemon {
         let err = fs::File::options().create(true).append(true).open(log).expect("a log");
         let child = command.stdout(Stdio::piped()).stderr(err).spawn().expect("stoker starts");
-        Daemon { child, at: at.to_owned(), log: log.to_owned() }
+        let named = command.get_envs().find(|(name, _)| *name == "STOKER_RUNTIME_DIR").and_then(|(_, value)| value);
+        let run = named.map_or_else(PathBuf::new, |run| Path::new(run).join("stoker"));
+        Daemon { child, at: at.to_owned(), log: log.to_owned(), run }
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// All that it said on standard error, and those before it with the same log.
-    pub fn said(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+    /// The node that it started; itself if it joined one.
+    pub fn node(&self) -> u32 {
+        children(self.pid()).first().copied().unwrap_or_else(|| self.pid())
     }
 
-    /// kill -9. Its mount stays, dead.
+    /// All that it said on standard error, those before it with the same log, and what its node wrote.
+    pub fn said(&self) -> String {
+        let logs = fs::read_dir(&self.run).into_iter().flatten().flatten().map(|entry| entry.path());
+        let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
+        let all = [self.log.clone()].into_iter().chain(logs);
+        all.map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
+    }
+
+    /// kill -9 of its node, while it can't do anything about it. Its mount stays, dead.
     pub fn kill(mut self) {
+        let node = self.node();
+        signal(self.pid(), "STOP");
+        signal(node, "KILL");
+        eventually("the node has ended", || has_ended(node));
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
@@ -298,7 +332,7 @@ impl Daemon {
 
     /// Anonymous memory in bytes.
     pub fn anonymous(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.node())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
     }

@@ -36,19 +36,11 @@ pub struct Error {
     /// What to try; empty only where nobody could do anything.
     pub hint: String,
     throttled: bool,
-    unreachable: bool,
 }
 
 impl Error {
     pub fn new(kind: Kind, what: impl Into<String>, on: impl fmt::Display) -> Error {
-        Error {
-            kind,
-            what: what.into(),
-            on: on.to_string(),
-            hint: kind.hint().into(),
-            throttled: false,
-            unreachable: false,
-        }
+        Error { kind, what: what.into(), on: on.to_string(), hint: kind.hint().into(), throttled: false }
     }
 
     pub fn missing(what: impl Into<String>, on: impl fmt::Display) -> Error {
@@ -115,18 +107,6 @@ impl Error {
         self.throttled
     }
 
-    /// The same failure, which shows that nobody answers under this address: whoever just typed it wants to know.
-    #[must_use]
-    pub fn unreachable(mut self) -> Error {
-        self.unreachable = true;
-        self
-    }
-
-    /// Whether nobody answers under this address.
-    pub fn is_unreachable(&self) -> bool {
-        self.unreachable
-    }
-
     /// Whether somebody else who asks for the same may get another answer: by other credentials.
     pub fn is_of_asker(&self) -> bool {
         matches!(self.kind, Kind::Denied | Kind::Missing | Kind::Invalid)
@@ -173,6 +153,12 @@ mod tests {
     fn a_message_has_three_parts() {
         let error = Error::denied("the store refused the credentials", "s3://bucket").hint("set AWS_PROFILE");
         assert_eq!(error.to_string(), "the store refused the credentials\n  on:  s3://bucket\n  try: set AWS_PROFILE");
+    }
+
+    #[test]
+    fn a_stale_file_says_to_refresh() {
+        let error = Error::io("reading", "file", &std::io::Error::from_raw_os_error(116));
+        assert!(error.kind == Kind::Changed && error.hint.contains("stoker refresh"), "{error}");
     }
 
     #[test]

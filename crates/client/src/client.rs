@@ -1,4 +1,4 @@
-//! A blocking client of the control socket: one request a connection.
+//! A client of the control socket, blocking or not: one request a connection.
 
 use crate::messages::Problem;
 use http_body_util::{BodyExt, Full};
@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc::Sender;
 
 /// Speaks with one node.
 pub struct Client {
@@ -56,17 +57,33 @@ impl Client {
         each: &mut dyn FnMut(Answer),
     ) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
-        let body = serde_json::to_vec(message).map_err(broken)?;
-        let request = Request::builder().method(method).uri(path).header("host", "stoker");
-        let request =
-            request.header("content-type", "application/json").body(Full::new(Bytes::from(body))).map_err(broken)?;
-        runtime.block_on(self.exchange(request, each))
+        let each = |answer| {
+            each(answer);
+            std::future::ready(())
+        };
+        runtime.block_on(self.exchange(request(method, path, message)?, each))
     }
 
-    async fn exchange<Answer: DeserializeOwned>(
+    /// The same within a runtime. Dropped, it hangs up.
+    pub async fn tell<Answer: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        message: &impl Serialize,
+        told: Sender<Answer>,
+    ) -> Result<(), Failure> {
+        let each = |answer| {
+            let told = told.clone();
+            // Who asked may have heard enough.
+            async move { drop(told.send(answer).await) }
+        };
+        self.exchange(request(method, path, message)?, each).await
+    }
+
+    async fn exchange<Answer: DeserializeOwned, Heard: Future<Output = ()>>(
         &self,
         request: Request<Full<Bytes>>,
-        each: &mut dyn FnMut(Answer),
+        mut each: impl FnMut(Answer) -> Heard,
     ) -> Result<(), Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|_| Failure::Absent)?;
         let (mut sender, connection) =
@@ -80,7 +97,7 @@ impl Client {
             text.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[], |data| data));
             if status == StatusCode::OK {
                 while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
-                    each(serde_json::from_slice(&text[..end]).map_err(broken)?);
+                    each(serde_json::from_slice(&text[..end]).map_err(broken)?).await;
                     text.drain(..=end);
                 }
             }
@@ -93,10 +110,16 @@ impl Client {
             );
         }
         if !text.is_empty() {
-            each(serde_json::from_slice(&text).map_err(broken)?);
+            each(serde_json::from_slice(&text).map_err(broken)?).await;
         }
         Ok(())
     }
+}
+
+fn request(method: Method, path: &str, message: &impl Serialize) -> Result<Request<Full<Bytes>>, Failure> {
+    let body = serde_json::to_vec(message).map_err(broken)?;
+    let request = Request::builder().method(method).uri(path).header("host", "stoker");
+    request.header("content-type", "application/json").body(Full::new(Bytes::from(body))).map_err(broken)
 }
 
 fn broken(error: impl std::fmt::Display) -> Failure {

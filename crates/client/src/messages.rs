@@ -8,17 +8,58 @@ pub struct Status {
     pub version: String,
     pub pid: u32,
     pub cache: String,
+    /// Since the node started.
+    #[serde(default)]
+    pub uptime_seconds: f64,
+    #[serde(default)]
+    pub log: Log,
+    /// The last warnings and errors, oldest first.
+    #[serde(default)]
+    pub errors: Vec<Record>,
     pub mounts: Vec<Mount>,
     pub tiers: Tiers,
+    #[serde(default)]
+    pub rates: Rates,
     pub store: Store,
+    /// Which stores answer.
+    #[serde(default)]
+    pub stores: Vec<StoreState>,
     #[serde(default)]
     pub waits: Waits,
     pub limits: Limits,
 }
 
+/// Where a node writes what happened, and how much of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Log {
+    /// Empty if it writes to no file.
+    pub path: String,
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: String,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Seconds since 1970.
+    pub at: f64,
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: String,
+    pub text: String,
+}
+
+/// `PUT /v1/log`: write from now on what is at least this grave.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Level {
+    pub level: String,
+}
+
 /// A data set and where it is mounted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mount {
+    /// Names this mount among all that its node ever has, also where another is mounted at its path later.
+    #[serde(default)]
+    pub id: u64,
     pub url: String,
     pub path: String,
     /// `on`, or why not.
@@ -41,6 +82,9 @@ pub struct Mount {
     pub filling: bool,
     pub filled_files: u64,
     pub filled_bytes: u64,
+    /// Taken out of sight, and served until the last of its files is closed.
+    #[serde(default)]
+    pub detached: bool,
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
@@ -58,6 +102,31 @@ pub struct Tiers {
 pub struct Tier {
     pub hits: u64,
     pub bytes: u64,
+}
+
+/// What happened in each of the last seconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// Over how many seconds they are taken.
+    pub seconds: f64,
+    pub store_bytes_per_second: f64,
+    pub store_requests_per_second: f64,
+    /// What the daemon served; what the kernel reads by itself is not seen.
+    pub served_bytes_per_second: f64,
+    pub opens_per_second: f64,
+}
+
+/// Whether a store answers. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StoreState {
+    pub store: String,
+    /// It answered what it was asked last, or is not asked.
+    pub answering: bool,
+    /// Since when it was asked without an answer that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<f64>,
 }
 
 /// What the stores of the node were asked for.
@@ -79,8 +148,6 @@ pub struct Store {
     pub errors: u64,
     /// Names that a listing left out because they can't be served (not UTF-8, links out of a folder).
     pub skipped_names: u64,
-    /// Objects that the store lists without an ETag: their version is their time of change and their size.
-    pub weak_versions: u64,
     pub in_flight: u64,
     /// Seconds that requests waited for leave to be sent, and backed off, summed.
     pub seconds_waiting: f64,
@@ -134,7 +201,8 @@ pub struct Limits {
     pub disk_free_min: u64,
 }
 
-/// `POST /v1/mounts`. Settings of the node itself must agree with those of the node that runs.
+/// `POST /v1/mounts`. Settings of the node itself must agree with those of the node that runs. The answer is lines of
+/// [`Mounting`]. A caller that hangs up before `mounted` gives the mount up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MountRequest {
     pub url: String,
@@ -148,11 +216,19 @@ pub struct MountRequest {
     pub fill: Option<String>,
     /// Seconds between listings; never if none.
     pub refresh_seconds: Option<u64>,
+    /// The mount ends when the caller hangs up, and the answer goes on until then.
+    #[serde(default)]
+    pub hold: bool,
+    /// What happens meanwhile is told too, if it is at least this grave; nothing if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tell: Option<String>,
     /// What the caller wants of the node: refused if the node has other settings.
     pub cache_bytes: Option<u64>,
     pub memory_bytes: Option<u64>,
     #[serde(default)]
     pub patience_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// Credentials of the caller's environment, so that the node need not have them. Never logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,
@@ -172,10 +248,34 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// A mount point, absolute: `DELETE /v1/mounts`, `POST /v1/refresh`, `POST /v1/wait`.
+/// A line of the answer to a [`MountRequest`]: one of these is set.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Mounting {
+    /// It is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted: Option<Mount>,
+    /// Something happened in the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Record>,
+    /// The mount has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
+    /// It could not be mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// A mount: `DELETE /v1/mounts`, `POST /v1/refresh`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Place {
+    /// The mount point, absolute, or a path below it.
     pub path: String,
+    /// This mount and no other, whatever is at the path by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// End it also while it is in use: out of sight at once, and for good when the last file is closed.
+    #[serde(default)]
+    pub lazy: bool,
 }
 
 /// `POST /v1/load`. The answer is a line of [`Loaded`] now and then, the last with `over`.

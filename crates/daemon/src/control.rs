@@ -2,9 +2,10 @@
 //!
 //! Invariant: nothing secret leaves here, and nobody but the owner (or root) is heard.
 
-use crate::Host;
+use crate::status::status;
+use crate::{Host, Mounted};
 use block::{Error, Kind, Result};
-use client::messages::{LoadRequest, Loaded, MountRequest, Place, Problem};
+use client::messages::{Level, LoadRequest, Loaded, MountRequest, Mounting, Place, Problem, Record};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
@@ -18,28 +19,44 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// A request: a list of half a million paths is the longest, and is held in memory.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
+
+/// Lines that a caller may be behind.
+const LINES_MAX: usize = 4;
+
+/// After the system refused to give us a connection.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Between two lines about a load.
 const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Listen for as long as the host lives. The socket of a node that died is taken over: its lock is ours.
-pub fn listen(host: Arc<Host>, socket: &Path) -> Result<()> {
+/// Take the place of the node that died: its lock is ours. Who connects from now on waits for an answer.
+pub fn bind(socket: &Path) -> Result<UnixListener> {
     let _ = std::fs::remove_file(socket);
-    let listener = UnixListener::bind(socket)
-        .map_err(|error| Error::io("cannot listen for commands", socket.display(), &error))?;
+    UnixListener::bind(socket).map_err(|error| Error::io("cannot listen for commands", socket.display(), &error))
+}
+
+/// Answer for as long as the runtime lives.
+pub fn listen(host: &Arc<Host>, listener: UnixListener) {
+    let host = host.clone();
     tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            if is_ours(&stream) {
-                tokio::spawn(serve(host.clone(), stream));
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) if is_ours(&stream) => drop(tokio::spawn(serve(host.clone(), stream))),
+                Ok(_) => {}
+                // Out of descriptors, for example: later there are some again.
+                Err(error) => {
+                    tracing::warn!("a command could not be heard: {error}");
+                    tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                }
             }
         }
     });
-    Ok(())
 }
 
 fn is_ours(stream: &UnixStream) -> bool {
@@ -64,30 +81,35 @@ async fn serve(host: Arc<Host>, stream: UnixStream) {
 async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
-        (&Method::GET, "/v1/status") => Ok(say(&host.status())),
-        (&Method::POST, "/v1/mounts") => {
-            let wanted: MountRequest = message(request).await?;
-            host.mount(wanted, |_| ()).await?;
-            Ok(say(&host.status()))
-        }
+        (&Method::GET, "/v1/status") => Ok(say(&status(&host))),
+        (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
         (&Method::DELETE, "/v1/mounts") => {
-            let (mounted, _) = host.find(Path::new(&message::<Place>(request).await?.path))?;
-            mounted.unmount(false)?;
-            mounted.ended().await;
-            Ok(say(&()))
-        }
-        (&Method::POST, "/v1/wait") => {
-            let (mounted, _) = host.find(Path::new(&message::<Place>(request).await?.path))?;
-            mounted.ended().await;
+            let place: Place = message(request).await?;
+            let (mounted, _) = host.find(&place)?;
+            let (leaving, lazy) = (mounted.clone(), place.lazy);
+            // The kernel may have to wait for its readers.
+            let left = move || if lazy { leaving.leave() } else { leaving.unmount() };
+            tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
+            if !mounted.is_detached() {
+                mounted.ended().await;
+            }
             Ok(say(&()))
         }
         (&Method::POST, "/v1/refresh") => {
-            let (mounted, _) = host.find(Path::new(&message::<Place>(request).await?.path))?;
+            let (mounted, _) = host.find(&message(request).await?)?;
             Ok(say(&mounted.refresh().await?))
+        }
+        (&Method::PUT, "/v1/log") => {
+            host.journal().set_level(&message::<Level>(request).await?.level)?;
+            Ok(say(&host.journal().log()))
         }
         (&Method::POST, "/v1/load") => load(&host, message(request).await?),
         _ => Err(Error::missing(format!("there is no {method} {path}"), "the control socket")),
     }
+}
+
+fn gave_up(error: &tokio::task::JoinError) -> Error {
+    Error::unavailable(format!("the command was given up: {error}"), "the control socket")
 }
 
 async fn message<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T> {
@@ -125,13 +147,91 @@ fn refuse(error: &Error) -> Answer {
     answer
 }
 
-/// Load in the background of the answer; a caller that hangs up ends it.
+/// An answer that goes on: lines for as long as somebody listens.
+fn lines(told: Receiver<Bytes>) -> Answer {
+    let frames = futures_util::stream::unfold(told, |mut told| async move {
+        told.recv().await.map(|line| (Ok::<_, Infallible>(Frame::data(line)), told))
+    });
+    Response::new(BodyExt::boxed(StreamBody::new(frames)))
+}
+
+/// Mount in the background of the answer; a caller that hangs up before it is mounted has it given up, and one that
+/// holds the mount ends it.
+fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
+    let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
+    let (told, hears) = channel::<Bytes>(LINES_MAX);
+    let host = host.clone();
+    tokio::spawn(async move {
+        let mut records = level.map(|level| host.journal().listen(level));
+        let hold = request.hold;
+        let making = host.mount(request, |_| ());
+        tokio::pin!(making);
+        let made = loop {
+            tokio::select! {
+                made = &mut making => break made,
+                record = next(&mut records) => tell(&told, record).await,
+                () = told.closed() => return,
+            }
+        };
+        let mounted = match made {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                let error = Some(problem(&error));
+                let _ = told.send(line(&Mounting { error, ..Mounting::default() })).await;
+                return;
+            }
+        };
+        let first = Mounting { mounted: Some(mounted.status()), ..Mounting::default() };
+        let heard = told.send(line(&first)).await.is_ok();
+        if heard && !hold {
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = mounted.ended() => break,
+                record = next(&mut records) => tell(&told, record).await,
+                () = told.closed() => return give_up(mounted).await,
+            }
+        }
+        host.left().await;
+        let _ = told.send(line(&Mounting { over: true, ..Mounting::default() })).await;
+    });
+    Ok(lines(hears))
+}
+
+/// End a mount whose caller is gone.
+async fn give_up(mounted: Arc<Mounted>) {
+    let left = tokio::task::spawn_blocking(move || {
+        let left = mounted.leave();
+        mounted.abandon();
+        left
+    });
+    if let Ok(Err(error)) = left.await {
+        tracing::error!("{error}");
+    }
+}
+
+async fn next(records: &mut Option<Receiver<Record>>) -> Record {
+    match records {
+        Some(records) => match records.recv().await {
+            Some(record) => record,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn tell(told: &Sender<Bytes>, record: Record) {
+    let _ = told.send(line(&Mounting { record: Some(record), ..Mounting::default() })).await;
+}
+
+/// Load in the background of the answer; a caller that hangs up ends it, and so does the end of the mount.
 fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
-    let (mounted, rest) = host.find(Path::new(&request.path))?;
+    let (mounted, rest) = host.find(&Place { path: request.path, ..Place::default() })?;
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     let (host, tally, before) = (host.clone(), Arc::new(Tally::default()), host.requests());
-    let (lines, told) = tokio::sync::mpsc::channel::<Bytes>(4);
+    let (told, hears) = channel::<Bytes>(LINES_MAX);
     tokio::spawn(async move {
         let loading = load::load(&mounted.view, &wanted, request.verify, &tally);
         tokio::pin!(loading);
@@ -139,20 +239,21 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
             tokio::select! {
                 done = &mut loading => break done.err(),
                 () = tokio::time::sleep(LOAD_TOLD_EVERY) => {
-                    if lines.send(line(&loaded(&tally, host.requests() - before))).await.is_err() {
+                    if told.send(line(&loaded(&tally, host.requests() - before))).await.is_err() {
                         return;
                     }
+                }
+                () = mounted.ended() => {
+                    let error = Error::unavailable("the mount ended in the middle of the load", mounted.path.display());
+                    break Some(error.hint("mount again, then the same load: it goes on where it stopped"));
                 }
             }
         };
         let mut last = loaded(&tally, host.requests() - before);
         (last.over, last.error) = (true, error.as_ref().map(problem));
-        let _ = lines.send(line(&last)).await;
+        let _ = told.send(line(&last)).await;
     });
-    let frames = futures_util::stream::unfold(told, |mut told| async move {
-        told.recv().await.map(|line| (Ok::<_, Infallible>(Frame::data(line)), told))
-    });
-    Ok(Response::new(BodyExt::boxed(StreamBody::new(frames))))
+    Ok(lines(hears))
 }
 
 /// A load's progress as a message.

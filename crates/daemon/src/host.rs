@@ -1,63 +1,90 @@
-//! A node and the mounts that it serves. The node ends with its last mount.
+//! A node and the mounts that it serves, from the first to the last.
+//!
+//! Invariant: a mount that can't be made, or that is given up, changes nothing for the others.
 
+use crate::journal::Journal;
+use crate::mounted::{Mounted, refresh_often};
+use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source};
-use block::{Cause, Error, Result};
-use client::messages::{Limits, Mount, MountRequest, Refreshed, Status, Store, Tier, Tiers, Waits};
-use mount::{Options, Passthrough, Session};
+use block::{Error, Result};
+use client::messages::{MountRequest, Place};
+use mount::Options;
 use node::fill::When;
 use node::namespace::Namespace;
 use node::{Node, View};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The shortest time between two listings.
-const TICK: Duration = Duration::from_secs(1);
-
 /// How long a node that ends waits for its last answers to be read.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How long a node that was started for a mount waits for it: the command that started it may have been killed.
+const NOBODY: Duration = Duration::from_secs(5);
+
+/// Between two looks at how the node is doing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A node with its mounts.
 pub struct Host {
     node: Arc<Node>,
+    journal: Arc<Journal>,
+    life: Life,
+    began: f64,
+    pulse: Mutex<Pulse>,
     mounts: Mutex<Vec<Arc<Mounted>>>,
-    /// Mounts so far and mounts alive or in the making: the node ends when there were some and there are none,
-    /// and takes none from then on.
-    alive: watch::Sender<(u64, usize)>,
+    ids: AtomicU64,
+    visitors: watch::Sender<Visitors>,
     /// Commands that are being answered.
-    pub commands: watch::Sender<usize>,
+    pub(crate) commands: watch::Sender<usize>,
+}
+
+/// Who uses the node.
+#[derive(Clone, Copy, Default)]
+struct Visitors {
+    /// Mounts so far, and those that live or are being made.
+    ever: u64,
+    alive: usize,
+    /// No more are let in.
+    closing: bool,
+    /// The cache folder is as the next node wants to find it.
+    closed: bool,
+}
+
+/// How long a node lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Until its last mount has ended.
+    Mounts,
+    /// Until it is told to end.
+    Told,
 }
 
 /// What a node says that takes no mounts any more.
 pub const ENDING: &str = "the node of this cache folder is ending";
 
-/// Counts a mount for as long as it lives.
-struct Place(Arc<Host>);
+/// Counts a mount for as long as it keeps the node alive.
+pub(crate) struct Visit(Arc<Host>);
 
-impl Drop for Place {
+impl Drop for Visit {
     fn drop(&mut self) {
-        self.0.alive.send_modify(|(_, alive)| *alive -= 1);
+        self.0.visitors.send_modify(|visitors| visitors.alive -= 1);
     }
 }
 
-/// A data set that is mounted.
-pub struct Mounted {
-    pub path: PathBuf,
-    pub view: Arc<View>,
-    session: Session,
-    immutable: bool,
-    over: watch::Sender<bool>,
-    refresh_failed: Mutex<Option<String>>,
-}
-
 impl Host {
-    pub fn new(node: Arc<Node>) -> Arc<Host> {
+    pub fn new(node: Arc<Node>, journal: Arc<Journal>, life: Life) -> Arc<Host> {
         let host = Arc::new(Host {
             node,
+            life,
+            pulse: Mutex::default(),
+            began: journal.now(),
+            journal,
             mounts: Mutex::default(),
-            alive: watch::channel((0, 0)).0,
+            ids: AtomicU64::new(0),
+            visitors: watch::channel(Visitors::default()).0,
             commands: watch::channel(0).0,
         });
         let weak = Arc::downgrade(&host);
@@ -68,14 +95,14 @@ impl Host {
         host
     }
 
-    /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed.
+    /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed. Who stops asking
+    /// in the middle has it given up.
     pub async fn mount(self: &Arc<Host>, request: MountRequest, told: impl Fn(u64)) -> Result<Arc<Mounted>> {
         self.agree(&request)?;
-        let place = self.enter()?;
+        let visit = self.enter()?;
         let path = PathBuf::from(&request.path);
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
-        reach.s3.read_buffer = self.node.settings().read_buffer();
         let source = source(&request.url, &reach)?;
         let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
         let mut options = Options::new(&path, &request.url);
@@ -87,41 +114,39 @@ impl Host {
         let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
         let session =
             session.map_err(|error| Error::invalid(format!("the mount was given up: {error}"), path.display()))??;
-        let (over, refresh_failed) = (watch::channel(false).0, Mutex::default());
-        let path = session.mount_point().to_owned();
-        let mounted = Arc::new(Mounted { path, view, session, immutable: request.immutable, over, refresh_failed });
+        let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
+        let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit));
         self.mounts().push(mounted.clone());
-        self.watch(&mounted, place);
+        self.watch(&mounted);
         if let Some(seconds) = request.refresh_seconds {
-            tokio::spawn(refresh_often(mounted.clone(), Duration::from_secs(seconds.max(1))));
+            tokio::spawn(refresh_often(Arc::downgrade(&mounted), Duration::from_secs(seconds.max(1))));
         }
         Ok(mounted)
     }
 
     /// A place among the mounts, unless the node is ending: who asks then starts another.
-    fn enter(self: &Arc<Host>) -> Result<Place> {
-        let entered = self.alive.send_if_modified(|(ever, alive)| {
-            let open = *ever == 0 || *alive > 0;
+    fn enter(self: &Arc<Host>) -> Result<Visit> {
+        let entered = self.visitors.send_if_modified(|visitors| {
+            let open = !visitors.closing;
             if open {
-                (*ever, *alive) = (*ever + 1, *alive + 1);
+                (visitors.ever, visitors.alive) = (visitors.ever + 1, visitors.alive + 1);
             }
             open
         });
         match entered {
-            true => Ok(Place(self.clone())),
+            true => Ok(Visit(self.clone())),
             false => Err(Error::unavailable(ENDING, self.node.settings().cache.display())),
         }
     }
 
     /// Take a mount off the list once the kernel has ended it.
-    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>, place: Place) {
+    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>) {
         let (host, mounted) = (self.clone(), mounted.clone());
         std::thread::spawn(move || {
-            mounted.session.wait();
+            mounted.wait();
             mounted.view.close();
             host.mounts().retain(|other| !Arc::ptr_eq(other, &mounted));
-            mounted.over.send_replace(true);
-            drop(place);
+            mounted.has_ended();
         });
     }
 
@@ -134,189 +159,143 @@ impl Host {
             ("--memory", request.memory_bytes, settings.memory_bytes, ""),
             ("--patience", request.patience_ms, patience_ms, "ms"),
         ];
+        let differs = |flag: &str, has: String| {
+            let what = format!("the node of this cache folder runs with {flag} {has}");
+            let hint = format!("leave {flag} out, or choose another --cache");
+            Err(Error::invalid(what, settings.cache.display()).hint(hint))
+        };
         for (flag, asked, has, unit) in has {
             if asked.is_some_and(|asked| asked != has) {
-                let what = format!("the node of this cache folder runs with {flag} {has}{unit}");
-                return Err(Error::invalid(what, settings.cache.display())
-                    .hint(format!("leave {flag} out, or choose another --cache")));
+                return differs(flag, format!("{has}{unit}"));
             }
         }
-        Ok(())
+        let log = self.journal.log().path;
+        match &request.log {
+            Some(asked) if *asked != log => differs("--log", log),
+            _ => Ok(()),
+        }
     }
 
-    /// The mount at a path, or the one that a path lies in, and the rest of the path.
-    pub fn find(&self, path: &Path) -> Result<(Arc<Mounted>, PathBuf)> {
-        let mounts = self.mounts();
-        let found = mounts.iter().filter_map(|mounted| Some((mounted, path.strip_prefix(&mounted.path).ok()?)));
-        let found = found.min_by_key(|(_, rest)| rest.components().count());
+    /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.
+    pub fn find(&self, place: &Place) -> Result<(Arc<Mounted>, PathBuf)> {
+        let (mounts, path) = (self.mounts(), Path::new(&place.path));
+        let found = match place.id {
+            Some(id) => mounts.iter().find(|mounted| mounted.id == id).map(|mounted| (mounted, PathBuf::new())),
+            // Of several at one path, those before the last were detached, perhaps by somebody else.
+            None => {
+                let seen = mounts.iter().rev().filter(|mounted| !mounted.is_detached());
+                let found =
+                    seen.filter_map(|mounted| Some((mounted, path.strip_prefix(&mounted.path).ok()?.to_owned())));
+                found.min_by_key(|(_, rest)| rest.components().count())
+            }
+        };
         let (mounted, rest) = found.ok_or_else(|| {
             Error::missing("nothing is mounted there by this node", path.display()).hint("see `stoker status`")
         })?;
-        Ok((mounted.clone(), rest.to_owned()))
+        Ok((mounted.clone(), rest))
     }
 
-    /// Wait until the last mount has ended, and who asked for that has heard so.
+    /// Wait until the node has no more to do, and leave the cache folder as the next one wants to find it.
     pub async fn ended(&self) {
-        let _ = self.alive.subscribe().wait_for(|(ever, alive)| *ever > 0 && *alive == 0).await;
+        let mut visitors = self.visitors.subscribe();
+        let for_mounts = self.life == Life::Mounts;
+        loop {
+            let mut commands = self.commands.subscribe();
+            let is_new = visitors.borrow().ever == 0;
+            let nobody = async {
+                tokio::time::sleep(NOBODY).await;
+                let _ = commands.wait_for(|count| *count == 0).await;
+            };
+            tokio::select! {
+                _ = visitors.wait_for(|now| now.alive == 0 && (now.closing || for_mounts && now.ever > 0)) => {}
+                () = nobody, if for_mounts && is_new => {}
+            }
+            // Unless somebody came in at this moment.
+            let shut = self.visitors.send_if_modified(|now| {
+                now.closing |= now.alive == 0;
+                now.alive == 0
+            });
+            if shut {
+                break;
+            }
+        }
         self.node.close();
+    }
+
+    /// Tell whoever waits for it that the node has left its cache folder, and wait until they have heard so.
+    pub async fn tell_ended(&self) {
+        self.visitors.send_modify(|visitors| visitors.closed = true);
         let mut commands = self.commands.subscribe();
         let _ = tokio::time::timeout(LAST_ANSWERS, commands.wait_for(|count| *count == 0)).await;
+    }
+
+    /// Wait until the node has left its cache folder, unless it stays for others.
+    pub(crate) async fn left(&self) {
+        let stays = |now: &Visitors| now.alive > 0 || self.life == Life::Told && !now.closing;
+        let _ = self.visitors.subscribe().wait_for(|now| now.closed || stays(now)).await;
+    }
+
+    /// End: no mounts any more, and those that are there go, in use or not.
+    pub fn end(&self) {
+        self.visitors.send_modify(|visitors| visitors.closing = true);
+        for mounted in self.mounts().clone() {
+            if let Err(error) = mounted.leave() {
+                tracing::error!("{error}");
+            }
+        }
     }
 
     pub fn mounts(&self) -> MutexGuard<'_, Vec<Arc<Mounted>>> {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Look at the node once a second, for as long as it lives.
+    pub async fn feel_the_pulse(self: Arc<Host>) {
+        loop {
+            self.look();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn look(&self) {
+        let (figures, now) = (self.node.figures(), self.journal.now());
+        let mut totals = Totals { at: now, ..Totals::default() };
+        let mut pulse = self.pulse();
+        for (store, counts) in &figures.stores {
+            totals.store_bytes += counts.bytes;
+            totals.store_requests += counts.gets + counts.heads + counts.lists;
+            let answers = counts.first_byte.iter().sum();
+            let asked = Asked { answers, failures: counts.retries + counts.errors, in_flight: counts.in_flight };
+            pulse.look_at(store, now, asked);
+        }
+        for mounted in self.mounts().iter() {
+            let counts = mounted.counts();
+            totals.served_bytes += counts.bytes_served;
+            totals.opens += counts.opens_through + counts.opens_served;
+        }
+        pulse.look(totals);
+    }
+
+    pub(crate) fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds since the node started.
+    pub fn uptime(&self) -> f64 {
+        (self.journal.now() - self.began).max(0.0)
+    }
+
     /// Requests sent to all stores so far.
     pub fn requests(&self) -> u64 {
         self.node.figures().stores.iter().map(|(_, counts)| counts.gets + counts.heads + counts.lists).sum()
-    }
-
-    pub fn status(&self) -> Status {
-        let figures = self.node.figures();
-        let mounts: Vec<Mount> = self.mounts().iter().map(|mounted| mounted.status()).collect();
-        let tier = |(hits, bytes)| Tier { hits, bytes };
-        let disk = self.mounts().iter().fold(figures.disk, |disk, mounted| mounted.add_hits(disk));
-        Status {
-            version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
-            cache: self.node.settings().cache.display().to_string(),
-            tiers: Tiers { memory: tier(figures.memory), disk: tier(disk), origin: tier(figures.origin) },
-            store: store_status(&figures),
-            waits: waits(&figures),
-            limits: Limits {
-                memory_bytes: figures.memory_limit,
-                memory_used: memory_used(),
-                blocks_bytes: figures.blocks.1,
-                blocks_used: figures.blocks.0,
-                disk_bytes: figures.limits.bytes,
-                disk_used: figures.used.bytes,
-                disk_files: figures.limits.files,
-                disk_files_used: figures.used.files,
-                disk_free_min: figures.limits.free_bytes_min,
-            },
-            mounts,
-        }
-    }
-}
-
-fn waits(figures: &node::Figures) -> Waits {
-    let on = |cause| figures.waits.iter().find(|(known, _)| *known == cause).map_or(0.0, |(_, seconds)| *seconds);
-    Waits {
-        bandwidth_seconds: on(Cause::Bandwidth),
-        requests_seconds: on(Cause::Requests),
-        throttling_seconds: on(Cause::Throttling),
-        errors_seconds: on(Cause::Errors),
-        disk_seconds: on(Cause::Disk),
-        cpu_seconds: on(Cause::Cpu),
-        unknown_seconds: on(Cause::Unknown),
-    }
-}
-
-fn store_status(figures: &node::Figures) -> Store {
-    let sum = |count: fn(&store::Counts) -> u64| figures.stores.iter().map(|(_, counts)| count(counts)).sum::<u64>();
-    let (gets, heads, lists) = (sum(|counts| counts.gets), sum(|counts| counts.heads), sum(|counts| counts.lists));
-    let answers: u64 = figures.stores.iter().flat_map(|(_, counts)| counts.first_byte).sum();
-    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-    Store {
-        requests: gets + heads + lists,
-        gets,
-        heads,
-        lists,
-        bytes: sum(|counts| counts.bytes),
-        unique_bytes: figures.unique_bytes,
-        unkept_bytes: figures.unkept_bytes,
-        throttled: sum(|counts| counts.throttled),
-        retries: sum(|counts| counts.retries),
-        errors: sum(|counts| counts.errors),
-        skipped_names: sum(|counts| counts.skipped),
-        weak_versions: sum(|counts| counts.weak),
-        in_flight: sum(|counts| counts.in_flight),
-        seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
-        seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
-        hedged: sum(|counts| counts.hedged),
-        hedged_bytes: sum(|counts| counts.hedged_bytes),
-        hedges_won: sum(|counts| counts.hedges_won),
-        requests_limit: figures.requests_limit,
-        first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
-    }
-}
-
-impl Mounted {
-    /// End the mount. Busy, it says so, unless `lazy`.
-    pub fn unmount(&self, lazy: bool) -> Result<()> {
-        self.session.unmount(lazy)
-    }
-
-    /// Wait until the mount has ended, however that came about.
-    pub async fn ended(&self) {
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
-    }
-
-    /// List the data set again, and let the kernel forget what went stale.
-    pub async fn refresh(&self) -> Result<Refreshed> {
-        let stale = self.view.refresh(|_| ()).await?;
-        self.session.invalidate(&stale);
-        let totals = self.view.totals();
-        self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
-        Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
-    }
-
-    /// Opens that the kernel was let through to the disk are hits of the disk, but for those that had to wait.
-    fn add_hits(&self, (hits, bytes): (u64, u64)) -> (u64, u64) {
-        let (counts, fetched) = (self.session.counts(), self.view.fetched());
-        let (opens, sizes) =
-            (counts.opens_through.saturating_sub(fetched.0), counts.bytes_through.saturating_sub(fetched.1));
-        (hits + opens, bytes + sizes)
-    }
-
-    /// An object left the disk: the kernel lets go of its file when its readers do.
-    fn dropped(&self, object: &block::Object) {
-        if let Some(node) = self.view.node_of(object) {
-            self.session.forget_backing(node);
-        }
-    }
-
-    fn status(&self) -> Mount {
-        let (totals, counts) = (self.view.totals(), self.session.counts());
-        let passthrough = match self.session.passthrough() {
-            Passthrough::On => "on".into(),
-            Passthrough::Off { reason } => format!("off: {reason}"),
-        };
-        Mount {
-            url: self.view.url().into(),
-            path: self.path.display().to_string(),
-            passthrough,
-            objects: totals.files,
-            bytes: totals.bytes,
-            odd_names: totals.odd.iter().sum(),
-            listed_at: self.view.manifest().listed_ns() / 1_000_000_000,
-            immutable: self.immutable,
-            local: self.view.is_local(),
-            opens_passed_through: counts.opens_through,
-            opens_served: counts.opens_served,
-            bytes_served: counts.bytes_served,
-            interrupted: counts.interrupts,
-            filling: self.view.fill().is_on(),
-            filled_files: self.view.fill().files.load(Relaxed),
-            filled_bytes: self.view.fill().bytes.load(Relaxed),
-            refresh_failed: self.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
-    }
-}
-
-/// List again and again until the mount ends. A failure is shown in the status and tried again.
-async fn refresh_often(mounted: Arc<Mounted>, every: Duration) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(every.max(TICK)) => {}
-            () = mounted.ended() => return,
-        }
-        let failed = mounted.refresh().await.err().map(|error| {
-            tracing::warn!("the data set could not be listed again: {error}");
-            error.what
-        });
-        *mounted.refresh_failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
     }
 }
 
@@ -328,11 +307,4 @@ fn fill(request: &MountRequest) -> Result<When> {
         Some("all") => Ok(When::All),
         Some(other) => Err(Error::invalid("there is no such way to fill", other).hint("give --fill auto, off or all")),
     }
-}
-
-/// Anonymous memory of this process, as the kernel counts it.
-fn memory_used() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
 }

@@ -2,14 +2,21 @@
 //! command, stands on it.
 //!
 //! Layout:
-//! - [`Host`]: a node and the mounts that it serves.
-//! - [`control`]: its socket.
+//! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
+//! - [`control`]: its socket. [`status`]: what it does and holds.
+//! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
 //! - [`reach`]: from what was asked for to a store.
 //!
 //! Invariant: it reads no environment and no arguments, and prints nothing.
 
 pub mod control;
 mod host;
+pub mod journal;
+mod mounted;
+mod pulse;
 pub mod reach;
+pub mod status;
 
-pub use host::{ENDING, Host, Mounted};
+pub use host::{ENDING, Host, Life};
+pub use journal::Journal;
+pub use mounted::Mounted;

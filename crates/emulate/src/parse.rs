@@ -24,8 +24,17 @@ const BYTES: [(&str, u64); 14] = [
 ];
 
 /// Units of bits, as contracts for networks state them.
-const BITS: [(&str, u64); 5] =
-    [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000), ("Tbit", 1_000_000_000_000)];
+const BITS: [(&str, u64); 9] = [
+    ("bit", 1),
+    ("kbit", 1_000),
+    ("Mbit", 1_000_000),
+    ("Gbit", 1_000_000_000),
+    ("Tbit", 1_000_000_000_000),
+    ("kb", 1_000),
+    ("Mb", 1_000_000),
+    ("Gb", 1_000_000_000),
+    ("Tb", 1_000_000_000_000),
+];
 
 /// Bytes: `4096`, `1.5GB`, `256 KiB`.
 pub fn bytes(text: &str) -> Result<u64> {
@@ -37,11 +46,23 @@ pub fn bytes(text: &str) -> Result<u64> {
     Ok((number * scale as f64).round() as u64)
 }
 
-/// Bytes per second: `200MB/s`, `25Gbit/s`, `1.2 GiB/s`. Without `/s` the same is meant.
+/// An amount of bytes that a limit is set to: a bare number is a unit that was forgotten.
+pub fn size(text: &str) -> Result<u64> {
+    match number_and_unit(text) {
+        Some((_, "")) => Err(Error::invalid("a size needs a unit", format!("`{text}`")).hint(format!(
+            "write it like {}GB or {}GiB",
+            text.trim(),
+            text.trim()
+        ))),
+        _ => bytes(text),
+    }
+}
+
+/// Bytes per second: `200MB/s`, `25Gbit/s`, `25Gbps`, `1.2 GiB/s`. Without `/s` the same is meant.
 pub fn bandwidth(text: &str) -> Result<u64> {
     let bad = || {
         Error::invalid("a bandwidth was not understood", format!("`{text}`"))
-            .hint("write it like 200MB/s, 1.5GiB/s or 25Gbit/s; leave it out for no limit")
+            .hint("write it like 200MB/s, 25Gbit/s or 25Gbps; leave it out for no limit")
     };
     let amount = text.trim().trim_end_matches("/s").trim_end_matches("ps");
     let (number, unit) = number_and_unit(amount).ok_or_else(bad)?;
@@ -97,7 +118,10 @@ mod tests {
         assert_eq!(bytes("256 KiB").unwrap(), 262_144);
         assert_eq!(bandwidth("200MB/s").unwrap(), 200_000_000);
         assert_eq!(bandwidth("25Gbit/s").unwrap(), 3_125_000_000);
+        assert_eq!(bandwidth("25Gbps").unwrap(), 3_125_000_000);
+        assert_eq!(bandwidth("200MBps").unwrap(), 200_000_000);
         assert_eq!(bandwidth("1GiB").unwrap(), 1 << 30);
+        assert_eq!(size("10GB").unwrap(), 10_000_000_000);
         assert_eq!(duration("20ms").unwrap(), Duration::from_millis(20));
         assert_eq!(duration("1.5s").unwrap(), Duration::from_millis(1500));
     }
@@ -108,6 +132,7 @@ mod tests {
             let error = bandwidth(text).unwrap_err();
             assert!(error.hint.contains("200MB/s"), "{text}");
         }
+        assert!(size("10").unwrap_err().hint.contains("10GB"));
         assert!(bytes("many").unwrap_err().hint.contains("64MiB"));
         assert!(duration("20").unwrap_err().hint.contains("20ms"));
         assert!(duration("99999999999999999999s").is_err());

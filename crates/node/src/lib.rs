@@ -4,6 +4,7 @@
 //! - [`namespace`]: what a way in (FUSE, HTTP) asks of a mounted data set.
 //! - [`manifest`]: the names of a data set, listed once and pinned.
 //! - [`Node`]: one cache folder, one memory budget, and the tiers laid over each other.
+//! - [`Home`]: its cache folder, taken by a lock.
 //! - [`View`]: one data set on a node.
 //! - [`load`]: fetch a data set before it is read.
 //! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
@@ -13,6 +14,7 @@
 mod content;
 pub mod copy;
 pub mod fill;
+mod home;
 pub mod load;
 pub mod manifest;
 pub mod namespace;
@@ -23,5 +25,6 @@ mod snapshots;
 mod tests;
 mod view;
 
+pub use home::Home;
 pub use node::{Figures, Node, Settings};
 pub use view::{Source, View};

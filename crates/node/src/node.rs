@@ -2,13 +2,13 @@
 //!
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
+use crate::home::Home;
 use crate::snapshots;
 use crate::view::View;
-use block::{Cause, Error, Result};
+use block::{Cause, Result};
 use cache::disk::{self, Limits, Used};
 use cache::{Disk, Memory};
 use std::collections::HashSet;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::{Counts, Entrance, OriginSettings, Origins};
@@ -28,18 +28,6 @@ pub struct Settings {
     pub patience: std::time::Duration,
 }
 
-/// One read of a connection may take one part in so many of the memory limit, so that the buffers of a hundred
-/// connections take a fifth of it; and these bytes at least and at most.
-const READ_BUFFER_SHARE: u64 = 512;
-const READ_BUFFER: (u64, u64) = (64 << 10, 512 << 10);
-
-impl Settings {
-    /// Bytes that one read of a connection may take.
-    pub fn read_buffer(&self) -> usize {
-        (self.memory_bytes / READ_BUFFER_SHARE).clamp(READ_BUFFER.0, READ_BUFFER.1) as usize
-    }
-}
-
 /// Blocks may take one part in so many of the memory limit, after what is fixed: a block on its way holds up to half
 /// its size again in the buffer of its connection, and the allocator keeps some.
 const BLOCKS_SHARE: u64 = 2;
@@ -55,7 +43,7 @@ pub struct Node {
     pub(crate) runtime: tokio::runtime::Handle,
     settings: Settings,
     views: Mutex<Vec<Weak<View>>>,
-    _lock: File,
+    _home: Home,
 }
 
 /// What a node did and holds, for people to look at.
@@ -86,7 +74,17 @@ pub struct Figures {
 impl Node {
     /// Start a node on a cache folder. [`block::Kind::Unavailable`] if another node has it.
     pub fn start(settings: Settings, boot: [u8; 16], runtime: tokio::runtime::Handle) -> Result<Arc<Node>> {
-        let lock = lock(&settings.cache)?;
+        let home = Home::take(&settings.cache, false)?;
+        Node::start_in(home, settings, boot, runtime)
+    }
+
+    /// Start a node on a cache folder that was taken before.
+    pub fn start_in(
+        home: Home,
+        settings: Settings,
+        boot: [u8; 16],
+        runtime: tokio::runtime::Handle,
+    ) -> Result<Arc<Node>> {
         let origins = Arc::new(Origins::default());
         let on_disk = disk::Settings {
             folder: settings.cache.join("blocks"),
@@ -99,7 +97,7 @@ impl Node {
         let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
         let budget = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;
         let memory = Memory::over(Arc::new(disk.clone()), budget, runtime.clone());
-        let node = Node { origins, disk, memory, runtime, settings, views: Mutex::default(), _lock: lock };
+        let node = Node { origins, disk, memory, runtime, settings, views: Mutex::default(), _home: home };
         snapshots::prepare(&node.snapshots())?;
         Ok(Arc::new(node))
     }
@@ -164,21 +162,4 @@ impl Node {
     pub fn close(&self) {
         self.disk.close();
     }
-}
-
-/// Take the lock of a cache folder, which is made for its owner alone.
-fn lock(folder: &std::path::Path) -> Result<File> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let doing = |error: std::io::Error| {
-        Error::io("cannot use the cache folder", folder.display(), &error).hint("choose another folder with --cache")
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(doing)?;
-    let path = folder.join("lock");
-    let file =
-        File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(doing)?;
-    file.try_lock().map_err(|_| {
-        Error::unavailable("another node uses this cache folder", folder.display())
-            .hint("mount with the same --cache to join it, or choose another")
-    })?;
-    Ok(file)
 }

@@ -231,7 +231,7 @@ impl Report {
         let text = fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
         let refused = |error: serde_json::Error| {
             Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display())
-                .hint("name a file that --json wrote")
+                .hint("name a file that --save wrote")
         };
         // The number comes first: a document of another schema may have other fields.
         let document: serde_json::Value = serde_json::from_slice(&text).map_err(refused)?;

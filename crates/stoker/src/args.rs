@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use crate::{bench, emulate, observe};
-use ::emulate::parse::{bytes, duration};
+use ::emulate::parse::{bandwidth, duration, size};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +25,8 @@ pub struct Typed {
 pub enum Command {
     /// Mount a bucket or a folder, read-only, at the speed of the local disk
     Mount(Mount),
+    /// Serve a cache folder until a signal ends it: mounts join it. Without it the first mount starts one
+    Node(Node),
     /// Unmount
     #[command(alias = "unmount")]
     Umount(Umount),
@@ -34,6 +36,8 @@ pub enum Command {
     Refresh(Refresh),
     /// Show mounts, hits, requests and limits
     Status(Status),
+    /// Show where nodes write their logs and what went wrong last, or change how much they write
+    Log(Log),
     /// Serve a folder as an S3 endpoint with a service's limits and faults
     Emulate(emulate::Args),
     /// Run the main job on a small data set of its own: two epochs, from the store and through Stoker
@@ -61,7 +65,7 @@ pub struct Reach {
     #[arg(long, env = "AWS_REGION")]
     pub region: Option<String>,
     /// Profile of the AWS configuration files
-    #[arg(long)]
+    #[arg(long, env = "AWS_PROFILE")]
     pub profile: Option<String>,
     /// Send requests unsigned, for public buckets
     #[arg(long)]
@@ -74,15 +78,6 @@ pub struct Mount {
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,
-    /// Folder of the cache; mounts with the same one share a node
-    #[arg(long, value_name = "DIR", env = "STOKER_CACHE")]
-    pub cache: Option<PathBuf>,
-    /// Bytes that the cache may hold, such as 500GB or 1TiB; by default all but a tenth of the file system
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub cache_size: Option<u64>,
-    /// Anonymous memory that the node may use; by default 256 MiB, or a quarter of its cgroup's limit if that is less
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub memory: Option<u64>,
     /// List the data set again this often, such as 60s or 10m; by default only by `stoker refresh`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub refresh: Option<std::time::Duration>,
@@ -92,14 +87,46 @@ pub struct Mount {
     /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
     #[arg(long)]
     pub immutable: bool,
-    /// How long a request to the store is repeated before its reader gets an error; 60s by default
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub patience: Option<std::time::Duration>,
     /// Return once it is mounted, and serve in the background
     #[arg(short, long)]
     pub detach: bool,
     #[command(flatten)]
+    pub node: NodeFlags,
+    #[command(flatten)]
     pub reach: Reach,
+}
+
+/// The process that serves all mounts of a cache folder. The first mount starts it; those that join must agree with it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Node")]
+pub struct NodeFlags {
+    /// Folder of the cache; mounts with the same one share a process, the node
+    #[arg(long, value_name = "DIR", env = "STOKER_CACHE")]
+    pub cache: Option<PathBuf>,
+    /// Bytes that the cache may hold, such as 500GB or 1TiB; by default all but a tenth of the file system
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub cache_size: Option<u64>,
+    /// Anonymous memory that the node may use; by default 256 MiB, or a quarter of its cgroup's limit if that is less
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+    /// How long a request to the store is repeated before its reader gets an error; 60s by default
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub patience: Option<std::time::Duration>,
+    /// Write what happens to this file, begun anew at 16 MB; by default one beside the control socket
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// A group of yours may write into the cache folder too, and root may own it (fsGroup of Kubernetes)
+    #[arg(long)]
+    pub group_cache: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Node {
+    #[command(flatten)]
+    pub node: NodeFlags,
+    /// End with the last mount
+    #[arg(long, hide = true)]
+    pub for_mounts: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -145,11 +172,26 @@ pub struct Refresh {
 
 #[derive(Args, Clone, Debug)]
 pub struct Status {
-    /// A mount point or a cache folder; by default every node of this user
+    /// A mount point or a cache folder; by default every node of this user, as root of all users
     pub dir: Option<PathBuf>,
+    /// Show it again and again: in place on a terminal, one line for each node otherwise
+    #[arg(long)]
+    pub watch: bool,
+    /// Time between two looks of --watch
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "watch")]
+    pub interval: std::time::Duration,
     /// Print JSON: one object for each node, one a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Log {
+    /// A mount point or a cache folder; by default every node of this user
+    pub dir: Option<PathBuf>,
+    /// Write from now on what is at least this grave: error, warn, info or debug
+    #[arg(long, value_parser = ["error", "warn", "info", "debug"])]
+    pub level: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -158,7 +200,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Bandwidth of the emulated store
-    #[arg(long, value_name = "SIZE", default_value = "60MB", value_parser = bytes)]
+    #[arg(long, value_name = "RATE", default_value = "60MB/s", value_parser = bandwidth)]
     pub bandwidth: u64,
     /// First-byte latency of the emulated store
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]

@@ -6,7 +6,7 @@ use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, runtime, show};
 use block::{Error, Source as _};
 use client::messages::MountRequest;
-use daemon::{Host, reach};
+use daemon::{Host, Journal, Life, reach};
 use data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
 use emulate::{Latency, Limits, Server};
 use futures_util::{StreamExt, TryStreamExt};
@@ -130,7 +130,8 @@ async fn through_stoker(
     let node = Node::start(settings, place::boot(), tokio::runtime::Handle::current())?;
     let (url, point) = (format!("s3://{BUCKET}"), folder.join("mnt"));
     std::fs::create_dir_all(&point)?;
-    let host = Host::new(node.clone());
+    let journal = Journal::open(None, tracing::Level::WARN, place::now)?;
+    let host = Host::new(node.clone(), Arc::new(journal), Life::Told);
     let request = MountRequest {
         url: url.clone(),
         path: point.to_string_lossy().into_owned(),
@@ -158,8 +159,9 @@ async fn through_stoker(
         let reader = |path: String| read_file(point.join(path));
         epochs.push(epoch(data, number, "Stoker", server, reader).await?);
     }
-    let passthrough = host.status().mounts.first().map_or_else(String::new, |mount| mount.passthrough.clone());
-    mounted.unmount(true)?;
+    let passthrough =
+        daemon::status::status(&host).mounts.first().map_or_else(String::new, |mount| mount.passthrough.clone());
+    mounted.leave()?;
     mounted.ended().await;
     Ok(format!("Through a FUSE mount; kernel passthrough to the cache is {passthrough}."))
 }

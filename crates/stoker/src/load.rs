@@ -72,7 +72,7 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
 
 /// To a folder, without a node.
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
-    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach);
+    let crate::args::Reach { endpoint, region, profile, anonymous } = args.reach.clone();
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
     let source = reach::source(&args.what, &settings)?;
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
@@ -124,6 +124,9 @@ fn report(args: &Load, loaded: &Loaded, took: Duration) {
     if loaded.files_failed > 0 {
         eprintln!("{} files failed:", show::count(loaded.files_failed));
         loaded.failures.iter().for_each(|failure| eprintln!("  {failure}"));
-        eprintln!("  try: the same command again; what is there is not fetched again");
+        eprintln!(
+            "  try: the same command again; what is there is not fetched again. Files that changed in the store need \
+             `stoker refresh` first"
+        );
     }
 }

@@ -1,14 +1,20 @@
 //! `stoker`: the command. Here is what was typed and what it leads to; the work is in the crates below.
 //!
-//! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `show` (figures for people), `chart` (pictures for people).
+//! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `log` and
+//! `ends` (what is told, and signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people).
 
 mod args;
 mod bench;
 mod chart;
 mod demo;
 mod emulate;
+mod ends;
 mod load;
+mod log;
+mod logs;
 mod mount;
+mod node;
+mod notify;
 mod observe;
 mod place;
 mod refresh;
@@ -21,16 +27,23 @@ use args::{Command, Typed};
 use clap::Parser;
 use std::process::ExitCode;
 
+/// The exit code for a command line that is wrong, as clap has it.
+const WRONG_WORDS: u8 = 2;
+
 fn main() -> ExitCode {
     bound_the_allocator();
     let typed = Typed::parse();
-    show::start_log(typed.verbose);
+    if !matches!(typed.command, Command::Node(_)) {
+        log::to_standard_error(typed.verbose);
+    }
     let done = match typed.command {
-        Command::Mount(args) => mount::run(args),
+        Command::Mount(args) => mount::run(&args, typed.verbose),
+        Command::Node(args) => node::run(&args, typed.verbose),
         Command::Umount(args) => umount::run(&args),
         Command::Load(args) => load::run(args),
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Log(args) => logs::run(&args),
         Command::Emulate(args) => {
             runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)
         }
@@ -42,7 +55,9 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         show::failure(&error);
-        ExitCode::FAILURE
+        // What was typed can't be meant, whoever found out.
+        let is_wrong = error.downcast_ref::<block::Error>().is_some_and(|error| error.kind == block::Kind::Invalid);
+        if is_wrong { ExitCode::from(WRONG_WORDS) } else { ExitCode::FAILURE }
     })
 }
 

@@ -1,221 +1,167 @@
-//! `stoker mount`: start a node with this mount, or join the node that has the cache folder.
+//! `stoker mount`: ask the node of a cache folder to mount, and start one if there is none.
+//!
+//! Invariant: the mount lives no longer than this command, unless it is detached; that holds however the command ends,
+//! because the node sees it hang up.
 
 use crate::args::Mount;
-use crate::{place, runtime, show};
+use crate::ends::{End, Ends};
+use crate::node::{self, GRACE, INTERRUPTED};
+use crate::{log, notify, place, runtime, show};
 use block::{Error, Kind};
-use client::messages::{MountRequest, Place, Status};
+use client::messages::{MountRequest, Mounting, Place, Status};
 use client::{Client, Failure, sockets};
-use daemon::{ENDING, Host, control};
+use daemon::ENDING;
 use hyper::Method;
-use node::Node;
-use std::ffi::OsString;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
-/// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Another process may be starting or ending the node of this cache folder just now: five seconds.
+const TRIES_TO_JOIN: u32 = 100;
+const JOIN_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Another process may be starting or ending the node of this cache folder just now.
-const TRIES_TO_JOIN: u32 = 50;
-const JOIN_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Lines of the node that we may be behind.
+const LINES_MAX: usize = 64;
 
-/// Says on standard output of a detached node that it is mounted.
+/// A listing that is older was not made by this mount.
+const LISTING_OLD_SECONDS: f64 = 60.0;
+
+/// Says on standard output that it is mounted.
 const READY: &str = "mounted";
 
-pub fn run(args: Mount) -> anyhow::Result<ExitCode> {
-    let cache = place::cache(args.cache.as_deref())?;
+pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
+    // What is wrong on the face of it is said before a node is started.
+    args.url.parse::<store::Location>()?;
+    place::memory(args.node.memory)?;
+    let cache = place::cache(args.node.cache.as_deref())?;
     let socket = sockets::of_cache(&place::runtime()?, &cache);
-    let request = request(&args)?;
-    for _ in 0..TRIES_TO_JOIN {
-        if let Some(done) = join(&socket, &request, args.detach)? {
-            return Ok(done);
+    let request = request(args, verbose)?;
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        let mut ends = Ends::new();
+        for _ in 0..TRIES_TO_JOIN {
+            if let Some(done) = ask(&socket, &request, &mut ends).await? {
+                return Ok(done);
+            }
+            let (flags, cache) = (args.node.clone(), cache.clone());
+            let starting = tokio::task::spawn_blocking(move || node::start(&flags, &cache, verbose));
+            let started = tokio::select! {
+                started = starting => started??,
+                _ = ends.next() => return Ok(ExitCode::from(INTERRUPTED)),
+            };
+            if !started {
+                tokio::time::sleep(JOIN_AGAIN_AFTER).await;
+            }
         }
-        if args.detach {
-            return detach(&cache, &socket);
-        }
-        match host(&args, &cache, &socket, &request) {
-            Err(error) if error.downcast_ref::<Taken>().is_some() => std::thread::sleep(JOIN_AGAIN_AFTER),
-            done => return done,
-        }
-    }
-    let error = Error::unavailable("another node has this cache folder and does not answer", cache.display());
-    Err(error.hint("end that process, or choose another --cache").into())
+        let error = Error::unavailable("another node has this cache folder and does not answer", cache.display());
+        Err(error.hint("end that process, or choose another --cache").into())
+    });
+    // A thread may wait for a node that does not answer.
+    runtime.shutdown_background();
+    done
 }
-
-/// The lock of the cache folder is somebody else's.
-#[derive(Debug)]
-struct Taken;
-
-impl std::fmt::Display for Taken {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("another node has the cache folder")
-    }
-}
-
-impl std::error::Error for Taken {}
 
 /// What this command asks of a node.
-fn request(args: &Mount) -> anyhow::Result<MountRequest> {
-    let (path, reach) = (std::path::absolute(&args.dir)?, place::reach(&args.reach));
+fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
+    let path = std::path::absolute(&args.dir)?;
+    let log = args.node.log.as_deref().map(std::path::absolute).transpose()?;
     Ok(MountRequest {
         url: args.url.clone(),
         path: path.to_string_lossy().into_owned(),
-        endpoint: reach.endpoint,
-        region: reach.region,
-        profile: reach.profile,
-        anonymous: reach.anonymous,
+        endpoint: args.reach.endpoint.clone(),
+        region: args.reach.region.clone(),
+        profile: args.reach.profile.clone(),
+        anonymous: args.reach.anonymous,
         immutable: args.immutable,
         fill: Some(args.fill.clone()),
         refresh_seconds: args.refresh.map(|time| time.as_secs().max(1)),
-        cache_bytes: args.cache_size,
-        memory_bytes: args.memory,
-        patience_ms: args.patience.map(|time| time.as_millis() as u64),
+        hold: !args.detach,
+        tell: Some(log::level(verbose).as_str().to_ascii_lowercase()),
+        cache_bytes: args.node.cache_size,
+        memory_bytes: args.node.memory,
+        patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
+        log: log.map(|path| path.to_string_lossy().into_owned()),
         keys: place::keys(),
     })
 }
 
-/// Ask a running node to mount; stay until the mount ends. `None` if there is no node.
-fn join(socket: &Path, request: &MountRequest, detach: bool) -> anyhow::Result<Option<ExitCode>> {
-    let client = Client::new(socket);
-    match client.ask::<Status>(Method::POST, "/v1/mounts", request) {
-        Err(Failure::Absent) => return Ok(None),
-        Err(Failure::Refused(problem)) if problem.what == ENDING => {
-            std::thread::sleep(JOIN_AGAIN_AFTER);
-            return Ok(None);
-        }
-        answer => answer.map_err(show::refused)?,
-    };
-    if detach {
-        return Ok(Some(ExitCode::SUCCESS));
-    }
-    let place = Place { path: request.path.clone() };
-    // A signal ends this command's mount, not the node.
-    runtime()?.block_on(async {
-        let (client, waited) = (Client::new(socket), place.clone());
-        let wait = tokio::task::spawn_blocking(move || client.ask::<()>(Method::POST, "/v1/wait", &waited));
+/// Ask the node of a socket to mount; stay until the mount ends, unless it is detached. `None` if there is no node.
+async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::Result<Option<ExitCode>> {
+    let (told, mut lines) = mpsc::channel(LINES_MAX);
+    let (client, asked) = (Client::new(socket), request.clone());
+    let mut asking =
+        tokio::spawn(async move { client.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, told).await });
+    let mut place = None;
+    let late = tokio::time::sleep(Duration::MAX);
+    tokio::pin!(late);
+    let mut asked_to_end = false;
+    loop {
         tokio::select! {
-            done = wait => done?.map_err(show::refused),
-            () = asked_to_end() => {
-                let client = Client::new(socket);
-                tokio::task::spawn_blocking(move || client.ask::<()>(Method::DELETE, "/v1/mounts", &place)).await?.map_err(show::refused)
+            biased;
+            Some(line) = lines.recv() => {
+                if let Some(record) = &line.record {
+                    show::record(&record.level, &record.text);
+                }
+                if let Some(problem) = line.error {
+                    return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
+                }
+                if let Some(mounted) = line.mounted {
+                    println!("{READY} {} at {}", request.url, mounted.path);
+                    std::io::stdout().flush()?;
+                    tell_age(&mounted);
+                    notify::ready(&format!("{} at {}", request.url, mounted.path));
+                    place = Some(Place { path: mounted.path, id: Some(mounted.id), lazy: true });
+                }
+                if line.over || place.is_some() && !request.hold {
+                    return Ok(Some(ExitCode::SUCCESS));
+                }
             }
-        }
-    })?;
-    Ok(Some(ExitCode::SUCCESS))
-}
-
-/// Be the node: serve until the last mount ends. A signal unmounts what this command mounted.
-fn host(args: &Mount, cache: &Path, socket: &Path, request: &MountRequest) -> anyhow::Result<ExitCode> {
-    let settings = node::Settings {
-        cache: cache.to_owned(),
-        limits: place::limits(cache, args.cache_size)?,
-        memory_bytes: place::memory(args.memory)?,
-        seed: u64::from(std::process::id()),
-        patience: args.patience.unwrap_or(PATIENCE),
-    };
-    raise_descriptors();
-    let runtime = runtime()?;
-    let done: anyhow::Result<ExitCode> = runtime.block_on(async {
-        let node = Node::start(settings, place::boot(), tokio::runtime::Handle::current());
-        // The socket is then somebody else's, and stays.
-        let node = node.map_err(|error| if is_taken(&error) { anyhow::Error::new(Taken) } else { error.into() })?;
-        let host = Host::new(node);
-        control::listen(host.clone(), socket)?;
-        let began = std::time::Instant::now();
-        let mounted = tokio::select! {
-            mounted = host.mount(request.clone(), |names| tracing::info!("listed {names} names")) => mounted?,
-            () = asked_to_end() => return Ok(ExitCode::FAILURE),
-        };
-        tracing::info!("mounted {} at {} in {:?}", request.url, request.path, began.elapsed());
-        println!("{READY} {} at {}", request.url, mounted.path.display());
-        std::io::stdout().flush()?;
-        loop {
-            tokio::select! {
-                () = host.ended() => return Ok(ExitCode::SUCCESS),
-                () = asked_to_end() => unmount(&mounted)?,
+            done = &mut asking => return ended(done?, place.as_ref()),
+            () = &mut late, if asked_to_end => {
+                tracing::warn!("files in the mount are still open: it ends when they are closed, or with its node");
+                return Ok(Some(ExitCode::SUCCESS));
             }
+            end = ends.next() => match &place {
+                // Asked twice, or before anything is mounted, we hang up, and the node gives the mount up.
+                None => return Ok(Some(ExitCode::from(INTERRUPTED))),
+                Some(_) if asked_to_end && end != End::Hangup => return Ok(Some(ExitCode::from(INTERRUPTED))),
+                Some(place) => {
+                    asked_to_end = true;
+                    notify::stopping();
+                    late.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    let (client, place) = (Client::new(socket), place.clone());
+                    tokio::task::spawn_blocking(move || client.ask::<()>(Method::DELETE, "/v1/mounts", &place));
+                }
+            },
         }
-    });
-    let is_ours = !matches!(&done, Err(error) if error.is::<Taken>());
-    if is_ours {
-        let _ = std::fs::remove_file(socket);
     }
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    done
 }
 
-/// End a mount on a signal. Busy, it is detached: its readers go on until they close.
-fn unmount(mounted: &daemon::Mounted) -> anyhow::Result<()> {
-    match mounted.unmount(false) {
-        Err(error) => {
-            tracing::warn!("detaching a mount that is in use: {error}");
-            Ok(mounted.unmount(true)?)
+/// Names that were listed long before this mount may not be those of the store by now.
+fn tell_age(mounted: &client::messages::Mount) {
+    let age = place::now() - mounted.listed_at as f64;
+    if age > LISTING_OLD_SECONDS && !mounted.local {
+        let (age, path) = (show::age(age), &mounted.path);
+        eprintln!("its names are as they were {age} ago; `stoker refresh {path}` lists them again");
+    }
+}
+
+/// The node said all that it had to say.
+fn ended(done: Result<(), Failure>, place: Option<&Place>) -> anyhow::Result<Option<ExitCode>> {
+    match (done, place) {
+        // It ended before it heard us; another may be started.
+        (Err(Failure::Absent | Failure::Broken(_)) | Ok(()), None) => Ok(None),
+        (Err(refused), None) => Err(show::refused(refused)),
+        (_, Some(place)) => {
+            let path = Path::new(&place.path);
+            if mount::is_stale(path) {
+                let _ = mount::unmount(path, true);
+            }
+            let error = Error::unavailable("the node ended, and the mount with it", path.display());
+            Err(error.hint("mount again; the log of the node says what happened (`stoker status` shows where)").into())
         }
-        Ok(()) => Ok(()),
-    }
-}
-
-async fn asked_to_end() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-}
-
-/// Every complete file that is open is a descriptor: ask for as many as the system gives.
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if setrlimit(Resource::Nofile, raised).is_err() {
-        tracing::info!("the number of open files stays at {:?}", limit.current);
-    }
-}
-
-/// Start the same command in a session of its own, and return once it says that it is mounted.
-fn detach(cache: &Path, socket: &Path) -> anyhow::Result<ExitCode> {
-    let log = socket.with_extension("log");
-    let out = std::fs::File::create(&log).map_err(|error| Error::io("cannot write the log", log.display(), &error))?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1).filter_map(attached));
-    command.env("STOKER_CACHE", cache).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(out);
-    // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
-    unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-            rustix::process::setsid().map(|_| ()).map_err(Into::into)
-        });
-    }
-    let mut child = command.spawn()?;
-    let mut line = String::new();
-    std::io::BufReader::new(child.stdout.take().expect("its output is piped")).read_line(&mut line)?;
-    if line.starts_with(READY) {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let status = child.wait()?;
-    let told = std::fs::read_to_string(&log).unwrap_or_default();
-    if status.success() && told.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    eprint!("{told}");
-    Ok(ExitCode::FAILURE)
-}
-
-/// A word of the command line without the wish to detach, which would start a process for ever: `-vd` is two.
-fn attached(word: OsString) -> Option<OsString> {
-    let text = word.to_str().unwrap_or_default();
-    let is_cluster =
-        text.len() > 1 && text.starts_with('-') && text[1..].bytes().all(|letter| matches!(letter, b'd' | b'v'));
-    match text {
-        "--detach" => None,
-        _ if is_cluster => Some(text.replace('d', "")).filter(|rest| rest != "-").map(OsString::from),
-        _ => Some(word),
     }
 }
 
@@ -224,19 +170,19 @@ pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = std::path::absolute(path)?;
     // A mount whose daemon died cannot be resolved; the path is then taken as it was typed.
     let path = std::fs::canonicalize(&path).unwrap_or(path);
-    for socket in sockets::all(&place::runtime()?) {
+    for socket in place::runtimes()?.iter().flat_map(|folder| sockets::all(folder)) {
         let client = Client::new(socket);
         if let Ok(status) = client.ask::<Status>(Method::GET, "/v1/status", &())
-            && (Path::new(&status.cache) == path || status.mounts.iter().any(|mount| path.starts_with(&mount.path)))
+            && (Path::new(&status.cache) == path
+                || status.mounts.iter().any(|mount| !mount.detached && path.starts_with(&mount.path)))
         {
             return Ok((client, status, path));
         }
     }
     let error = Error::new(Kind::Missing, "nothing is mounted there by a node of this user", path.display());
-    Err(error.hint("see `stoker status` for what is mounted").into())
-}
-
-/// Whether a failure means that somebody else has the node.
-fn is_taken(error: &Error) -> bool {
-    matches!(error.kind, Kind::Unavailable { .. })
+    let hint = match rustix::process::geteuid().is_root() {
+        true => "see `stoker status` for what is mounted",
+        false => "see `stoker status` for what is mounted, and `sudo stoker status` for what other users mounted",
+    };
+    Err(error.hint(hint).into())
 }

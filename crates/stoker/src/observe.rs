@@ -44,8 +44,8 @@ pub struct Args {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
     /// Write all that was seen to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[arg(long, value_name = "FILE.json")]
+    pub save: Option<PathBuf>,
     /// Write a workload that asks for the same, for `stoker bench train --workload`
     #[arg(long, value_name = "FILE.toml")]
     pub workload: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (folder, opened) = open(&args)?;
-    for path in [&args.json, &args.workload, &args.accelerator].into_iter().flatten() {
+    for path in [&args.save, &args.workload, &args.accelerator].into_iter().flatten() {
         writable(path)?;
     }
     let runtime = runtime()?;
@@ -221,7 +221,7 @@ fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
     let style = crate::chart::Style { colour: place::colour(terminal), unicode: place::unicode(), width: 100 };
     eprint!("\n{}", summary::text(trace, folder, &style));
     let name = folder.file_name().map_or_else(|| "observed".into(), |name| name.to_string_lossy().into_owned());
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.save {
         let document = summary::document(trace, folder, &args.command);
         save(path, &serde_json::to_vec_pretty(&document).expect("a trace has no keys but strings"))?;
     }

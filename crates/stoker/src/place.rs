@@ -2,7 +2,6 @@
 
 mod cgroup;
 
-use crate::args::Reach;
 use block::{Error, Result};
 use cache::disk::Limits;
 use std::path::{Path, PathBuf};
@@ -41,7 +40,9 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
 pub fn runtime() -> Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     let user = rustix::process::geteuid();
-    let folder = match std::env::var_os("STOKER_RUNTIME_DIR").or_else(|| std::env::var_os("XDG_RUNTIME_DIR")) {
+    // Root may have the variables of the user who called sudo, whose folder is no place for its sockets.
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !user.is_root());
+    let folder = match std::env::var_os("STOKER_RUNTIME_DIR").or(of_session) {
         Some(folder) => PathBuf::from(folder).join("stoker"),
         None if user.is_root() => "/run/stoker".into(),
         None => std::env::temp_dir().join(format!("stoker-{}", user.as_raw())),
@@ -59,14 +60,26 @@ pub fn runtime() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// How a store is reached, with what the environment adds. Keys in it go before AWS_PROFILE, `--profile` before both.
-pub fn reach(asked: &Reach) -> Reach {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
-    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
-    let profile = asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody));
-    let endpoint = asked.endpoint.clone().or_else(|| set("AWS_ENDPOINT_URL"));
-    Reach { endpoint, profile, ..asked.clone() }
+/// Folders of the control sockets that this user may use: root, those of all users, its own first.
+pub fn runtimes() -> Result<Vec<PathBuf>> {
+    let mut folders = vec![runtime()?];
+    // Who names a folder means it and no other.
+    if rustix::process::geteuid().is_root() && std::env::var_os("STOKER_RUNTIME_DIR").is_none() {
+        let within = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_ours = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.and_then(|name| name.strip_prefix("stoker-")).is_some_and(|user| user.parse::<u32>().is_ok())
+        };
+        folders.extend(within("/run/user").map(|user| user.join("stoker")).filter(|folder| folder.is_dir()));
+        folders.extend(within("/tmp").filter(is_ours));
+    }
+    Ok(folders)
+}
+
+/// Seconds since 1970.
+pub fn now() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// Static AWS credentials of the environment, for a node that may not share it.
@@ -115,15 +128,37 @@ pub fn memory(asked: Option<u64>) -> Result<u64> {
     }
 }
 
-/// Limits of the disk tier on the file system of the cache: by default a tenth of it stays free.
+/// Limits of the disk tier on the file system of the cache: by default what is free and what the cache holds already,
+/// but for a tenth of the file system. What others keep there is not promised away.
 pub fn limits(cache: &Path, asked: Option<u64>) -> Result<Limits> {
     let found = rustix::fs::statvfs(cache)
         .map_err(|error| Error::io("cannot ask the file system of the cache", cache.display(), &error.into()))?;
     let (bytes, files) = (found.f_blocks * found.f_frsize, found.f_files);
+    let free = found.f_bavail * found.f_frsize;
+    let ours = || match held(&cache.join("blocks"), &mut FILES_LOOKED_AT.clone()) {
+        Some(held) => held,
+        // Too many to look at: then most of what is taken is the cache's.
+        None => bytes - free,
+    };
     Ok(Limits {
-        bytes: asked.unwrap_or(bytes),
+        bytes: asked.unwrap_or_else(|| (free + ours()).min(bytes).saturating_sub(bytes / 10)),
         files: if files == 0 { u64::MAX } else { files },
         free_bytes_min: if asked.is_some() { bytes / 50 } else { bytes / 10 },
         free_files_min: files / 50,
     })
+}
+
+/// Files of a cache that are looked at when a node starts: some tens of milliseconds.
+const FILES_LOOKED_AT: u32 = 20_000;
+
+/// Bytes on the disk below a folder, unless it has too many files to look at.
+fn held(folder: &Path, left: &mut u32) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        *left = left.checked_sub(1)?;
+        let Ok(found) = entry.metadata() else { continue };
+        sum += if found.is_dir() { held(&entry.path(), left)? } else { found.blocks() * 512 };
+    }
+    Some(sum)
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 pub fn run(args: &Refresh) -> anyhow::Result<ExitCode> {
     let (client, _, path) = node_of(&args.dir)?;
-    let place = Place { path: path.to_string_lossy().into_owned() };
+    let place = Place { path: path.to_string_lossy().into_owned(), ..Place::default() };
     let done: Refreshed = client.ask(Method::POST, "/v1/refresh", &place).map_err(show::refused)?;
     let (objects, bytes) = (show::count(done.objects), show::bytes(done.bytes));
     println!("{objects} files, {bytes}; {} names changed", show::count(done.changed));

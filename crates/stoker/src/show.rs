@@ -1,22 +1,25 @@
 //! Figures, failures and progress for people.
 
-use crate::place;
 use block::{Error, Kind};
 use client::Failure;
 use client::messages::{Loaded, Problem};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 
-/// Logs go to standard error, so that standard output is what was asked for.
-pub fn start_log(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::WARN,
-        1 => tracing::Level::INFO,
-        _ => tracing::Level::DEBUG,
-    };
-    let colour = place::colour(std::io::stderr().is_terminal());
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colour);
-    log.with_target(verbose > 1).init();
+/// Something that happened in a node.
+pub fn record(level: &str, text: &str) {
+    eprintln!("{:>5} {text}", level.to_ascii_uppercase());
+}
+
+/// Further lines of a text below its first.
+pub fn indented(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+/// A time as people read it: the largest unit that it has two of.
+pub fn age(seconds: f64) -> String {
+    let units = [(172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes")];
+    let unit = units.into_iter().find(|(from, _, _)| seconds >= *from);
+    unit.map_or_else(|| format!("{seconds:.0} s"), |(_, unit, name)| format!("{:.0} {name}", (seconds / unit).floor()))
 }
 
 /// Say what failed, on what, and what to try.
@@ -117,5 +120,9 @@ mod tests {
         assert_eq!(bytes(12_345_678_901), "12.3 GB");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
+        assert_eq!(
+            [5.0, 119.0, 7_199.0, 7_200.0, 400_000.0].map(age),
+            ["5 s", "119 s", "119 minutes", "2 hours", "4 days"]
+        );
     }
 }

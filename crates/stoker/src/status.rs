@@ -1,41 +1,85 @@
 //! `stoker status`: what nodes do and hold.
 
-use crate::args;
-use crate::{mount, place, show};
-use client::messages::{Status, Store, Waits};
+use crate::{args, mount, place, show};
+use client::messages::{Limits, Status, Store, StoreState, Waits};
 use client::{Client, sockets};
+use daemon::journal::stamp;
 use hyper::Method;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+/// Said where there is nothing to say.
+pub const NOBODY: &str = "no node is running; `stoker mount URL DIR` starts one";
+
+/// Clears a terminal from its upper left corner on.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
 pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
-    let found = match &args.dir {
-        Some(dir) => vec![mount::node_of(dir)?.1],
-        None => nodes()?,
-    };
-    if args.json {
+    let in_place = args.watch && std::io::stdout().is_terminal() && !args.json;
+    loop {
+        let found: Vec<Status> = nodes(args.dir.as_deref())?.into_iter().map(|(_, status)| status).collect();
+        let mut out = String::new();
         for status in &found {
-            println!("{}", serde_json::to_string(status)?);
+            out += &match (args.json, args.watch && !in_place) {
+                (true, _) => format!("{}\n", serde_json::to_string(status)?),
+                (_, true) => line(status),
+                _ => text(status),
+            };
         }
-    } else if found.is_empty() {
-        println!("no node is running; `stoker mount URL DIR` starts one");
-    } else {
-        found.iter().for_each(|status| print!("{}", text(status)));
+        if found.is_empty() && !args.json {
+            out += &format!("{NOBODY}\n");
+        }
+        let mut standard = std::io::stdout().lock();
+        let shown = write!(standard, "{}{out}", if in_place { CLEAR } else { "" }).and_then(|()| standard.flush());
+        // Whoever looked has gone.
+        if !args.watch || shown.is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        drop(standard);
+        std::thread::sleep(args.interval);
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-/// Every node of this user that answers.
-fn nodes() -> anyhow::Result<Vec<Status>> {
-    let sockets = sockets::all(&place::runtime()?);
-    let ask = |socket| Client::new(socket).ask::<Status>(Method::GET, "/v1/status", &()).ok();
-    Ok(sockets.into_iter().filter_map(ask).collect())
+/// The node that serves a path, or every node that this user may ask and that answers.
+pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Vec<(Client, Status)>> {
+    if let Some(dir) = dir {
+        let (client, status, _) = mount::node_of(dir)?;
+        return Ok(vec![(client, status)]);
+    }
+    let folders = place::runtimes()?;
+    let clients = folders.iter().flat_map(|folder| sockets::all(folder)).map(Client::new);
+    Ok(clients
+        .filter_map(|client| Some((client.ask(Method::GET, "/v1/status", &()).ok()?, client)))
+        .map(|(status, client)| (client, status))
+        .collect())
 }
 
-/// A node in a dozen lines.
+/// A node in one line.
+fn line(status: &Status) -> String {
+    use show::{bytes, count};
+    let (rates, limits) = (&status.rates, &status.limits);
+    let silent = status.stores.iter().filter(|store| !store.answering).count();
+    format!(
+        "{} node {}: {} mounts; store {}/s in {:.0} requests/s; served {}/s in {:.0} opens/s; memory {}, disk {}{}\n",
+        stamp(place::now()),
+        status.pid,
+        count(status.mounts.len() as u64),
+        bytes(rates.store_bytes_per_second as u64),
+        rates.store_requests_per_second,
+        bytes(rates.served_bytes_per_second as u64),
+        rates.opens_per_second,
+        bytes(limits.memory_used),
+        bytes(limits.disk_used),
+        if silent > 0 { "; A STORE DOES NOT ANSWER" } else { "" }
+    )
+}
+
+/// A node in two dozen lines.
 fn text(status: &Status) -> String {
     use show::{bytes, count};
-    let (tiers, store, limits) = (&status.tiers, &status.store, &status.limits);
-    let mut out = format!("node {} on {}\n", status.pid, status.cache);
+    let (tiers, store) = (&status.tiers, &status.store);
+    let mut out = format!("node {} on {}, for {}\n", status.pid, status.cache, show::age(status.uptime_seconds));
     for mount in &status.mounts {
         out += &format!("  {}  {}\n    {} files, {}", mount.path, mount.url, count(mount.objects), bytes(mount.bytes));
         out += &format!("; passthrough {}", mount.passthrough);
@@ -55,6 +99,9 @@ fn text(status: &Status) -> String {
             out +=
                 &format!("    background fill: {} files, {}\n", count(mount.filled_files), bytes(mount.filled_bytes));
         }
+        let age = (place::now() - mount.listed_at as f64).max(0.0);
+        out += &format!("    names as they were {} ago", show::age(age));
+        out += if mount.detached { "; detached, served until its files are closed\n" } else { "\n" };
         if let Some(failed) = &mount.refresh_failed {
             out += &format!("    the last refresh failed: {failed}\n");
         }
@@ -81,14 +128,54 @@ fn text(status: &Status) -> String {
     );
     out += &sent(store);
     out += &waits(&status.waits);
-    out += &format!(
+    out += &now(status);
+    out += &limits(&status.limits);
+    out += &errors(status);
+    out
+}
+
+/// What happens at the moment, and which stores answer.
+fn now(status: &Status) -> String {
+    use show::bytes;
+    let rates = &status.rates;
+    let mut out = format!(
+        "  now     store {}/s in {:.0} requests/s, served {}/s in {:.0} opens/s\n",
+        bytes(rates.store_bytes_per_second as u64),
+        rates.store_requests_per_second,
+        bytes(rates.served_bytes_per_second as u64),
+        rates.opens_per_second
+    );
+    for StoreState { store, answering, silent_since, answered_at } in &status.stores {
+        let state = match (answering, silent_since) {
+            (true, _) => "answers".into(),
+            (false, Some(since)) => format!("DOES NOT ANSWER since {} UTC", stamp(*since)),
+            (false, None) => "DOES NOT ANSWER".into(),
+        };
+        let last = answered_at.map_or_else(String::new, |at| format!(", last answer {} UTC", stamp(at)));
+        out += &format!("  store   {store} {state}{last}\n");
+    }
+    out
+}
+
+fn limits(limits: &Limits) -> String {
+    use show::{bytes, count};
+    format!(
         "  limits  memory {} of {}, disk {} of {} in {} files\n",
         bytes(limits.memory_used),
         bytes(limits.memory_bytes),
         bytes(limits.disk_used),
         bytes(limits.disk_bytes),
         count(limits.disk_files_used)
-    );
+    )
+}
+
+/// What went wrong last, and where all of it is written.
+fn errors(status: &Status) -> String {
+    let log = if status.log.path.is_empty() { "standard error" } else { &status.log.path };
+    let mut out = format!("  log     {log} ({} and graver)\n", status.log.level);
+    for record in &status.errors {
+        out += &format!("    {} UTC {}\n", stamp(record.at), show::indented(&record.text));
+    }
     out
 }
 

@@ -15,12 +15,12 @@ const WIDTH: usize = 120;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Files that --json wrote; the others are compared with the first, and one alone is shown as it is
+    /// Files that --save wrote; the others are compared with the first, and one alone is shown as it is
     #[arg(required = true, value_name = "REPORT.json")]
     reports: Vec<PathBuf>,
     /// Write means, intervals, ratios and warnings as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[arg(long, value_name = "FILE.json")]
+    save: Option<PathBuf>,
     /// Write a page with charts, complete in one file
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for warning in &comparison.warnings {
         eprintln!("warning: {warning}");
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.save {
         let document = serde_json::json!({"schema": 1, "reports": names, "comparison": comparison});
         report::replace(path, &format!("{document:#}\n"))?;
     }

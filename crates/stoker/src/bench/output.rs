@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Output {
     /// Write the whole result to this file, after each step of the measurement
     #[arg(long, value_name = "FILE.json")]
-    pub json: Option<PathBuf>,
+    pub save: Option<PathBuf>,
     /// Draw the result as a page that needs nothing but a browser
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
@@ -24,8 +24,8 @@ pub struct Output {
 impl Output {
     /// What was measured so far.
     pub fn save(&self, report: &Report) -> Result<()> {
-        let hint = "name a file in a folder that exists and has room as --json";
-        self.json.as_ref().map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
+        let hint = "name a file in a folder that exists and has room as --save";
+        self.save.as_ref().map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
     }
 
     /// Everything, at the end. Says where it is.
@@ -34,7 +34,7 @@ impl Output {
         let all = std::slice::from_ref(report);
         self.report.as_ref().map_or(Ok(()), |path| page::write(all, path))?;
         self.csv.as_ref().map_or(Ok(()), |path| page::csv(all, path))?;
-        for path in [&self.json, &self.report, &self.csv].into_iter().flatten() {
+        for path in [&self.save, &self.report, &self.csv].into_iter().flatten() {
             println!("  {}", path.display());
         }
         if self.report.is_some() && !page::has_charts() {

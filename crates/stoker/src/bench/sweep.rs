@@ -189,7 +189,7 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
 fn limits(args: &Args) -> anyhow::Result<(Option<Duration>, u64)> {
     let (mut time, mut most) = (None, None);
     for part in &args.limit {
-        match (parse::duration(part), parse::bytes(part)) {
+        match (parse::duration(part), parse::size(part)) {
             (Ok(limit), _) => time = Some(limit),
             (_, Ok(limit)) => most = Some(limit),
             _ => {

@@ -1,7 +1,7 @@
 //! `stoker bench train`: what was typed becomes a job and a target; what was measured becomes a table and a file.
 //!
 //! It measures nothing itself: `bench::train` does. Invariant: what an interrupted run measured is in the file that
-//! `--json` names, marked as not finished.
+//! `--save` names, marked as not finished.
 
 mod python;
 mod settings;

@@ -15,7 +15,7 @@ const BARS: usize = 12;
 /// Raised when a field changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// The document of `--json`.
+/// The document of `--save`.
 pub fn document(trace: &Trace, folder: &Path, command: &[OsString]) -> serde_json::Value {
     let command: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     serde_json::json!({

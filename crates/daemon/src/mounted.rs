@@ -1,0 +1,172 @@
+//! A data set that is mounted, from when it is there until the kernel has ended it.
+//!
+//! Invariant: it is ended by itself and never by its path, at which something else may be mounted by now.
+
+use crate::host::Visit;
+use block::Result;
+use client::messages::{Mount, Refreshed};
+use mount::{Passthrough, Session};
+use node::View;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The shortest time between two listings.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A data set that is mounted.
+pub struct Mounted {
+    /// Among all mounts that its node ever has.
+    pub id: u64,
+    pub path: PathBuf,
+    pub view: Arc<View>,
+    session: Session,
+    immutable: bool,
+    detached: AtomicBool,
+    over: watch::Sender<bool>,
+    /// Keeps the node alive until the mount has ended or was abandoned.
+    visit: Mutex<Option<Visit>>,
+    refresh_failed: Mutex<Option<String>>,
+}
+
+impl Mounted {
+    pub(crate) fn new(id: u64, view: Arc<View>, session: Session, immutable: bool, visit: Visit) -> Mounted {
+        Mounted {
+            id,
+            path: session.mount_point().to_owned(),
+            view,
+            session,
+            immutable,
+            detached: AtomicBool::new(false),
+            over: watch::channel(false).0,
+            visit: Mutex::new(Some(visit)),
+            refresh_failed: Mutex::default(),
+        }
+    }
+
+    /// End the mount. In use, it says so, and stays.
+    pub fn unmount(&self) -> Result<()> {
+        if self.is_detached() { Ok(()) } else { self.session.unmount(false) }
+    }
+
+    /// End the mount. In use, it is taken out of sight, and served until the last of its files is closed.
+    pub fn leave(&self) -> Result<()> {
+        let Err(busy) = self.unmount() else { return Ok(()) };
+        if self.session.has_ended() {
+            return Ok(());
+        }
+        tracing::warn!("detaching a mount that is in use: {}: {}", busy.on, busy.what);
+        self.session.unmount(true)?;
+        self.detached.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Whether it was taken out of sight.
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Relaxed)
+    }
+
+    /// It no longer keeps the node alive, though somebody may have files open in it.
+    pub fn abandon(&self) {
+        lock(&self.visit).take();
+    }
+
+    /// Wait until the mount has ended, however that came about.
+    pub async fn ended(&self) {
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// The same, on a thread.
+    pub(crate) fn wait(&self) {
+        self.session.wait();
+    }
+
+    /// The kernel has ended it.
+    pub(crate) fn has_ended(&self) {
+        self.abandon();
+        self.over.send_replace(true);
+    }
+
+    /// List the data set again, and let the kernel forget what went stale.
+    pub async fn refresh(&self) -> Result<Refreshed> {
+        let stale = self.view.refresh(|_| ()).await?;
+        self.session.invalidate(&stale);
+        let totals = self.view.totals();
+        self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
+        Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
+    }
+
+    /// Opens that the kernel was let through to the disk are hits of the disk, but for those that had to wait.
+    pub(crate) fn add_hits(&self, (hits, bytes): (u64, u64)) -> (u64, u64) {
+        let (counts, fetched) = (self.session.counts(), self.view.fetched());
+        let (opens, sizes) =
+            (counts.opens_through.saturating_sub(fetched.0), counts.bytes_through.saturating_sub(fetched.1));
+        (hits + opens, bytes + sizes)
+    }
+
+    /// An object left the disk: the kernel lets go of its file when its readers do.
+    pub(crate) fn dropped(&self, object: &block::Object) {
+        if let Some(node) = self.view.node_of(object) {
+            self.session.forget_backing(node);
+        }
+    }
+
+    /// What it did so far.
+    pub(crate) fn counts(&self) -> mount::Counts {
+        self.session.counts()
+    }
+
+    /// The mount, for people to look at.
+    pub fn status(&self) -> Mount {
+        let (totals, counts) = (self.view.totals(), self.session.counts());
+        let passthrough = match self.session.passthrough() {
+            Passthrough::On => "on".into(),
+            Passthrough::Off { reason } => format!("off: {reason}"),
+        };
+        Mount {
+            id: self.id,
+            detached: self.is_detached(),
+            url: self.view.url().into(),
+            path: self.path.display().to_string(),
+            passthrough,
+            objects: totals.files,
+            bytes: totals.bytes,
+            odd_names: totals.odd.iter().sum(),
+            listed_at: self.view.manifest().listed_ns() / 1_000_000_000,
+            immutable: self.immutable,
+            local: self.view.is_local(),
+            opens_passed_through: counts.opens_through,
+            opens_served: counts.opens_served,
+            bytes_served: counts.bytes_served,
+            interrupted: counts.interrupts,
+            filling: self.view.fill().is_on(),
+            filled_files: self.view.fill().files.load(Relaxed),
+            filled_bytes: self.view.fill().bytes.load(Relaxed),
+            refresh_failed: lock(&self.refresh_failed).clone(),
+        }
+    }
+}
+
+/// List again and again until the mount ends. A failure is shown in the status and tried again.
+pub(crate) async fn refresh_often(mounted: Weak<Mounted>, every: Duration) {
+    loop {
+        tokio::time::sleep(every.max(TICK)).await;
+        let Some(mounted) = mounted.upgrade() else { return };
+        let failed = tokio::select! {
+            done = mounted.refresh() => done.err(),
+            () = mounted.ended() => return,
+        };
+        let failed = failed.map(|error| {
+            tracing::warn!("the data set could not be listed again: {error}");
+            error.what
+        });
+        *lock(&mounted.refresh_failed) = failed;
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

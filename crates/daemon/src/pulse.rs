@@ -1,0 +1,144 @@
+//! How a node is doing at the moment: rates over the last seconds, and which stores answer.
+//!
+//! It is fed with totals once a second, and decides from their differences alone.
+
+use client::messages::{Rates, StoreState};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Looks over which rates are taken, a second apart.
+const LOOKS: usize = 5;
+
+/// A store that is asked and says nothing for so many seconds does not answer.
+const SILENT_SECONDS: f64 = 3.0;
+
+/// Totals at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub at: f64,
+    pub store_bytes: u64,
+    pub store_requests: u64,
+    /// Bytes that mounts were served with by the daemon, and opens of any kind.
+    pub served_bytes: u64,
+    pub opens: u64,
+}
+
+/// Totals of one store at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Answers that began.
+    pub answers: u64,
+    /// Requests that failed, for the moment or for good.
+    pub failures: u64,
+    pub in_flight: u64,
+}
+
+/// What is known of the last seconds.
+#[derive(Default)]
+pub struct Pulse {
+    looks: VecDeque<Totals>,
+    stores: BTreeMap<String, Store>,
+}
+
+#[derive(Default)]
+struct Store {
+    last: Asked,
+    /// When it answered last, and since when it was asked without an answer.
+    answered_at: Option<f64>,
+    waiting_since: Option<f64>,
+    failing: bool,
+}
+
+impl Pulse {
+    /// Look at everything once more.
+    pub fn look(&mut self, totals: Totals) {
+        if self.looks.len() > LOOKS {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(totals);
+    }
+
+    /// Look at one store.
+    pub fn look_at(&mut self, store: &str, now: f64, asked: Asked) {
+        let known = self.stores.entry(store.to_owned()).or_default();
+        let failed = asked.failures > known.last.failures;
+        if asked.answers > known.last.answers && !failed {
+            (known.answered_at, known.waiting_since, known.failing) = (Some(now), None, false);
+        } else if failed || asked.in_flight > 0 {
+            known.waiting_since.get_or_insert(now);
+            known.failing |= failed;
+        } else if !known.failing {
+            // Nothing is asked of it.
+            known.waiting_since = None;
+        }
+        known.last = asked;
+    }
+
+    pub fn rates(&self) -> Rates {
+        let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else { return Rates::default() };
+        let seconds = last.at - first.at;
+        let per_second = |total: fn(&Totals) -> u64| match seconds > 0.0 {
+            true => total(last).saturating_sub(total(first)) as f64 / seconds,
+            false => 0.0,
+        };
+        Rates {
+            seconds,
+            store_bytes_per_second: per_second(|totals| totals.store_bytes),
+            store_requests_per_second: per_second(|totals| totals.store_requests),
+            served_bytes_per_second: per_second(|totals| totals.served_bytes),
+            opens_per_second: per_second(|totals| totals.opens),
+        }
+    }
+
+    pub fn stores(&self, now: f64) -> Vec<StoreState> {
+        let state = |(name, store): (&String, &Store)| StoreState {
+            store: name.clone(),
+            answering: store.waiting_since.is_none_or(|since| !store.failing && now - since < SILENT_SECONDS),
+            silent_since: store.waiting_since.filter(|since| store.failing || now - since >= SILENT_SECONDS),
+            answered_at: store.answered_at,
+        };
+        self.stores.iter().map(state).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(answers: u64, failures: u64, in_flight: u64) -> Asked {
+        Asked { answers, failures, in_flight }
+    }
+
+    #[test]
+    fn a_store_that_fails_or_hangs_is_seen_within_seconds_and_again_when_it_answers() {
+        let mut pulse = Pulse::default();
+        let is_answering = |pulse: &Pulse, now| pulse.stores(now)[0].answering;
+        pulse.look_at("s3", 1.0, asked(10, 0, 2));
+        assert!(is_answering(&pulse, 1.0));
+        // It hangs: asked, and silent.
+        (2..=5).for_each(|now| pulse.look_at("s3", f64::from(now), asked(10, 0, 2)));
+        assert!(!is_answering(&pulse, 5.0));
+        assert_eq!(pulse.stores(5.0)[0].silent_since, Some(2.0));
+        pulse.look_at("s3", 6.0, asked(11, 0, 2));
+        assert!(is_answering(&pulse, 6.0));
+        // It refuses: at once, and also while nobody asks again.
+        pulse.look_at("s3", 7.0, asked(11, 3, 0));
+        pulse.look_at("s3", 8.0, asked(11, 3, 0));
+        assert!(!is_answering(&pulse, 8.0));
+        // Nothing is asked of it.
+        pulse.look_at("s3", 9.0, asked(12, 3, 0));
+        (10..60).for_each(|now| pulse.look_at("s3", f64::from(now), asked(12, 3, 0)));
+        assert!(is_answering(&pulse, 60.0));
+        assert_eq!(pulse.stores(60.0)[0].answered_at, Some(9.0));
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_seconds() {
+        let mut pulse = Pulse::default();
+        assert_eq!(pulse.rates().store_bytes_per_second, 0.0);
+        for second in 0..20_u64 {
+            let store_bytes = if second < 10 { 1_000_000 * second } else { 10_000_000 + 50 * (second - 10) };
+            pulse.look(Totals { at: second as f64, store_bytes, ..Totals::default() });
+        }
+        assert_eq!(pulse.rates().store_bytes_per_second, 50.0);
+    }
+}

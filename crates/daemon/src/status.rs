@@ -1,0 +1,90 @@
+//! What a node does and holds, as the messages of the control socket tell it. It measures nothing itself.
+
+use crate::Host;
+use block::Cause;
+use client::messages::{Limits, Mount, Status, Store, Tier, Tiers, Waits};
+
+/// What a node does and holds.
+pub fn status(host: &Host) -> Status {
+    let figures = host.node().figures();
+    let mounts: Vec<Mount> = host.mounts().iter().map(|mounted| mounted.status()).collect();
+    let tier = |(hits, bytes)| Tier { hits, bytes };
+    let disk = host.mounts().iter().fold(figures.disk, |disk, mounted| mounted.add_hits(disk));
+    let (rates, stores) = {
+        let (pulse, now) = (host.pulse(), host.journal().now());
+        (pulse.rates(), pulse.stores(now))
+    };
+    Status {
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        cache: host.node().settings().cache.display().to_string(),
+        tiers: Tiers { memory: tier(figures.memory), disk: tier(disk), origin: tier(figures.origin) },
+        store: store_status(&figures),
+        waits: waits(&figures),
+        limits: Limits {
+            memory_bytes: figures.memory_limit,
+            memory_used: memory_used(),
+            blocks_bytes: figures.blocks.1,
+            blocks_used: figures.blocks.0,
+            disk_bytes: figures.limits.bytes,
+            disk_used: figures.used.bytes,
+            disk_files: figures.limits.files,
+            disk_files_used: figures.used.files,
+            disk_free_min: figures.limits.free_bytes_min,
+        },
+        rates,
+        stores,
+        uptime_seconds: host.uptime(),
+        log: host.journal().log(),
+        errors: host.journal().errors(),
+        mounts,
+    }
+}
+
+fn waits(figures: &node::Figures) -> Waits {
+    let on = |cause| figures.waits.iter().find(|(known, _)| *known == cause).map_or(0.0, |(_, seconds)| *seconds);
+    Waits {
+        bandwidth_seconds: on(Cause::Bandwidth),
+        requests_seconds: on(Cause::Requests),
+        throttling_seconds: on(Cause::Throttling),
+        errors_seconds: on(Cause::Errors),
+        disk_seconds: on(Cause::Disk),
+        cpu_seconds: on(Cause::Cpu),
+        unknown_seconds: on(Cause::Unknown),
+    }
+}
+
+fn store_status(figures: &node::Figures) -> Store {
+    let sum = |count: fn(&store::Counts) -> u64| figures.stores.iter().map(|(_, counts)| count(counts)).sum::<u64>();
+    let (gets, heads, lists) = (sum(|counts| counts.gets), sum(|counts| counts.heads), sum(|counts| counts.lists));
+    let answers: u64 = figures.stores.iter().flat_map(|(_, counts)| counts.first_byte).sum();
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    Store {
+        requests: gets + heads + lists,
+        gets,
+        heads,
+        lists,
+        bytes: sum(|counts| counts.bytes),
+        unique_bytes: figures.unique_bytes,
+        unkept_bytes: figures.unkept_bytes,
+        throttled: sum(|counts| counts.throttled),
+        retries: sum(|counts| counts.retries),
+        errors: sum(|counts| counts.errors),
+        skipped_names: sum(|counts| counts.skipped),
+        in_flight: sum(|counts| counts.in_flight),
+        seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
+        seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),
+        hedged: sum(|counts| counts.hedged),
+        hedged_bytes: sum(|counts| counts.hedged_bytes),
+        hedges_won: sum(|counts| counts.hedges_won),
+        requests_limit: figures.requests_limit,
+        first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
+    }
+}
+
+/// Anonymous memory of this process, as the kernel counts it.
+fn memory_used() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
+}

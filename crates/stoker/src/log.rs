@@ -1,0 +1,67 @@
+//! From `tracing` to the journal of a node, or to standard error.
+
+use crate::{place, show};
+use daemon::Journal;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The level for so many times `-v`.
+pub fn level(verbose: u8) -> Level {
+    match verbose {
+        0 => Level::WARN,
+        1 => Level::INFO,
+        _ => Level::DEBUG,
+    }
+}
+
+/// A command logs to standard error, so that standard output is what was asked for.
+pub fn to_standard_error(verbose: u8) {
+    let colour = place::colour(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let log = tracing_subscriber::fmt().with_max_level(level(verbose)).with_writer(std::io::stderr).with_ansi(colour);
+    log.with_target(verbose > 1).init();
+}
+
+/// A node logs to its journal, as much as anybody wants at the moment; `echo`: to standard error too.
+pub fn to_journal(journal: &Arc<Journal>, echo: bool) {
+    let (filter, change) = reload::Layer::new(LevelFilter::WARN);
+    let layer = Records { journal: journal.clone(), echo };
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    journal.tell_wanted(move |level| drop(change.reload(LevelFilter::from_level(level))));
+}
+
+/// Hands each event to the journal.
+struct Records {
+    journal: Arc<Journal>,
+    echo: bool,
+}
+
+impl<S: Subscriber> Layer<S> for Records {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let level = *event.metadata().level();
+        if self.echo {
+            show::record(level.as_str(), &line.0);
+        }
+        self.journal.record(level, line.0);
+    }
+}
+
+/// An event as text: its message, then its fields.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}

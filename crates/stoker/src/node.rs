@@ -1,0 +1,183 @@
+//! `stoker node`: a node as a process of its own, which mounts ask to mount for them. The first mount of a cache folder
+//! starts it.
+//!
+//! Invariant: what becomes of a command that asked is nothing to the mounts of others.
+
+use crate::args;
+use crate::ends::{End, Ends};
+use crate::{log, notify, place, runtime};
+use block::{Error, Kind};
+use client::sockets;
+use daemon::{Host, Journal, Life, control};
+use node::{Home, Node};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long readers may go on once a node was told to end. Kubernetes grants thirty seconds in all.
+pub const GRACE: Duration = Duration::from_secs(7);
+
+/// What closing the cache folder may take after that.
+const LAST: Duration = Duration::from_secs(2);
+
+/// The exit code of a node that found another on its cache folder.
+const TAKEN: u8 = 75;
+
+/// The exit code of what was interrupted.
+pub const INTERRUPTED: u8 = 130;
+
+pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
+    // Names, snapshots and blocks are this user's.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let flags = &args.node;
+    let cache = place::cache(flags.cache.as_deref())?;
+    let socket = sockets::of_cache(&place::runtime()?, &cache);
+    let home = match Home::take(&cache, flags.group_cache) {
+        Err(Error { kind: Kind::Unavailable { .. }, .. }) if args.for_mounts => return Ok(ExitCode::from(TAKEN)),
+        home => home?,
+    };
+    let settings = node::Settings {
+        limits: place::limits(&cache, flags.cache_size)?,
+        memory_bytes: place::memory(flags.memory)?,
+        seed: u64::from(std::process::id()),
+        patience: flags.patience.unwrap_or(PATIENCE),
+        cache,
+    };
+    let path = match &flags.log {
+        Some(path) => Some(std::path::absolute(path)?),
+        None => args.for_mounts.then(|| socket.with_extension("log")),
+    };
+    let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?);
+    log::to_journal(&journal, !args.for_mounts);
+    raise_descriptors();
+    let runtime = runtime()?;
+    let life = if args.for_mounts { Life::Mounts } else { Life::Told };
+    let done = runtime.block_on(serve(home, settings, journal, &socket, life));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+/// Serve until the end, which is the last mount's or is told by a signal.
+async fn serve(
+    home: Home,
+    settings: node::Settings,
+    journal: Arc<Journal>,
+    socket: &Path,
+    life: Life,
+) -> anyhow::Result<ExitCode> {
+    let mut ends = Ends::new();
+    // Others may connect from here on; they are answered when the node is there.
+    let listener = control::bind(socket)?;
+    let started = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current());
+    let node = started.inspect_err(|_| drop(std::fs::remove_file(socket)))?;
+    let host = Host::new(node, journal.clone(), life);
+    control::listen(&host, listener);
+    tokio::spawn(host.clone().feel_the_pulse());
+    match life {
+        Life::Mounts => write_to(&journal.log().path)?,
+        Life::Told => notify::ready("ready for mounts"),
+    }
+    let (mut told, mut code) = (false, ExitCode::SUCCESS);
+    let ended = host.ended();
+    tokio::pin!(ended);
+    let late = tokio::time::sleep(Duration::MAX);
+    tokio::pin!(late);
+    loop {
+        tokio::select! {
+            () = &mut ended => break,
+            () = &mut late, if told => {
+                tracing::warn!("ending though files are open: their readers get errors");
+                host.node().close();
+                break;
+            }
+            end = ends.next() => match end {
+                End::Hangup => journal.reopen()?,
+                _ if told => {
+                    code = ExitCode::from(INTERRUPTED);
+                    break;
+                }
+                _ => {
+                    told = true;
+                    notify::stopping();
+                    late.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    let host = host.clone();
+                    tokio::task::spawn_blocking(move || host.end());
+                    std::thread::spawn(end_anyway);
+                }
+            },
+        }
+    }
+    let _ = std::fs::remove_file(socket);
+    host.tell_ended().await;
+    Ok(code)
+}
+
+/// Whatever waits for what, the process ends.
+fn end_anyway() {
+    std::thread::sleep(GRACE + LAST);
+    std::process::exit(1);
+}
+
+/// From now on standard error is the log too, for what a panic says; whoever started us reads no more.
+fn write_to(log: &str) -> anyhow::Result<()> {
+    let file = std::fs::File::options().append(true).open(log)?;
+    rustix::stdio::dup2_stderr(&file)?;
+    Ok(())
+}
+
+/// Every complete file that is open is a descriptor: ask for as many as the system gives.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::info!("the number of open files stays at {:?}", limit.current);
+    }
+}
+
+/// Start a node in a session of its own, and return once it can be asked; false if another has the cache folder.
+pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Result<bool> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["node", "--for-mounts", "--cache"]).arg(cache);
+    let path = flags.log.as_deref().map(std::path::absolute).transpose()?;
+    let patience = flags.patience.map(|time| format!("{}ms", time.as_millis()));
+    for (name, value) in [
+        ("--cache-size", flags.cache_size.map(|bytes| format!("{bytes}B").into())),
+        ("--memory", flags.memory.map(|bytes| format!("{bytes}B").into())),
+        ("--patience", patience.map(Into::into)),
+        ("--log", path.map(PathBuf::into_os_string)),
+    ] {
+        let value: Option<OsString> = value;
+        command.args(value.iter().flat_map(|value| [OsStr::new(name), value]));
+    }
+    if flags.group_cache {
+        command.arg("--group-cache");
+    }
+    command.args(std::iter::repeat_n("-v", verbose.into()));
+    command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // It must not hold a folder that somebody wants to unmount.
+    command.current_dir("/");
+    // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            rustix::process::setsid().map(|_| ()).map_err(Into::into)
+        });
+    }
+    let mut child = command.spawn()?;
+    let mut said = String::new();
+    // It says nothing and closes this once it is there.
+    let told = std::io::Read::read_to_string(child.stderr.as_mut().expect("it is piped"), &mut said);
+    match child.try_wait()? {
+        None if told.is_ok() && said.is_empty() => Ok(true),
+        _ => match child.wait()?.code() {
+            Some(code) if code == i32::from(TAKEN) => Ok(false),
+            Some(0) => Ok(true),
+            _ => anyhow::bail!("{}", said.trim_start_matches("stoker: ").trim_end()),
+        },
+    }
+}

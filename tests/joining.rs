@@ -1,0 +1,196 @@
+//! Mounts that share a node, and commands that end in every way: who is served stays served, who is gone leaves
+//! nothing, and nobody ends what is another's.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use support::content::{Chance, compare, noise, same};
+use support::{BUCKET, Bed, Daemon, LONG, eventually, finished, signal, text};
+
+fn url(prefix: &str) -> String {
+    format!("s3://{BUCKET}/{prefix}")
+}
+
+fn mounts(bed: &Bed) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    table.lines().filter(|line| line.contains(&*bed.path("").to_string_lossy())).count()
+}
+
+/// No process, no mount and no socket.
+fn nothing_is_left(bed: &Bed) {
+    eventually("the node has ended", || support::pids(&bed.path("run")).is_empty());
+    assert_eq!(mounts(bed), 0);
+    let left = support::content::files(&bed.path("run"));
+    assert!(left.iter().all(|name| name.extension().is_none_or(|end| end != "sock")), "{left:?}");
+}
+
+/// A command that runs beside the test.
+fn started(bed: &Bed, url: &str, at: &str, more: &[&str]) -> Child {
+    let _ = fs::create_dir(bed.path(at));
+    let log = File::create(bed.path(&format!("{at}.log"))).expect("a log");
+    let mut command = bed.mounting(url, at, more);
+    command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts")
+}
+
+#[test]
+fn mounts_that_start_at_once_do_not_mind_those_that_fail_or_are_killed() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..4u64 {
+        bed.put(&format!("{number}/file"), &noise(1_000, number));
+    }
+    let mut chance = Chance::printed("kills");
+    for round in 0..5 {
+        let detached = ["--detach", "--patience", "1s", "--fill", "off"];
+        let mut good = Vec::new();
+        let mut others = Vec::new();
+        // In another order each time: who comes first starts the node.
+        for number in (0..8).map(|number| (number + round * 3) % 8) {
+            let at = format!("m{number}");
+            let mount = |url: &str| started(&bed, url, &at, &detached);
+            match number {
+                0..4 => good.push((number, mount(&url(&number.to_string())))),
+                4 => others.push(mount("s3://no-such-bucket")),
+                5 => others.push(mount(&url("nothing-here"))),
+                // Nobody listens there.
+                6 => {
+                    let _ = fs::create_dir(bed.path(&at));
+                    let mut command = bed.stoker(["mount", &url("0")]);
+                    command.arg(bed.path(&at)).arg("--cache").arg(bed.path("cache")).args(detached);
+                    command.args(["--endpoint", "http://127.0.0.1:9", "--region", "us-east-1", "--anonymous"]);
+                    others.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"));
+                }
+                _ => {
+                    let mut killed = mount(&url("0"));
+                    std::thread::sleep(Duration::from_millis(chance.below(120)));
+                    killed.kill().and_then(|()| killed.wait()).expect("it is killed");
+                }
+            }
+        }
+        let ends = |child: &mut Child| {
+            eventually("it ends", || support::has_ended(child.id()));
+            child.wait().expect("it can be asked")
+        };
+        for other in &mut others {
+            assert!(!ends(other).success(), "it can't be mounted");
+        }
+        for (number, child) in &mut good {
+            let said = fs::read_to_string(bed.path(&format!("m{number}.log"))).unwrap_or_default();
+            assert!(ends(child).success(), "mount {number}: {said}");
+            let read = fs::read(bed.path(&format!("m{number}/file"))).expect("a read");
+            same(&read, &noise(1_000, *number), number);
+        }
+        for number in 0..8 {
+            let _ = finished(bed.stoker(["umount"]).arg(bed.path(&format!("m{number}"))));
+        }
+        nothing_is_left(&bed);
+    }
+}
+
+#[test]
+fn a_command_that_is_killed_takes_its_mount_along_and_no_other() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("one/file", &noise(10_000, 1));
+    bed.put("two/file", &noise(20_000, 2));
+    let mut first = bed.mount_at(&url("one"), "one", &[]);
+    let mut second = bed.mount_at(&url("two"), "two", &[]);
+    signal(first.pid(), "KILL");
+    assert!(first.waited(LONG).is_some());
+    eventually("its mount is gone", || mounts(&bed) == 1);
+    compare(&bed.path("two"), &bed.path("data/two"));
+    signal(second.pid(), "KILL");
+    assert!(second.waited(LONG).is_some());
+    nothing_is_left(&bed);
+}
+
+#[test]
+fn a_mount_in_the_making_is_given_up_when_its_command_is_killed() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    bed.set_faults("hang");
+    for more in [&["--detach"][..], &[]] {
+        let before = bed.requests();
+        let mut child = started(&bed, &url(""), "mnt", more);
+        eventually("the store is asked", || bed.requests() > before);
+        child.kill().and_then(|()| child.wait()).expect("it is killed");
+        nothing_is_left(&bed);
+    }
+}
+
+#[test]
+fn a_mount_over_a_detached_one_is_another() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("one/file", &noise(5 << 20, 1));
+    bed.put("two/file", &noise(1_000, 2));
+    let mut first = bed.mount_at(&url("one"), "mnt", &["--fill", "off"]);
+    let mut held = File::open(bed.mounted("file")).expect("an open");
+    let lazily = finished(bed.stoker(["umount", "--lazy"]).arg(bed.path("mnt")));
+    assert!(lazily.status.success(), "{}", text(&lazily));
+    let mut second = bed.mount_at(&url("two"), "mnt", &["--fill", "off"]);
+    bed.put("two/new", &noise(2_000, 3));
+    let refreshed = finished(bed.stoker(["refresh"]).arg(bed.path("mnt")));
+    assert!(text(&refreshed).contains("2 files"), "{}", text(&refreshed));
+    compare(&bed.path("mnt"), &bed.path("data/two"));
+    // What ends the first, asked for by its own command, leaves the second alone.
+    signal(first.pid(), "TERM");
+    signal(first.pid(), "TERM");
+    assert!(first.waited(LONG).is_some());
+    compare(&bed.path("mnt"), &bed.path("data/two"));
+    let mut read = Vec::new();
+    held.read_to_end(&mut read).expect("an open file is read to its end");
+    same(&read, &noise(5 << 20, 1), &"the open file");
+    drop(held);
+    signal(second.pid(), "TERM");
+    assert!(second.waited(LONG).expect("it ends").success(), "{}", second.said());
+    nothing_is_left(&bed);
+}
+
+/// A reader in a process of its own, which may hang.
+fn reader(path: &Path) -> Child {
+    let mut cat = std::process::Command::new("cat");
+    cat.arg(path).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("cat runs")
+}
+
+#[test]
+fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(3 << 20, 1));
+    for words in [&["TERM"][..], &["INT"], &["HUP"], &["TERM", "TERM"]] {
+        let mut daemon: Daemon = bed.mount(&["--fill", "off"]);
+        bed.set_faults("hang");
+        let before = bed.gets();
+        let mut cat = reader(&bed.mounted("file"));
+        eventually("the reader waits", || bed.gets() > before);
+        for word in words {
+            signal(daemon.pid(), word);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(daemon.waited(Duration::from_secs(20)).is_some(), "{words:?}: {}", daemon.said());
+        nothing_is_left(&bed);
+        let _ = cat.kill().and_then(|()| cat.wait());
+        bed.set_faults("");
+        let _ = fs::remove_dir_all(bed.path("cache"));
+    }
+}
+
+#[test]
+fn a_node_of_its_own_stays_until_it_is_told() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    let mut node = bed.stoker(["node", "--cache"]);
+    let mut node = node.arg(bed.path("cache")).stderr(Stdio::null()).spawn().expect("it starts");
+    eventually("it answers", || bed.nodes().len() == 1);
+    for _ in 0..2 {
+        let mut daemon = bed.mount(&[]);
+        compare(&bed.path("mnt"), &bed.path("data"));
+        signal(daemon.pid(), "TERM");
+        assert!(daemon.waited(LONG).expect("it ends").success(), "{}", daemon.said());
+        assert_eq!(bed.status()["pid"], node.id());
+    }
+    signal(node.id(), "TERM");
+    assert!(node.wait().expect("it ends").success());
+    nothing_is_left(&bed);
+}
