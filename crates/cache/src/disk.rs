@@ -29,13 +29,13 @@ mod whole;
 pub use room::{Limits, Used};
 pub use whole::Whole;
 
+use crate::distinct::Distinct;
 use crate::tally::Tally;
 use block::{Address, Blocks, Checksum, Clock, Door, Error, Object, Result, Run, Source, Waiting};
 use index::{Found, Held, Index};
 use log::Log;
 use medium::{How, Medium};
 use segment::Segment;
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,8 +54,8 @@ struct Parts {
     /// Objects up to a share of this are kept whole.
     capacity: u64,
     tally: Tally,
-    /// Hashes of blocks that came and could not be kept.
-    seen: Mutex<HashSet<u64>>,
+    /// What came from below since the node began.
+    distinct: Mutex<Distinct>,
     keeps: fn(&Object) -> bool,
     dropped: Mutex<Dropped>,
     /// Readers outside the runtime: waits for the disk happen on its blocking threads.
@@ -109,9 +109,9 @@ impl Disk {
         let mounted = medium.mounted(&folder).map_err(failed)?;
         let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
         let index = Index::new(objects, limits, log, (medium.clone(), boot, clock)).into();
-        let (tally, seen, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
+        let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
-        let parts = Parts { below, index, folder, medium, capacity, tally, seen, keeps, dropped, runtime };
+        let parts = Parts { below, index, folder, medium, capacity, tally, distinct, keeps, dropped, runtime };
         let disk = Disk(Arc::new(parts));
         disk.load(!was_clean);
         Ok(disk)

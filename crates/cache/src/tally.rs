@@ -26,7 +26,7 @@ impl Count {
 pub struct Tally {
     pub here: Count,
     pub below: Count,
-    /// Of what came from below, the bytes that came for the first time in their residency.
+    /// Of what came from below, the bytes that came for the first time since the node began.
     pub unique: Count,
     pub unkept: Count,
 }

@@ -138,7 +138,7 @@ pub struct Store {
     pub lists: u64,
     /// Bytes received, of use or not.
     pub bytes: u64,
-    /// Bytes of blocks that came for the first time in their residency.
+    /// Distinct bytes that came since the node began.
     pub unique_bytes: u64,
     /// Bytes that were served and could not be kept.
     pub unkept_bytes: u64,

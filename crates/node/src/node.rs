@@ -53,7 +53,7 @@ pub struct Figures {
     pub memory: (u64, u64),
     pub disk: (u64, u64),
     pub origin: (u64, u64),
-    /// Bytes that came from stores for the first time in their residency, and those that could not be kept.
+    /// Distinct bytes that came from stores since the node began, and those that could not be kept.
     pub unique_bytes: u64,
     pub unkept_bytes: u64,
     /// Requests that may be in flight to all stores together.

@@ -9,12 +9,9 @@ use super::filling::Filling;
 use super::index::Found;
 use super::segment::{Residency, Segment};
 use super::whole::Whole;
-use block::{Address, Block, Blocks, Cause, Error, Object, Result, Run};
+use block::{Block, Blocks, Cause, Error, Object, Result, Run};
 use futures_util::StreamExt;
 use std::sync::{Arc, PoisonError};
-
-/// Blocks that could not be kept and are remembered as seen: eight bytes each. Beyond it they count as seen.
-const SEEN_MAX: usize = 1 << 20;
 
 /// The blocks of a run.
 pub fn serve(disk: Disk, run: Run) -> Blocks {
@@ -106,28 +103,21 @@ impl Disk {
         Place::Filling { filling, keeps }
     }
 
-    /// Blocks that came from below, counted. Those that will be kept come once per residency; of the others it
-    /// is remembered whether they were seen before.
+    /// Blocks that came from below, counted.
     fn ask_below(&self, run: Run, is_kept: bool) -> Blocks {
         let disk = self.clone();
         let counted = self.0.below.fetch(run).inspect(move |got| {
             if let Ok(block) = got {
                 let (tally, bytes) = (&disk.0.tally, block.len() as u64);
                 tally.below.add(1, bytes);
-                if is_kept || disk.seen_first(&block.address) {
-                    tally.unique.add(1, bytes);
-                }
+                let mut distinct = disk.0.distinct.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.unique.add(1, distinct.came(&block.address));
                 if !is_kept {
                     tally.unkept.add(1, bytes);
                 }
             }
         });
         counted.boxed()
-    }
-
-    fn seen_first(&self, address: &Address) -> bool {
-        let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.len() < SEEN_MAX && seen.insert(address.object.id().0 as u64 ^ u64::from(address.index).rotate_left(32))
     }
 }
 

@@ -71,3 +71,21 @@ async fn a_look_at_the_head_of_a_file_takes_room_for_one_stripe() {
     );
     assert!(disk.usage().0.bytes <= 6 * STRIPE);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_come_again_are_counted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..4).map(|n| store.below.add(&format!("{n}"), content(n, 3 * SMALL))).collect();
+    let disk = small_disk(&Arc::new(store), folder.path(), 7 * SMALL);
+    for epoch in 1..4 {
+        for object in &objects {
+            read(&disk, object).await.expect("bytes");
+            disk.settled(object, Door::default()).await;
+        }
+        assert_eq!(disk.tally().unique.get().1, 12 * SMALL, "in epoch {epoch}");
+        assert_eq!(disk.tally().below.get().1, (12 + 6 * (epoch - 1)) * SMALL);
+        // It gives way to another, and comes a second time.
+        disk.release(objects[..1].iter());
+    }
+}
