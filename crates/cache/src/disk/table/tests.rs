@@ -111,6 +111,11 @@ fn released_objects_go_first_then_copies_and_neither_asks_for_evidence() {
     assert_eq!(table.yielding(), (200, 2), "somebody reads it all the same");
     table.remove(id(7));
     assert_eq!(table.yielding(), (100, 1));
+    table.remove(id(1));
+    assert!(
+        table.names.get(id(7)).is_none() && table.names.get(id(1)).is_some(),
+        "a version that went never comes back"
+    );
     assert_eq!(table.give_way(id(10), 100, 0, nobody), Some(vec![id(2)]));
 }
 
