@@ -182,6 +182,7 @@ fn a_damaged_cache_file_is_found_and_mended_by_verify() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off"]);
     assert_eq!(load(&bed, &bed.path("mnt"), &[]).status.code(), Some(0));
+    compare(&bed.path("mnt"), &bed.path("data"));
     let objects = bed.path("cache/blocks/objects");
     let paths: Vec<_> = files(&objects).into_iter().map(|name| objects.join(name)).collect();
     let large = paths

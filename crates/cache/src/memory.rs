@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Unit of the budget: a semaphore counts in 32 bits.
@@ -48,8 +48,12 @@ struct Parts {
     hungry: AtomicUsize,
     tally: Tally,
     waits: Waits,
+    wrong: OnceLock<Wrong>,
     runtime: tokio::runtime::Handle,
 }
+
+/// Hears of objects whose bytes were wrong.
+type Wrong = Box<dyn Fn(&Object) + Send + Sync>;
 
 /// Share of the budget that a block holds until its last holder lets go.
 type Share = OwnedSemaphorePermit;
@@ -59,8 +63,8 @@ impl Memory {
     pub fn over(below: Arc<dyn Source>, budget_bytes: u64, runtime: tokio::runtime::Handle) -> Memory {
         let units = (budget_bytes.max(4 * SMALL) as usize) / UNIT;
         let budget = Arc::new(Semaphore::new(units));
-        let (shelf, hungry, tally, waits) = Default::default();
-        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, waits, runtime }))
+        let (shelf, hungry, tally, waits, wrong) = Default::default();
+        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, waits, wrong, runtime }))
     }
 
     /// Bytes `offset..offset + length` of an object if all of them are in memory now.
@@ -170,6 +174,14 @@ impl Memory {
     /// Let go of all blocks of an object, because one of them is wrong.
     pub fn forget(&self, object: &Object) {
         self.shelf().forget(object.id());
+        if let Some(tell) = self.0.wrong.get() {
+            tell(object);
+        }
+    }
+
+    /// Tell somebody of each object of which wrong bytes may have been handed out. Only the first is told.
+    pub fn tell_wrong(&self, wrong: impl Fn(&Object) + Send + Sync + 'static) {
+        let _ = self.0.wrong.set(Box::new(wrong));
     }
 
     /// Bytes held, and the budget.

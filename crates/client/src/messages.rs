@@ -229,6 +229,15 @@ pub struct MountRequest {
     pub patience_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+    /// Owner and permissions of everything in the mount, where they are not to be the usual ones.
+    #[serde(default)]
+    pub owner: Option<u32>,
+    #[serde(default)]
+    pub group: Option<u32>,
+    #[serde(default)]
+    pub file_mode: Option<u32>,
+    #[serde(default)]
+    pub folder_mode: Option<u32>,
     /// Credentials of the caller's environment, so that the node need not have them. Never logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,

@@ -107,6 +107,9 @@ impl Host {
         let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
+        (options.owner, options.group) = (request.owner, request.group);
+        options.file_mode = request.file_mode.unwrap_or(options.file_mode);
+        options.folder_mode = request.folder_mode.unwrap_or(options.folder_mode);
         let totals = view.totals();
         options.space = mount::Space { bytes: totals.bytes, files: totals.files };
         let namespace: Arc<dyn Namespace> = view.clone();

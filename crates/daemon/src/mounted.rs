@@ -107,11 +107,10 @@ impl Mounted {
         (hits + opens, bytes + sizes)
     }
 
-    /// An object left the disk: the kernel lets go of its file when its readers do.
+    /// An object left the disk, or its bytes were wrong: the kernel lets go of its pages, and of its file when its
+    /// readers do.
     pub(crate) fn dropped(&self, object: &block::Object) {
-        if let Some(node) = self.view.node_of(object) {
-            self.session.forget_backing(node);
-        }
+        self.view.nodes_of(object).into_iter().for_each(|node| self.session.forget_content(node));
     }
 
     /// What it did so far.

@@ -16,7 +16,7 @@ pub use request::{Init, Operation, Request};
 pub const MAJOR: u32 = 7;
 /// What we were written for; the kernel takes the lower of both levels.
 pub const MINOR: u32 = 45;
-/// Linux 5.4, the first with requests of 1 MiB, parallel folder reads and no-opendir.
+/// Linux 5.4, the first with requests of 1 MiB, parallel folder reads and listings in the page cache.
 pub const MINOR_MIN: u32 = 31;
 
 /// The kernel refuses reads into less than 8 KiB. More only lets several forgets travel together: a
@@ -40,12 +40,10 @@ pub const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
-    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const MAX_PAGES: u64 = 1 << 22;
-    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     /// The second word of flags is there.
     pub const EXT: u64 = 1 << 30;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -58,6 +56,8 @@ pub mod init {
 pub mod open {
     pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
+    /// Keep the pages of a folder's listing.
+    pub const CACHE_DIR: u32 = 1 << 3;
     pub const NOFLUSH: u32 = 1 << 5;
     pub const PASSTHROUGH: u32 = 1 << 7;
 }
@@ -83,7 +83,9 @@ pub mod opcode {
     pub const SETXATTR: u32 = 21;
     pub const REMOVEXATTR: u32 = 24;
     pub const INIT: u32 = 26;
+    pub const OPENDIR: u32 = 27;
     pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
     pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
@@ -105,11 +107,9 @@ pub mod notify {
 pub const TYPE_FOLDER: u32 = 4;
 pub const TYPE_FILE: u32 = 8;
 
-/// Modes: what `ro` and immutable names mean in permissions.
-pub const MODE_FOLDER: u32 = 0o040_555;
-pub const MODE_FILE: u32 = 0o100_444;
-/// Beside them, for a file that may be executed.
-pub const MODE_EXECUTABLE: u32 = 0o111;
+/// The bits of a mode that say what a node is.
+pub const KIND_FOLDER: u32 = 0o040_000;
+pub const KIND_FILE: u32 = 0o100_000;
 
 #[cfg(test)]
 mod tests;

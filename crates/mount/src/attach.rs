@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
+use table::Number;
 
 /// What is to be mounted where.
 pub struct Wanted<'a> {
@@ -33,25 +34,86 @@ const SUBTYPE: &str = "stoker";
 /// readers skip.
 const READ_AHEAD_KIB: u32 = 4096;
 
-/// Mount; the device that requests come from, and the mount point without links.
-pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, PathBuf)> {
-    let target = prepare(wanted.mount_point)?;
-    let device = if is_root() { by_root(wanted, &target)? } else { fusermount::attach(wanted, &target)? };
-    Ok((device, target))
+/// Where a mount of ours is. Its device number is no other mount's for as long as it lives, detached or not; a path
+/// may be anybody's by now.
+pub struct Place {
+    path: PathBuf,
+    /// Unknown where the kernel shows no numbers.
+    number: Option<Number>,
 }
 
-/// Unmount; `lazy`: take it out of sight at once, and let it end when the last file is closed.
+impl Place {
+    /// Somewhere that is no mount.
+    #[cfg(test)]
+    pub fn nowhere() -> Place {
+        Place { path: PathBuf::new(), number: Some(Number { major: u32::MAX, minor: u32::MAX }) }
+    }
+
+    /// The mount point, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn is_attached(&self) -> bool {
+        self.now().is_none_or(|now| now.is_some())
+    }
+
+    /// Unmount this very mount, wherever it was moved; nothing, if it was detached already.
+    pub fn unmount(&self, lazy: bool) -> Result<()> {
+        match self.now() {
+            None => unmount(&self.path, lazy),
+            Some(None) => Ok(()),
+            Some(Some(now)) if now.covered => {
+                Err(Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", now.at.display())
+                    .hint(format!("unmount that one first: umount {}", now.at.display())))
+            }
+            Some(Some(now)) => unmount_at(&now.at, lazy),
+        }
+    }
+
+    /// What the kernel's table says of it. `None` if that can't be told.
+    fn now(&self) -> Option<Option<table::Found>> {
+        table::of_number(self.number?, &self.path)
+    }
+
+    /// Raise the readahead of the mount, where we may. Lost with the mount.
+    pub fn raise_read_ahead(&self) -> io::Result<()> {
+        let Number { major, minor } = self.number.ok_or(io::ErrorKind::NotFound)?;
+        std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
+    }
+}
+
+/// Mount; the device that requests come from, and where it is mounted.
+pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, Place)> {
+    let path = prepare(wanted.mount_point)?;
+    let device = if is_root() { by_root(wanted, &path)? } else { fusermount::attach(wanted, &path)? };
+    // Without asking the daemon, which does not serve yet.
+    let stat = rustix::fs::statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
+    let number = stat.map(|stat| Number { major: stat.stx_dev_major, minor: stat.stx_dev_minor });
+    Ok((device, Place { path, number }))
+}
+
+/// Unmount whatever mount of Stoker is at a path; `lazy`: take it out of sight at once, and let it end when the last
+/// file is closed.
 pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
     let target =
         resolve(mount_point).map_err(|error| Error::io("looking at the mount point", mount_point.display(), &error))?;
+    match table::at(&target) {
+        Some(there) if there.kind != format!("fuse.{SUBTYPE}") => {
+            let what = format!("{} ({}) is mounted here, which is not Stoker's", there.source, there.kind);
+            Err(Error::invalid(what, target.display()).hint(format!("to unmount it: umount {}", target.display())))
+        }
+        None if !is_root() => Err(refused_unmount(Errno::INVAL, &target)),
+        _ => unmount_at(&target, lazy),
+    }
+}
+
+fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
     if !is_root() {
-        return match table::fuse_at(&target) {
-            Some(_) => fusermount::unmount(&target, lazy),
-            None => Err(refused_unmount(Errno::INVAL, &target)),
-        };
+        return fusermount::unmount(target, lazy);
     }
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    rustix::mount::unmount(&target, flags | UnmountFlags::NOFOLLOW).map_err(|errno| refused_unmount(errno, &target))
+    rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW).map_err(|errno| refused_unmount(errno, target))
 }
 
 /// Whether a daemon that died left its mount here.
@@ -59,14 +121,6 @@ pub fn is_stale(mount_point: &Path) -> bool {
     // The kernel remembers attributes of the mount longer than its daemon may have lived.
     let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     asked.err() == Some(Errno::NOTCONN)
-}
-
-/// Raise the readahead of the mount, where we may. Lost with the mount.
-pub fn raise_read_ahead(target: &Path) -> io::Result<()> {
-    // Without asking the daemon, which may not be serving yet.
-    let stat = rustix::fs::statx(CWD, target, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
-    let knob = format!("/sys/class/bdi/{}:{}/read_ahead_kb", stat.stx_dev_major, stat.stx_dev_minor);
-    std::fs::write(knob, READ_AHEAD_KIB.to_string())
 }
 
 pub fn is_root() -> bool {
@@ -88,10 +142,19 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
     if !target.is_dir() {
         return Err(Error::invalid("the mount point is not a folder", target.display()).hint("name an empty folder"));
     }
-    match table::fuse_at(&target) {
-        Some(there) => Err(Error::invalid(format!("{} is already mounted there", there.source), target.display())
-            .hint(format!("choose another folder, or unmount it first: stoker umount {}", target.display()))),
-        None => Ok(target),
+    if let Some(there) = table::at(&target) {
+        let unmount = if there.kind == format!("fuse.{SUBTYPE}") { "stoker umount" } else { "umount" };
+        let what = format!("{} is already mounted there", there.name());
+        return Err(Error::invalid(what, target.display())
+            .hint(format!("choose another folder, or unmount it first: {unmount} {}", target.display())));
+    }
+    // What can't be listed is refused by the mount itself, if at all.
+    match std::fs::read_dir(&target).is_ok_and(|mut names| names.next().is_some()) {
+        true => {
+            Err(Error::invalid("the mount point is not empty, and a mount would hide what is in it", target.display())
+                .hint("name an empty folder"))
+        }
+        false => Ok(target),
     }
 }
 

@@ -58,6 +58,8 @@ impl Device {
     /// The next request. `None`: nothing this time, ask again.
     pub fn read<'a>(&self, buffer: &'a mut Buffer) -> Result<Option<&'a [u8]>, Errno> {
         match rustix::io::read(&self.fd, &mut buffer.0) {
+            // The device never gives nothing; a socket in its place does when the other side has closed.
+            Ok(0) => Err(Errno::NODEV),
             Ok(length) => Ok(Some(&buffer.0[..length])),
             // ENOENT: the request was given up between being queued and being read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => Ok(None),

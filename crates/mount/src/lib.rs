@@ -5,7 +5,8 @@
 //! - [`attach`] mounts; [`Session`] is a mount being served; [`unmount`] ends it.
 //! - `abi`: the kernel's messages. `device`: where they come from.
 //! - `service`: what each request means. `inode`, `handle`, `content`, `wait`: what it remembers.
-//! - `ahead`: small files read before they are opened. `turn`: how many threads listen to the kernel.
+//! - `folder`: listings that have begun. `habit`: who wants attributes with them. `unmapped`: pages to forget.
+//! - `ahead`: small files read before they are opened. `used`: opens that nobody was asked for. `turn`: how many threads listen to the kernel.
 //! - `errno`: the one place where an error becomes a number.
 //!
 //! Invariant: no thread of a session ever waits for a store; what takes time runs on the runtime and can
@@ -18,11 +19,15 @@ mod content;
 mod counter;
 mod device;
 mod errno;
+mod folder;
+mod habit;
 mod handle;
 mod inode;
 mod service;
 mod session;
 mod turn;
+mod unmapped;
+mod used;
 mod wait;
 
 pub use attach::{is_stale, unmount};
@@ -55,6 +60,12 @@ pub struct Options {
     pub block_bytes: u32,
     /// What `df` shows.
     pub space: Space,
+    /// Whom everything belongs to; by default whoever mounts.
+    pub owner: Option<u32>,
+    pub group: Option<u32>,
+    /// Permissions of files and of folders. The kernel goes by them.
+    pub file_mode: u32,
+    pub folder_mode: u32,
 }
 
 impl Options {
@@ -70,6 +81,10 @@ impl Options {
             stack_depth: 1,
             block_bytes: service::BLOCK_BYTES,
             space: Space::default(),
+            owner: None,
+            group: None,
+            file_mode: 0o444,
+            folder_mode: 0o555,
         }
     }
 }

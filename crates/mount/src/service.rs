@@ -13,20 +13,24 @@ mod folder;
 pub use file::refusal;
 
 use crate::abi::reply::Attr;
-use crate::abi::{Operation, Reply, Request};
+use crate::abi::{KIND_FILE, KIND_FOLDER, Operation, Reply, Request};
 use crate::ahead::Ahead;
 use crate::content::Contents;
 use crate::counter::Counters;
 use crate::device::{Device, Gone};
 use crate::errno::Complaints;
+use crate::folder::Folders;
+use crate::habit::Habits;
 use crate::handle::Handles;
 use crate::inode::{Inodes, KEPT_MAX};
 use crate::turn::Turn;
+use crate::unmapped::Unmapped;
+use crate::used::Used;
 use crate::wait::{Owed, Ticket, Waits};
 use crate::{Namespace, Options};
 use node::namespace::Attributes;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 
@@ -59,16 +63,26 @@ pub struct Service {
     owner: u32,
     group: u32,
     immutable: bool,
+    file_mode: u32,
+    folder_mode: u32,
     block_bytes: u32,
     space_bytes: AtomicU64,
     space_files: AtomicU64,
     /// Why passthrough is off; empty while it is on.
     no_passthrough: OnceLock<String>,
+    /// The kernel can map what is read past its page cache.
+    direct_maps: AtomicBool,
     pub inodes: Inodes,
+    unmapped: Arc<Unmapped>,
+    used: Arc<Used>,
+    folders: Folders,
+    habits: Habits,
+    /// The names of which the kernel was told all that went stale.
+    told: AtomicU32,
     ahead: Ahead,
     handles: Handles,
     contents: Contents,
-    pub waits: Arc<Waits>,
+    waits: Arc<Waits>,
     pub counters: Counters,
     complaints: Complaints,
 }
@@ -81,22 +95,32 @@ pub struct Scratch {
 }
 
 impl Service {
-    pub fn new(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle) -> Service {
+    pub fn new(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle, device: Arc<Device>) -> Service {
+        let generation = namespace.names().map_or(0, |names| names.generation());
+        let waits: Arc<Waits> = Arc::default();
         let service = Service {
             namespace,
             runtime,
-            owner: rustix::process::getuid().as_raw(),
-            group: rustix::process::getgid().as_raw(),
+            owner: options.owner.unwrap_or_else(|| rustix::process::getuid().as_raw()),
+            group: options.group.unwrap_or_else(|| rustix::process::getgid().as_raw()),
+            file_mode: options.file_mode & PERMISSIONS,
+            folder_mode: options.folder_mode & PERMISSIONS,
             immutable: options.immutable,
             block_bytes: options.block_bytes,
             space_bytes: AtomicU64::new(0),
             space_files: AtomicU64::new(0),
             no_passthrough: OnceLock::new(),
+            direct_maps: AtomicBool::new(true),
             inodes: Inodes::new(KEPT_MAX),
+            unmapped: Unmapped::new(device, waits.clone()),
+            used: Arc::default(),
+            folders: Folders::new(generation),
+            habits: Habits::default(),
+            told: AtomicU32::new(generation),
             ahead: Ahead::default(),
             handles: Handles::new(),
             contents: Contents::default(),
-            waits: Arc::default(),
+            waits,
             counters: Counters::default(),
             complaints: Complaints::default(),
         };
@@ -124,9 +148,14 @@ impl Service {
             }
             Operation::Lookup { name } => self.lookup(asked, name),
             Operation::Attributes => self.attributes(asked),
-            Operation::List { offset, size, plus } => {
+            Operation::OpenFolder => self.open_folder(asked),
+            Operation::ReleaseFolder { handle } => {
+                self.folders.release(handle);
+                device.send(&mut Reply::new(unique, 0))
+            }
+            Operation::List { handle, offset, size, plus } => {
                 turn.pass();
-                self.list(asked, offset, size, plus, scratch)
+                self.list(asked, folder::Part { handle, offset, size, plus }, scratch)
             }
             Operation::Forget { lookups } => self.forget(device, node, lookups),
             Operation::BatchForget(mut forgets) => {
@@ -169,6 +198,54 @@ impl Service {
         }
     }
 
+    /// The kernel can't map what is read past its page cache, so nothing is.
+    pub fn stop_direct_maps(&self) {
+        self.direct_maps.store(false, Ordering::Relaxed);
+    }
+
+    /// What was read of a node is gone, or was wrong: nothing that was got before serves an open to come, and no page
+    /// of it a reader.
+    pub fn forget_content(&self, device: &Device, node: u64) {
+        if let Some(backing) = self.inodes.revoke(node) {
+            device.unregister(backing);
+        }
+        self.contents.forget(node);
+        self.unmapped.add(node, &self.runtime);
+    }
+
+    /// The mount is gone: stop all work for it.
+    pub fn end(&self) {
+        self.waits.abort();
+        self.unmapped.end();
+        self.tell_used();
+    }
+
+    /// Tell the namespace of opens that it was not asked for.
+    fn tell_used(&self) {
+        let nodes = self.used.take();
+        if !nodes.is_empty() {
+            self.namespace.used(&nodes);
+        }
+    }
+
+    /// Go on telling the namespace of opens for as long as the mount lives.
+    pub fn follow_used(self: &Arc<Service>) {
+        let (used, service) = (self.used.clone(), Arc::downgrade(self));
+        self.runtime.spawn(async move {
+            loop {
+                used.gathered().await;
+                let Some(service) = service.upgrade() else { return };
+                let told = service.runtime.spawn_blocking({
+                    let service = service.clone();
+                    move || service.tell_used()
+                });
+                if told.await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
     fn interrupt(&self, unique: u64) -> Result<(), Gone> {
         let Some(owed) = self.waits.interrupt(unique) else { return Ok(()) };
         self.counters.interrupts.add(1);
@@ -198,7 +275,7 @@ impl Service {
         F: Future<Output = ()> + Send + 'static,
     {
         let owed = Owed { device: asked.device.clone(), unique: asked.unique };
-        self.waits.spawn(&self.runtime, owed, task);
+        self.waits.spawn(&self.runtime, asked.node, owed, task);
         Ok(())
     }
 
@@ -210,12 +287,26 @@ impl Service {
     fn attr(&self, attributes: &Attributes) -> Attr {
         let Attributes { node, folder, size, modified_ns, folders } = *attributes;
         let (mode, links) = match folder {
-            true => (crate::abi::MODE_FOLDER, folders.saturating_add(2)),
-            false if self.namespace.executable(node) => (crate::abi::MODE_FILE | crate::abi::MODE_EXECUTABLE, 1),
-            false => (crate::abi::MODE_FILE, 1),
+            true => (KIND_FOLDER | self.folder_mode, folders.saturating_add(2)),
+            false if self.namespace.executable(node) => (KIND_FILE | runnable(self.file_mode), 1),
+            false => (KIND_FILE | self.file_mode, 1),
         };
         Attr { node, size, modified_ns, mode, links, owner: self.owner, group: self.group, block: self.block_bytes }
     }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.used.wake();
+    }
+}
+
+/// The bits of a mode that are permissions; the mount is `nosuid` anyway.
+const PERMISSIONS: u32 = 0o777;
+
+/// Whoever may read may also execute.
+fn runnable(mode: u32) -> u32 {
+    mode | (mode & 0o444) >> 2
 }
 
 /// Who asked what.

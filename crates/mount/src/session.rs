@@ -4,7 +4,7 @@
 //! dropped leaves no mount behind.
 
 use crate::abi::{self, Init, Operation, Reply, Request};
-use crate::attach::{self as mounting, Wanted};
+use crate::attach::{self as mounting, Place, Wanted};
 use crate::device::{Buffer, DEVICE, Device};
 use crate::service::{Passthrough, Scratch, Service, Space};
 use crate::turn::Turns;
@@ -14,7 +14,7 @@ use node::namespace::Stale;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 
@@ -22,31 +22,44 @@ use tokio::runtime::Handle;
 pub struct Session {
     service: Arc<Service>,
     device: Arc<Device>,
-    target: PathBuf,
+    place: Place,
     alive: Arc<Alive>,
 }
 
 /// Mount, and serve from now on. Futures of the namespace run on `runtime`.
 pub fn attach(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle) -> Result<Session> {
     let Options { mount_point, url, allow_other, .. } = options;
-    let (device, target) = mounting::attach(&Wanted { mount_point, url, allow_other: *allow_other })?;
-    let service = Arc::new(Service::new(options, namespace, runtime));
-    let session = Session { service, device: Arc::new(device), target, alive: Arc::default() };
-    // From here on a failure drops the session, which unmounts.
-    *session.alive.threads() = 1;
-    let shaken = session.handshake(options).and_then(|()| session.start(options));
-    if let Err(error) = &shaken {
-        *session.alive.threads() = 0;
-        let _ = mounting::unmount(&session.target, true);
-        return Err(error.clone());
-    }
-    if let Err(error) = mounting::raise_read_ahead(&session.target) {
-        tracing::info!("readahead of {} stays at the kernel's 128 KiB: {error}", session.target.display());
+    let (device, place) = mounting::attach(&Wanted { mount_point, url, allow_other: *allow_other })?;
+    let session = Session::over(device, place, options, namespace, runtime)?;
+    if let Err(error) = session.place.raise_read_ahead() {
+        tracing::info!("readahead of {} stays at the kernel's 128 KiB: {error}", session.mount_point().display());
     }
     Ok(session)
 }
 
 impl Session {
+    /// Serve what is mounted at a place.
+    fn over(
+        device: Device,
+        place: Place,
+        options: &Options,
+        namespace: Arc<dyn Namespace>,
+        runtime: Handle,
+    ) -> Result<Session> {
+        let device = Arc::new(device);
+        let service = Arc::new(Service::new(options, namespace, runtime, device.clone()));
+        let session = Session { service, device, place, alive: Arc::default() };
+        *session.alive.threads() = 1;
+        let shaken = session.handshake(options).and_then(|()| session.start(options));
+        if let Err(error) = shaken {
+            *session.alive.threads() = 0;
+            let _ = session.place.unmount(true);
+            return Err(error);
+        }
+        session.service.follow_used();
+        Ok(session)
+    }
+
     /// Until the mount ends.
     pub fn wait(&self) {
         self.alive.wait();
@@ -57,14 +70,21 @@ impl Session {
         *self.alive.threads() == 0
     }
 
-    /// Unmount; `lazy`: even while files are open, which are then served to their end.
+    /// Unmount; `lazy`: even while files are open, which are then served to their end. Only ever this mount, whatever
+    /// lies at its mount point by now; nothing is left to do if it was detached already.
     pub fn unmount(&self, lazy: bool) -> Result<()> {
-        if self.has_ended() { Ok(()) } else { mounting::unmount(&self.target, lazy) }
+        if self.has_ended() { Ok(()) } else { self.place.unmount(lazy) }
+    }
+
+    /// Whether it can be seen at its mount point: a mount that was detached lives on until its last file is closed.
+    pub fn is_attached(&self) -> bool {
+        !self.has_ended() && self.place.is_attached()
     }
 
     /// Make the kernel forget names, and the listings of the folders they are in. Blocks while a request
     /// in one of these folders waits, so it must not be called by what such a request waits for.
     pub fn invalidate(&self, stale: &Stale) {
+        let generation = self.service.generation();
         self.service.release_unlisted(&self.device);
         for (parent, name) in stale {
             self.notify(&Reply::invalidate_name(*parent, name));
@@ -75,13 +95,13 @@ impl Session {
         for folder in folders {
             self.notify(Reply::invalidate_node(folder).seal());
         }
+        self.service.told_of(generation);
     }
 
-    /// The backing file of a node is about to be deleted: let go of it when its last open is closed.
-    pub fn forget_backing(&self, node: u64) {
-        if let Some(backing) = self.service.inodes.revoke(node) {
-            self.device.unregister(backing);
-        }
+    /// What the bytes of a node were read from is about to be deleted, or they were wrong. Opens that are alive go on
+    /// with what they have, the next one after them gets what there is then, and the kernel soon forgets the pages.
+    pub fn forget_content(&self, node: u64) {
+        self.service.forget_content(&self.device, node);
     }
 
     pub fn passthrough(&self) -> Passthrough {
@@ -99,7 +119,7 @@ impl Session {
 
     /// The mount point, without links.
     pub fn mount_point(&self) -> &Path {
-        &self.target
+        self.place.path()
     }
 
     fn notify(&self, message: &[u8]) {
@@ -129,7 +149,11 @@ impl Session {
                 let level = format!("FUSE {}.{}", offer.major, offer.minor);
                 return Err(Error::invalid("this kernel is too old", level).hint("use Linux 5.4 or later"));
             }
-            self.device.send(&mut Reply::init(unique, &answer(&offer, options))).map_err(|_| broken(Errno::PROTO))?;
+            let agreed = answer(&offer, options);
+            if agreed.flags & abi::init::DIRECT_IO_ALLOW_MMAP == 0 {
+                self.service.stop_direct_maps();
+            }
+            self.device.send(&mut Reply::init(unique, &agreed)).map_err(|_| broken(Errno::PROTO))?;
             self.try_passthrough(&offer, options);
             return Ok(());
         }
@@ -171,11 +195,11 @@ impl Session {
             let thread = std::thread::Builder::new().name(format!("stoker-fuse-{index}"));
             let started = thread.spawn(move || {
                 serve(&service, &device, &turns);
-                alive.leave(|| service.waits.abort());
+                alive.leave(|| service.end());
             });
             if let Err(error) = started {
                 self.alive.leave(|| ());
-                return Err(Error::io("starting a thread", self.target.display(), &error));
+                return Err(Error::io("starting a thread", self.mount_point().display(), &error));
             }
         }
         // The one that `attach` stood for.
@@ -273,12 +297,15 @@ const STACK_DEPTH_MAX: u32 = 2;
 /// Our side of the handshake.
 fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
     use abi::init::*;
-    let wanted = ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | NO_OPENDIR_SUPPORT | NO_EXPORT_SUPPORT
-        // The kernel asks for attributes with a listing only where a program looked at them before.
-        | DO_READDIRPLUS | READDIRPLUS_AUTO | DIRECT_IO_ALLOW_MMAP | EXT;
+    let wanted = ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | NO_EXPORT_SUPPORT
+        // Which listings are told with attributes is decided here: `habit` knows why.
+        | DO_READDIRPLUS | DIRECT_IO_ALLOW_MMAP | EXT;
     let no_open = if options.immutable { NO_OPEN_SUPPORT } else { 0 };
     let through = if options.passthrough && !options.immutable { PASSTHROUGH } else { 0 };
     let flags = offer.flags & (wanted | no_open | through);
     let stack_depth = if flags & PASSTHROUGH == 0 { 0 } else { options.stack_depth.clamp(1, STACK_DEPTH_MAX) };
     abi::reply::Accepted { minor: abi::MINOR.min(offer.minor), max_readahead: offer.max_readahead, flags, stack_depth }
 }
+
+#[cfg(test)]
+mod tests;

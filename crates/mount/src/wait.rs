@@ -30,6 +30,7 @@ const EARLY_MAX: usize = 64;
 
 struct Waiter {
     device: Arc<Device>,
+    node: u64,
     /// Missing for the moment between being entered and running.
     task: Option<AbortHandle>,
 }
@@ -56,12 +57,12 @@ pub struct Owed {
 
 impl Waits {
     /// Run what `task` makes of the ticket; it may be interrupted until it claims it.
-    pub fn spawn<F>(self: &Arc<Waits>, runtime: &Handle, owed: Owed, task: impl FnOnce(Ticket) -> F)
+    pub fn spawn<F>(self: &Arc<Waits>, runtime: &Handle, node: u64, owed: Owed, task: impl FnOnce(Ticket) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (device, unique) = (owed.device.clone(), owed.unique);
-        if !self.enter(device, unique) {
+        if !self.enter(device, node, unique) {
             let _: Result<(), Gone> = owed.device.fail(unique, Errno::INTR);
             return;
         }
@@ -75,12 +76,12 @@ impl Waits {
     }
 
     /// False if the request was given up before it came here.
-    fn enter(&self, device: Arc<Device>, unique: u64) -> bool {
+    fn enter(&self, device: Arc<Device>, node: u64, unique: u64) -> bool {
         let mut table = self.table();
         let early = table.early.iter().position(|&early| early == unique);
         match early {
             Some(place) => drop(table.early.remove(place)),
-            None => drop(table.waiters.insert(unique, Waiter { device, task: None })),
+            None => drop(table.waiters.insert(unique, Waiter { device, node, task: None })),
         }
         early.is_none()
     }
@@ -99,6 +100,11 @@ impl Waits {
         drop(table);
         waiter.abort();
         Some(Owed { device: waiter.device, unique })
+    }
+
+    /// Whether a request for this node waits.
+    pub fn has_node(&self, node: u64) -> bool {
+        self.table().waiters.values().any(|waiter| waiter.node == node)
     }
 
     /// The mount is gone: stop all work for it.
@@ -162,7 +168,7 @@ mod tests {
         let (waits, runtime) = (Arc::new(Waits::default()), runtime());
         assert!(waits.interrupt(8).is_none());
         let task = |ticket: Ticket| async move { assert!(ticket.claim().is_none(), "it was given up") };
-        waits.spawn(runtime.handle(), Owed { device: device.clone(), unique: 8 }, task);
+        waits.spawn(runtime.handle(), 2, Owed { device: device.clone(), unique: 8 }, task);
         drop((runtime, device));
         let mut answer = [0; 64];
         assert_eq!(answers.read(&mut answer).expect("an answer"), 16);
@@ -189,7 +195,7 @@ mod tests {
                 }
             });
             for unique in 0..REQUESTS {
-                waits.spawn(runtime.handle(), Owed { device: device.clone(), unique }, |ticket| async move {
+                waits.spawn(runtime.handle(), 2, Owed { device: device.clone(), unique }, |ticket| async move {
                     tokio::task::yield_now().await;
                     if let Some(owed) = ticket.claim() {
                         assert!(owed.device.fail(owed.unique, Errno::IO).is_ok());

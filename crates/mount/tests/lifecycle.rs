@@ -81,6 +81,74 @@ fn mount_points_that_will_not_do_are_refused_with_advice() {
     let busy = refusal(session.mount_point());
     assert!(busy.what.contains("memory:test is already mounted"), "{busy}");
     assert!(fs::metadata(session.mount_point().join("file")).is_ok(), "the first goes on");
+    fs::create_dir(scratch.path().join("full")).unwrap();
+    fs::write(scratch.path().join("full/of"), b"something").unwrap();
+    let full = refusal(&scratch.path().join("full"));
+    assert!(full.what.contains("not empty"), "{full}");
+}
+
+/// A file system of another kind, gone with the test.
+struct Other<'a>(&'a Path);
+
+impl Other<'_> {
+    fn at(folder: &Path) -> Option<Other<'_>> {
+        let done = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder).status();
+        let mounted = done.is_ok_and(|status| status.success());
+        if !mounted {
+            eprintln!("SKIPPED: nothing but FUSE can be mounted here");
+        }
+        mounted.then_some(Other(folder))
+    }
+}
+
+impl Drop for Other<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn mounts_of_others_are_neither_covered_nor_unmounted() {
+    let Some(scratch) = scratch() else { return };
+    let folder = scratch.path().join("mnt");
+    let Some(other) = Other::at(&folder) else { return };
+    fs::write(folder.join("theirs"), b"x").unwrap();
+    let busy = refusal(&folder);
+    assert!(busy.what.contains("tmpfs is already mounted"), "{busy}");
+    for lazy in [false, true] {
+        let refused = stoker_mount::unmount(&folder, lazy).unwrap_err();
+        assert!(refused.what.contains("not Stoker's"), "{refused}");
+    }
+    assert!(folder.join("theirs").exists());
+    drop(other);
+    assert!(!folder.join("theirs").exists());
+}
+
+#[test]
+fn a_session_never_unmounts_what_was_mounted_where_it_had_been() {
+    let Some(scratch) = scratch() else { return };
+    let (folder, runtime) = (scratch.path().join("mnt"), runtime());
+    let first = attach(&folder, &runtime).unwrap();
+    let open = fs::File::open(folder.join("file")).unwrap();
+    first.unmount(true).unwrap();
+    assert!(!first.has_ended() && !first.is_attached(), "its file is open");
+    let second = attach(&folder, &runtime).unwrap();
+    for lazy in [false, true] {
+        first.unmount(lazy).unwrap();
+    }
+    drop(first);
+    assert!(second.is_attached());
+    assert_eq!(fs::read(folder.join("file")).unwrap(), noise(10, 1));
+    drop(open);
+    // Covered by somebody else's, it is not reached by its path either.
+    let other = Other::at(&folder);
+    if other.is_some() {
+        let refused = second.unmount(true).unwrap_err();
+        assert!(refused.what.contains("covers it"), "{refused}");
+    }
+    drop(other);
+    second.unmount(false).unwrap();
+    second.wait();
 }
 
 #[test]

@@ -146,3 +146,125 @@ fn requests_that_are_not_offered_are_refused_politely() {
     assert_eq!(common::python(program, &mounted.path("file")), "95\n95\n0 100\nTrue False");
     assert!(tree.attributes(ROOT).is_some());
 }
+
+/// What a listing that was begun still gives.
+fn rest(begun: fs::ReadDir) -> Vec<String> {
+    begun.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_listing_goes_on_with_the_names_that_it_began_with_across_refreshes() {
+    let tree = Tree::new();
+    let folder = tree.folder(ROOT, "many");
+    let name = |index: usize| format!("{index:05}");
+    for index in 0..MANY {
+        tree.file(folder, &name(index), Body::Bytes(noise(1, 1)));
+    }
+    tree.pin();
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let first: Vec<String> = (0..MANY).map(name).collect();
+    let (mut expected, mut begun) = (first.clone(), Vec::new());
+    // Before the kernel keeps the listing, and while it does.
+    for round in 0..4 {
+        let mut listing = fs::read_dir(mounted.path("many")).unwrap();
+        let some: Vec<String> =
+            listing.by_ref().take(10).map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        begun.push((some, listing, expected.clone()));
+        // Half of what was passed goes, so that positions shift, and others come.
+        let gone: Vec<String> = expected.iter().step_by(2).cloned().collect();
+        gone.iter().for_each(|name| tree.remove(folder, name));
+        let come: Vec<String> = (0..100).map(|index| format!("new-{round}-{index}")).collect();
+        for name in &come {
+            tree.file(folder, name, Body::Bytes(noise(1, 1)));
+        }
+        expected = expected.iter().skip(1).step_by(2).cloned().chain(come.iter().cloned()).collect();
+        tree.pin();
+        let stale = gone.iter().chain(&come).map(|name| (folder, name.clone().into_bytes())).collect();
+        mounted.session.invalidate(&stale);
+        assert_eq!(rest(fs::read_dir(mounted.path("many")).unwrap()), expected, "round {round}");
+    }
+    for (mut names, listing, expected) in begun {
+        names.extend(rest(listing));
+        assert_eq!(names, expected);
+    }
+}
+
+#[test]
+fn a_listing_of_names_alone_makes_no_inodes_and_one_with_attributes_few_lookups() {
+    let tree = Tree::new();
+    let mut nodes = Vec::new();
+    for folder in ["a", "b", "c", "d"] {
+        let folder = tree.folder(ROOT, folder);
+        nodes.extend((0..500).map(|index| tree.file(folder, &format!("{index}"), Body::Bytes(noise(1, 1)))));
+    }
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    ["a", "b", "c", "d"].iter().for_each(|folder| assert_eq!(names(&mounted.path(folder)).len(), 500));
+    assert!(nodes.iter().all(|&node| tree.count(node) == 0), "no file was made known to the kernel");
+    let lookups = || tree.lookups.load(std::sync::atomic::Ordering::Relaxed);
+    let before = lookups();
+    let listed = std::process::Command::new("ls").arg("-lR").arg(mounted.path("")).output().unwrap();
+    assert!(listed.status.success());
+    let all = lookups() - before;
+    // From the kernel's own pages, a listing needs a lookup a name.
+    assert!(all <= 2010, "{all} lookups");
+    for folder in ["a", "b", "c", "d"] {
+        mounted
+            .session
+            .invalidate(&(0..500).map(|index| (folder_of(&tree, folder), format!("{index}").into())).collect());
+    }
+    let before = lookups();
+    let listed = std::process::Command::new("ls").arg("-lR").arg(mounted.path("")).output().unwrap();
+    assert!(listed.status.success());
+    let again = lookups() - before;
+    assert!(again <= 510, "{again} lookups: one folder to learn, then one a folder");
+}
+
+fn folder_of(tree: &Tree, name: &str) -> u64 {
+    let found = tree.lookup(ROOT, name.as_bytes()).unwrap().node;
+    tree.remember(found, -1);
+    found
+}
+
+#[test]
+fn names_end_at_255_bytes() {
+    let tree = Tree::new();
+    tree.file(ROOT, &"n".repeat(255), Body::Bytes(noise(10, 1)));
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    assert_eq!(fs::metadata(mounted.path(&"n".repeat(255))).unwrap().len(), 10);
+    let program = "import os, sys\n\
+        print(os.statvfs(sys.argv[1]).f_namemax)\n\
+        for length in 255, 256, 1000:\n\
+        \x20   try: os.stat(os.path.join(sys.argv[1], 'm' * length))\n\
+        \x20   except OSError as error: print(error.errno)";
+    assert_eq!(common::python(program, &mounted.path("")), "255\n2\n36\n36");
+}
+
+#[test]
+fn owner_and_permissions_are_as_they_were_asked_for_and_the_kernel_goes_by_them() {
+    let tree = Tree::new();
+    let folder = tree.folder(ROOT, "folder");
+    tree.file(folder, "file", Body::Bytes(noise(10, 1)));
+    let shown = |options: &mut stoker_mount::Options| {
+        (options.owner, options.group) = (Some(1234), Some(1235));
+        (options.file_mode, options.folder_mode) = (0o6_740, 0o750);
+    };
+    let Some(mounted) = Mounted::new(&tree, shown) else { return };
+    let file = fs::metadata(mounted.path("folder/file")).unwrap();
+    assert_eq!((file.mode(), file.uid(), file.gid()), (0o100_740, 1234, 1235), "and never set-user-id");
+    assert_eq!(fs::metadata(mounted.path("folder")).unwrap().mode(), 0o040_750);
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: only root can ask as another user");
+    }
+    let program = "import os, sys\n\
+        for user, group in (1234, 1), (1, 1235), (1, 1):\n\
+        \x20   if os.fork() == 0:\n\
+        \x20       os.setgroups([]); os.setgid(group); os.setuid(user)\n\
+        \x20       try: print(len(open(sys.argv[1], 'rb').read()), os.access(sys.argv[1], os.X_OK), flush=True)\n\
+        \x20       except OSError as error: print(error.errno, flush=True)\n\
+        \x20       os._exit(0)\n\
+        \x20   os.wait()";
+    // The folder that the test is in is its user's alone.
+    let open = std::process::Command::new("chmod").arg("755").arg(mounted.local_folder()).status().unwrap();
+    assert!(open.success());
+    assert_eq!(common::python(program, &mounted.path("folder/file")), "10 True\n10 False\n13");
+}

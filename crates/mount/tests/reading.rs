@@ -65,7 +65,7 @@ fn a_complete_file_passes_through_and_opens_again_without_asking() {
     let counts = mounted.session.counts();
     assert_eq!((counts.opens_through, counts.opens_served, counts.reads), (6, 0, 0));
     assert_eq!(tree.opens.load(Ordering::Relaxed), 1, "the backing file was kept");
-    mounted.session.forget_backing(node);
+    mounted.session.forget_content(node);
     assert!(fs::read(mounted.path("complete")).unwrap() == content);
     assert_eq!(tree.opens.load(Ordering::Relaxed), 2, "and let go when its owner said so");
 }
@@ -296,11 +296,104 @@ fn many_readers_at_once_all_get_what_they_asked_for() {
                     if step % 50 == reader {
                         assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), files);
                         mounted.session.invalidate(&vec![(ROOT, index.to_string().into_bytes())]);
-                        mounted.session.forget_backing(index as u64 + 2);
+                        mounted.session.forget_content(index as u64 + 2);
                     }
                 }
             });
         }
     });
     assert_eq!(mounted.session.counts().errors, 0);
+}
+
+/// Maps the file shared, and prints its first byte whenever it is asked to.
+const WATCH: &str = "import mmap, sys\n\
+    with open(sys.argv[1], 'rb') as f:\n\
+    \x20   with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:\n\
+    \x20       for line in sys.stdin: print(m[0], flush=True)";
+
+#[test]
+fn pages_of_wrong_bytes_are_forgotten_also_under_a_map_and_without_opens() {
+    use std::io::{BufRead, BufReader, Write};
+    for immutable in [false, true] {
+        let tree = Tree::new();
+        let content = std::sync::Arc::new(std::sync::Mutex::new(bytes::Bytes::from(vec![1; 200_000])));
+        let node = tree.file(ROOT, "file", Body::Changing(content.clone()));
+        let change = |options: &mut stoker_mount::Options| {
+            (options.passthrough, options.immutable) = (false, immutable);
+        };
+        let Some(mounted) = Mounted::new(&tree, change) else { return };
+        let mut watcher = Command::new("python3");
+        let watcher = watcher.arg("-c").arg(WATCH).arg(mounted.path("file"));
+        let mut watcher = watcher.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut ask, answers) = (watcher.stdin.take().unwrap(), BufReader::new(watcher.stdout.take().unwrap()));
+        let answers = std::cell::RefCell::new(answers.lines());
+        let mut sees = || {
+            writeln!(ask).unwrap();
+            answers.borrow_mut().next().unwrap().unwrap()
+        };
+        assert_eq!(sees(), "1");
+        *content.lock().unwrap() = bytes::Bytes::from(vec![2; 200_000]);
+        assert_eq!(sees(), "1", "nobody has said that it was wrong");
+        mounted.session.forget_content(node);
+        let start = Instant::now();
+        while sees() != "2" {
+            assert!(start.elapsed() < Duration::from_secs(20), "the wrong page is still mapped");
+        }
+        drop(ask);
+        watcher.wait().unwrap();
+        assert!(fs::read(mounted.path("file")).unwrap() == *content.lock().unwrap());
+    }
+}
+
+#[test]
+fn the_kernel_is_told_to_forget_no_page_that_somebody_waits_for() {
+    let tree = Tree::new();
+    let node = tree.file(ROOT, "file", Body::HangsAtRead(1000));
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    let mut reader = Command::new("cat").arg(mounted.path("file")).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the reader waits", || mounted.session.counts().reads > 0);
+    // The kernel would not come back before the page is there, and neither would an unmount.
+    mounted.session.forget_content(node);
+    std::thread::sleep(Duration::from_millis(50));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    mounted.session.unmount(false).unwrap();
+    mounted.session.wait();
+}
+
+#[test]
+fn opens_through_kept_backing_files_are_told_afterwards_and_at_the_end() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 4);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    if let Passthrough::Off { reason } = mounted.session.passthrough() {
+        return eprintln!("SKIPPED: no passthrough here: {reason}");
+    }
+    let node = tree.file(ROOT, "complete", Body::Backed(mounted.local(&content), content.clone()));
+    let told = || tree.used.lock().unwrap().clone();
+    drop(File::open(mounted.path("complete")).unwrap());
+    assert_eq!(tree.opens.load(Ordering::Relaxed), 1);
+    eventually("the second open is told", || {
+        if told().is_empty() {
+            drop(File::open(mounted.path("complete")).unwrap());
+        }
+        !told().is_empty()
+    });
+    assert_eq!((told()[0], tree.opens.load(Ordering::Relaxed)), (node, 1));
+    eventually("what is left is told", || mounted.session.counts().opens_through > 1);
+    let before = told().len();
+    drop(File::open(mounted.path("complete")).unwrap());
+    mounted.session.unmount(true).unwrap();
+    mounted.session.wait();
+    assert!(told().len() > before, "the last one is told at the end at the latest");
+    assert!(told().iter().all(|&told| told == node));
+}
+
+#[test]
+fn reads_of_an_immutable_mount_are_told_as_uses() {
+    let tree = Tree::new();
+    let node = tree.file(ROOT, "file", Body::Bytes(noise(LARGE, 3)));
+    let Some(mounted) = Mounted::new(&tree, |options| options.immutable = true) else { return };
+    assert!(fs::read(mounted.path("file")).unwrap() == noise(LARGE, 3));
+    eventually("its reads are told", || tree.used.lock().unwrap().contains(&node));
 }

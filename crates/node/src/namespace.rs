@@ -44,6 +44,15 @@ pub trait Namespace: Send + Sync + 'static {
     /// a caller that hands nodes out counts them by [`Namespace::remember`]. False if it is no folder.
     fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool;
 
+    /// The names as they are now, which stay so for whoever holds them. `None`: names change as they will.
+    fn names(&self) -> Option<Arc<dyn Names>> {
+        None
+    }
+
+    /// Opens of these files were answered without asking here. Told a while later, in no order; a file that was
+    /// opened several times may be told once.
+    fn used(&self, _nodes: &[u64]) {}
+
     /// Whether a file may be executed. A store knows nothing of that.
     fn executable(&self, _node: u64) -> bool {
         false
@@ -64,6 +73,15 @@ pub trait Namespace: Send + Sync + 'static {
     fn open_by(&self, node: u64, _thread: u32) -> Opening {
         self.open(node)
     }
+}
+
+/// The names of a data set at one moment.
+pub trait Names: Send + Sync {
+    /// Which moment: later names have a higher number.
+    fn generation(&self) -> u32;
+
+    /// As [`Namespace::list`].
+    fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool;
 }
 
 /// How an open is answered.

@@ -153,8 +153,10 @@ impl Node {
         }
     }
 
-    /// Tell somebody of each object that leaves the disk; see [`Disk::tell_dropped`].
-    pub fn tell_dropped(&self, dropped: impl Fn(&block::Object) + Send + Sync + 'static) {
+    /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out: what was
+    /// got before is to be let go. What is told must not call back into the node.
+    pub fn tell_dropped(&self, dropped: impl Fn(&block::Object) + Clone + Send + Sync + 'static) {
+        self.memory.tell_wrong(dropped.clone());
         self.disk.tell_dropped(dropped);
     }
 

@@ -5,7 +5,7 @@
 use crate::content::{Empty, Kept, Local, Streamed};
 use crate::fill::{self, Fill, When};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
-use crate::namespace::{Attributes, Content, Namespace, Opening, Stale};
+use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
 use crate::snapshots;
 use block::{Cause, Door, Error, Object, Result};
@@ -176,13 +176,9 @@ impl View {
         *self.names.current().totals()
     }
 
-    /// The node under which an object is known here.
-    pub fn node_of(&self, object: &Object) -> Option<u64> {
-        let manifest = self.names.current();
-        let key = object.key.strip_prefix(manifest.prefix()).filter(|_| object.store == *manifest.store())?;
-        let mut path = Vec::new();
-        crate::manifest::names::place(key, object.size, &mut path);
-        manifest.find(&path).filter(|node| manifest.object(*node).is_some_and(|known| *known == *object))
+    /// The nodes under which an object is known here.
+    pub fn nodes_of(&self, object: &Object) -> Vec<u64> {
+        self.names.nodes_of(object)
     }
 
     /// Open an object that the names led to.
@@ -283,6 +279,10 @@ impl Namespace for View {
 
     fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
         self.names.list(folder, from, each)
+    }
+
+    fn names(&self) -> Option<Arc<dyn Names>> {
+        Some(self.names.current())
     }
 
     fn remember(&self, node: u64, lookups: i64) {

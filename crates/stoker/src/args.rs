@@ -72,6 +72,43 @@ pub struct Reach {
     pub anonymous: bool,
 }
 
+/// Whom the files of a mount belong to, and who may do what with them. The kernel goes by these.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Owner and permissions")]
+pub struct Shown {
+    /// User that everything belongs to, as a number; whoever mounts if none
+    #[arg(long, value_name = "NUMBER")]
+    pub uid: Option<u32>,
+    /// Group that everything belongs to, as a number; that of whoever mounts if none
+    #[arg(long, value_name = "NUMBER")]
+    pub gid: Option<u32>,
+    /// Permissions of files in octal, such as 0755 for programs that are to run; folders may be entered by who may read
+    #[arg(long, value_name = "OCTAL", value_parser = permissions, conflicts_with = "umask")]
+    pub mode: Option<u32>,
+    /// Permissions that files and folders don't have, in octal: 022 leaves 0755
+    #[arg(long, value_name = "OCTAL", value_parser = permissions)]
+    pub umask: Option<u32>,
+}
+
+impl Shown {
+    pub fn file_mode(&self) -> Option<u32> {
+        self.mode.or(self.unmasked())
+    }
+
+    pub fn folder_mode(&self) -> Option<u32> {
+        self.mode.map(|mode| mode | (mode & 0o444) >> 2).or(self.unmasked())
+    }
+
+    fn unmasked(&self) -> Option<u32> {
+        self.umask.map(|mask| 0o777 & !mask)
+    }
+}
+
+fn permissions(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "give up to three octal digits, such as 644".into())
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct Mount {
     /// s3://bucket/prefix, file:///folder, or a folder
@@ -92,6 +129,8 @@ pub struct Mount {
     pub detach: bool,
     #[command(flatten)]
     pub node: NodeFlags,
+    #[command(flatten)]
+    pub shown: Shown,
     #[command(flatten)]
     pub reach: Reach,
 }
@@ -241,5 +280,23 @@ mod tests {
         }
         Typed::command().debug_assert();
         check(&Typed::command());
+    }
+
+    #[test]
+    fn permissions_are_octal_and_folders_can_be_entered_by_who_may_read() {
+        let shown = |words: &[&str]| {
+            let words = ["stoker", "mount", "s3://b", "/mnt"].iter().chain(words);
+            match Typed::try_parse_from(words).ok()?.command {
+                Command::Mount(mount) => Some((mount.shown.file_mode(), mount.shown.folder_mode())),
+                _ => None,
+            }
+        };
+        assert_eq!(shown(&[]), Some((None, None)));
+        assert_eq!(shown(&["--mode", "0644"]), Some((Some(0o644), Some(0o755))));
+        assert_eq!(shown(&["--mode", "440"]), Some((Some(0o440), Some(0o550))));
+        assert_eq!(shown(&["--umask", "027"]), Some((Some(0o750), Some(0o750))));
+        for wrong in [&["--mode", "0999"][..], &["--mode", "7777"], &["--mode", "644", "--umask", "022"]] {
+            assert_eq!(shown(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -83,6 +83,10 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         memory_bytes: args.node.memory,
         patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
         log: log.map(|path| path.to_string_lossy().into_owned()),
+        owner: args.shown.uid,
+        group: args.shown.gid,
+        file_mode: args.shown.file_mode(),
+        folder_mode: args.shown.folder_mode(),
         keys: place::keys(),
     })
 }

@@ -187,8 +187,9 @@ impl Reply {
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The kernel's own limit for a FUSE name, and the longest key of an object store.
-pub const NAME_BYTES_MAX: u32 = 1024;
+/// The longest name, as on every file system that a program may have been written for. Longer ones of a store are
+/// shown in pieces.
+pub const NAME_BYTES_MAX: u32 = 255;
 
 /// A folder listing in the making: entries until the kernel's buffer is full.
 pub struct Listing<'a> {
@@ -219,17 +220,17 @@ impl<'a> Listing<'a> {
         if fits {
             let mut entry = Reply::entry(0, attr, validity);
             self.bytes.extend_from_slice(&entry.seal()[HEADER_BYTES..]);
-            self.dirent(next, name, attr.node, attr.mode == super::MODE_FOLDER);
+            self.dirent(next, name, attr.node, attr.mode & super::KIND_FOLDER != 0);
         }
         fits
     }
 
-    /// With attributes left out: no lookup, as for the dots.
-    pub fn dot(&mut self, next: u64, name: &[u8], node: u64) -> bool {
+    /// With attributes left out: no lookup.
+    pub fn bare(&mut self, next: u64, name: &[u8], node: u64, folder: bool) -> bool {
         let fits = self.fits(ENTRY_BYTES, name);
         if fits {
             self.bytes.resize(self.bytes.len() + ENTRY_BYTES, 0);
-            self.dirent(next, name, node, true);
+            self.dirent(next, name, node, folder);
         }
         fits
     }

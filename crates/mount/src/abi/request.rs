@@ -38,7 +38,12 @@ pub enum Operation<'a> {
     Release {
         handle: u64,
     },
+    OpenFolder,
+    ReleaseFolder {
+        handle: u64,
+    },
     List {
+        handle: u64,
         offset: u64,
         size: u32,
         plus: bool,
@@ -126,11 +131,12 @@ fn operation<'a>(code: u32, mut fields: Fields<'a>) -> Option<Operation<'a>> {
         opcode::GETATTR => Operation::Attributes,
         opcode::OPEN => Operation::Open { flags: fields.u32()? },
         opcode::READ => Operation::Read { handle: fields.u64()?, offset: fields.u64()?, size: fields.u32()? },
+        opcode::OPENDIR => Operation::OpenFolder,
+        opcode::RELEASEDIR => Operation::ReleaseFolder { handle: fields.u64()? },
         opcode::RELEASE => Operation::Release { handle: fields.u64()? },
         opcode::READDIR | opcode::READDIRPLUS => {
-            fields.skip(8)?;
-            let (offset, size) = (fields.u64()?, fields.u32()?);
-            Operation::List { offset, size, plus: code == opcode::READDIRPLUS }
+            let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+            Operation::List { handle, offset, size, plus: code == opcode::READDIRPLUS }
         }
         opcode::STATFS => Operation::Space,
         opcode::INTERRUPT => Operation::Interrupt { unique: fields.u64()? },

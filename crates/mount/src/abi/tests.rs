@@ -30,7 +30,7 @@ fn decoded(bytes: &[u8]) -> Operation<'_> {
 }
 
 const ATTR: Attr =
-    Attr { node: 9, size: 1000, modified_ns: -1, mode: MODE_FILE, links: 1, owner: 0, group: 0, block: 4096 };
+    Attr { node: 9, size: 1000, modified_ns: -1, mode: KIND_FILE | 0o444, links: 1, owner: 0, group: 0, block: 4096 };
 const VALIDITY: Validity = Validity { name_s: 1, attributes_s: 2 };
 
 #[test]
@@ -38,8 +38,8 @@ fn requests_are_read_field_by_field() {
     assert_eq!(decoded(&request(opcode::LOOKUP, b"name\0")), Operation::Lookup { name: b"name" });
     let read = words(&[3, 4096, 512, 0, 0]);
     assert_eq!(decoded(&request(opcode::READ, &read)), Operation::Read { handle: 3, offset: 4096, size: 512 });
-    let list = Operation::List { offset: 7, size: 100, plus: true };
-    assert_eq!(decoded(&request(opcode::READDIRPLUS, &words(&[0, 7, 100, 0, 0]))), list);
+    let list = Operation::List { handle: 3, offset: 7, size: 100, plus: true };
+    assert_eq!(decoded(&request(opcode::READDIRPLUS, &words(&[3, 7, 100, 0, 0]))), list);
     assert_eq!(decoded(&request(opcode::INTERRUPT, &words(&[8]))), Operation::Interrupt { unique: 8 });
     assert_eq!(decoded(&request(opcode::UNLINK, b"x\0")), Operation::Modify);
     assert_eq!(decoded(&request(4000, b"")), Operation::Unknown(4000));

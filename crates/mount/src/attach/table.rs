@@ -1,38 +1,89 @@
-//! The kernel's table of mounts, as far as we ask it: what FUSE mount lies on a folder.
+//! The kernel's table of mounts, as far as we ask it: what lies on a folder, and where one mount is.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A FUSE mount in the table.
+/// A mount in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct There {
     /// What is mounted, as its owner named it.
     pub source: String,
+    /// The type of file system.
+    pub kind: String,
 }
 
-/// The FUSE mount on exactly this folder. Not being able to tell is no reason to refuse.
-pub fn fuse_at(folder: &Path) -> Option<There> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    find(&table, folder)
+impl There {
+    /// What people would call it: a network mount by its source, `tmpfs` by its type.
+    pub fn name(&self) -> &str {
+        if self.source == "none" { &self.kind } else { &self.source }
+    }
 }
 
-/// The topmost mount counts, which is the last in the table.
-fn find(table: &[u8], folder: &Path) -> Option<There> {
-    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
-    let (_, kind, source) = mounts.rfind(|(at, _, _)| at == folder)?;
-    let fuse = kind == b"fuse" || kind.starts_with(b"fuse.") || kind == b"fuseblk";
-    fuse.then(|| There { source: String::from_utf8_lossy(&unescape(source)).into_owned() })
+/// The device number of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    pub major: u32,
+    pub minor: u32,
 }
 
-/// Mount point, type and source of one line:
+/// Where a mount was found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    pub at: PathBuf,
+    /// Another mount lies over it at the same place.
+    pub covered: bool,
+}
+
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// The topmost mount on exactly this folder. Not being able to tell is no reason to refuse.
+pub fn at(folder: &Path) -> Option<There> {
+    topmost(&std::fs::read(MOUNTS).ok()?, folder)
+}
+
+/// Where the file system with this number is mounted; of several places this one, if it is among them. The outer
+/// `None`: the table can't be read.
+pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
+    Some(find(&std::fs::read(MOUNTS).ok()?, number, preferred))
+}
+
+/// The topmost mount of a place is the last in the table.
+fn topmost(table: &[u8], folder: &Path) -> Option<There> {
+    let line = lines(table).rfind(|line| line.at == folder)?;
+    let text = |word: &[u8]| String::from_utf8_lossy(&unescape(word)).into_owned();
+    Some(There { source: text(line.source), kind: text(line.kind) })
+}
+
+fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
+    let ours = || lines(table).filter(|line| line.number == Some(number));
+    let found = ours().find(|line| line.at == preferred).or_else(|| ours().next())?;
+    let covered = lines(table).rfind(|line| line.at == found.at).is_some_and(|top| top.number != Some(number));
+    Some(Found { at: found.at, covered })
+}
+
+struct Line<'a> {
+    number: Option<Number>,
+    at: PathBuf,
+    kind: &'a [u8],
+    source: &'a [u8],
+}
+
+fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+    table.split(|&byte| byte == b'\n').filter_map(parse)
+}
+
 /// `36 35 98:0 /root /mount/point options fields... - type source superoptions`.
-fn parse(line: &[u8]) -> Option<(PathBuf, &[u8], &[u8])> {
+fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.split(|&byte| byte == b' ');
-    let at = words.nth(4)?;
+    let number = words.nth(2)?;
+    let at = words.nth(1)?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source) = (after.next()?, after.next()?);
-    Some((PathBuf::from(OsString::from_vec(unescape(at))), kind, source))
+    let number = str::from_utf8(number).ok().and_then(|number| number.split_once(':'));
+    let number = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let number = number.map(|(major, minor)| Number { major, minor });
+    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.
@@ -68,15 +119,25 @@ mod tests {
         broken line";
 
     #[test]
-    fn a_fuse_mount_is_found_by_its_unescaped_folder() {
-        let there = find(TABLE, Path::new("/mnt/my data"));
-        assert_eq!(there, Some(There { source: "s3://bucket/a b".into() }));
+    fn a_mount_is_found_by_its_unescaped_folder() {
+        let there = topmost(TABLE, Path::new("/mnt/my data"));
+        assert_eq!(there, Some(There { source: "s3://bucket/a b".into(), kind: "fuse.stoker".into() }));
     }
 
     #[test]
-    fn only_the_topmost_mount_counts_and_only_if_it_is_fuse() {
-        assert_eq!(find(TABLE, Path::new("/mnt/covered")), None);
-        assert_eq!(find(TABLE, Path::new("/")), None);
-        assert_eq!(find(TABLE, Path::new("/mnt")), None);
+    fn only_the_topmost_mount_of_a_folder_counts() {
+        assert_eq!(topmost(TABLE, Path::new("/mnt/covered")).map(|there| there.kind), Some("tmpfs".into()));
+        assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_number_wherever_it_was_moved() {
+        let of = |minor, preferred: &str| find(TABLE, Number { major: 0, minor }, Path::new(preferred));
+        let found = |at: &str, covered| Some(Found { at: at.into(), covered });
+        assert_eq!(of(52, "/mnt/my data"), found("/mnt/my data", false));
+        assert_eq!(of(52, "/somewhere/else"), found("/mnt/my data", false));
+        assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
+        assert_eq!(of(54, "/mnt/covered"), found("/mnt/covered", false));
+        assert_eq!(of(55, "/mnt/covered"), None);
     }
 }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use node::namespace::{Content, Opening, Pieces, Reading};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Service {
     pub(super) fn open(self: &Arc<Service>, asked: Asked<'_>, turn: &mut Turn<'_>) -> Result<(), Gone> {
@@ -21,7 +22,10 @@ impl Service {
             return asked.device.fail(asked.unique, Errno::NOSYS);
         }
         let known = match self.inodes.start(asked.node) {
-            Start::Through(backing) => return self.opened_through(asked, backing),
+            Start::Through(backing) => {
+                self.used.note(asked.node);
+                return self.opened_through(asked, backing);
+            }
             Start::Ask(known) => known,
         };
         turn.pass();
@@ -100,8 +104,9 @@ impl Service {
         // Small files live best in the page cache also without a local file: they are read whole, and their pages cost
         // less than asking again.
         let cached = content.cacheable() && (small_reads || size <= SMALL || content.backing().is_some());
+        let mappable = self.direct_maps.load(Ordering::Relaxed) || !content.cacheable();
         // A node never changes, so pages once read stay right over all opens.
-        let mode = if cached { open::KEEP_CACHE } else { open::DIRECT_IO };
+        let mode = if cached || !mappable { open::KEEP_CACHE } else { open::DIRECT_IO };
         let handle = self.handles.insert(content, size);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
         if sent.is_err() {
@@ -145,6 +150,7 @@ impl Service {
         };
         let span = span.within(found.size);
         if let Some(content) = self.contents.get(asked.node) {
+            self.used.note(asked.node);
             return self.read_from(asked, &*content, span);
         }
         match self.namespace.open(asked.node) {

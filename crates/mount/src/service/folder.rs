@@ -5,9 +5,13 @@
 
 use super::{Asked, Scratch, Service};
 use crate::abi::reply::{NAME_BYTES_MAX, Validity};
-use crate::abi::{Listing, Reply};
+use crate::abi::{Listing, Reply, open};
 use crate::device::Gone;
+use crate::habit::{FIRST_NAMES, Manner};
+use node::namespace::{Attributes, Names};
 use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A name means one node, and a node one version, until a refresh says otherwise to the kernel itself.
 /// A year, because the kernel counts in ticks that must not run over.
@@ -25,9 +29,13 @@ const UNKNOWN_NODE: u64 = 0xffff_ffff;
 
 impl Service {
     pub(super) fn lookup(&self, asked: Asked<'_>, name: &[u8]) -> Result<(), Gone> {
+        if name.len() > NAME_BYTES_MAX as usize {
+            return asked.device.fail(asked.unique, Errno::NAMETOOLONG);
+        }
         let Some(found) = self.namespace.lookup(asked.node, name) else {
             return asked.device.send(&mut Reply::no_entry(asked.unique, MISSING_S));
         };
+        self.habits.looked_up(found.node);
         if let Some(file) = self.inodes.ahead(found.node) {
             self.ahead.looked_up(&file);
         }
@@ -45,38 +53,66 @@ impl Service {
         }
     }
 
+    pub(super) fn open_folder(&self, asked: Asked<'_>) -> Result<(), Gone> {
+        let names = self.namespace.names();
+        // Between a refresh and the moment when the kernel was told of it, its pages are of other names than ours.
+        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.told.load(Ordering::Acquire));
+        let flags = if in_step { open::KEEP_CACHE | open::CACHE_DIR } else { 0 };
+        let handle = self.folders.open(names);
+        let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
+        if sent.is_err() {
+            self.folders.release(handle);
+        }
+        sent
+    }
+
+    /// The kernel was told of everything that went stale up to now.
+    pub fn told_of(&self, generation: u32) {
+        self.told.store(generation, Ordering::Release);
+    }
+
+    /// The names as they are now, as far as they have a number.
+    pub fn generation(&self) -> u32 {
+        self.namespace.names().map_or(0, |names| names.generation())
+    }
+
     /// One buffer full of a folder's children from a position on.
-    pub(super) fn list(
-        &self,
-        asked: Asked<'_>,
-        offset: u64,
-        size: u32,
-        plus: bool,
-        scratch: &mut Scratch,
-    ) -> Result<(), Gone> {
+    pub(super) fn list(&self, asked: Asked<'_>, part: Part, scratch: &mut Scratch) -> Result<(), Gone> {
+        let names = self.names(part);
+        let generation = names.as_ref().map_or(0, |names| names.generation());
+        let Some(from) = self.folders.position(generation, part.offset) else {
+            // The names that this listing began with are gone; going on in others would skip some, or repeat them.
+            return asked.device.fail(asked.unique, Errno::STALE);
+        };
         let Scratch { listing, nodes } = scratch;
         nodes.clear();
-        let mut listing = Listing::new(listing, asked.unique, size);
-        if !dots(&mut listing, asked.node, offset, plus) {
-            return asked.device.write(listing.seal()).map_err(|_| Gone);
+        let mut page = Page {
+            listing: Listing::new(listing, asked.unique, part.size),
+            nodes,
+            service: self,
+            thread: asked.thread,
+            plus: part.plus,
+            manner: if part.plus { self.habits.listing(asked.thread, from == 0) } else { Manner::Names },
+            probing: part.plus && from == 0,
+            room: usize::MAX,
+        };
+        if page.manner == Manner::Unknown && from == 0 {
+            page.room = FIRST_NAMES;
         }
-        let is_folder = self.namespace.list(asked.node, offset.saturating_sub(DOTS), &mut |next, name, child| {
-            if !presentable(name) {
-                return true;
-            }
-            let next = next.saturating_add(DOTS);
-            if !plus {
-                return listing.name(next, name, child.node, child.folder);
-            }
-            let fits = listing.entry(next, name, &self.attr(&child), FOR_EVER);
-            if fits {
-                nodes.push(child.node);
-            }
-            fits
-        });
+        let offset = |position: u64| self.folders.offset(generation, position);
+        if !dots(&mut page.listing, asked.node, from, part.plus, offset) {
+            return asked.device.write(page.listing.seal()).map_err(|_| Gone);
+        }
+        let mut each = |next: u64, name: &[u8], child: Attributes| page.take(offset(next + DOTS), name, &child);
+        let from = from.saturating_sub(DOTS);
+        let is_folder = match &names {
+            Some(names) => names.list(asked.node, from, &mut each),
+            None => self.namespace.list(asked.node, from, &mut each),
+        };
         if !is_folder {
             return asked.device.fail(asked.unique, Errno::NOTDIR);
         }
+        let Page { listing, nodes, .. } = page;
         // Before the answer: the kernel may give them back the moment it has them.
         nodes.iter().for_each(|&node| self.namespace.remember(node, 1));
         let sent = asked.device.write(listing.seal()).map_err(|_| Gone);
@@ -85,12 +121,79 @@ impl Service {
         }
         sent
     }
+
+    /// The names that a listing goes on with, or those of now where it begins.
+    fn names(&self, part: Part) -> Option<Arc<dyn Names>> {
+        if part.offset > 0
+            && let Some(begun) = self.folders.names(part.handle)
+        {
+            return Some(begun);
+        }
+        let now = self.namespace.names()?;
+        if part.offset == 0 {
+            self.folders.begin(part.handle, now.clone());
+        }
+        Some(now)
+    }
+}
+
+/// What the kernel asks of a listing.
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub handle: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub plus: bool,
+}
+
+/// One answer in the making.
+struct Page<'a> {
+    listing: Listing<'a>,
+    /// Those that were told with attributes, which the kernel takes for lookups.
+    nodes: &'a mut Vec<u64>,
+    service: &'a Service,
+    thread: u32,
+    plus: bool,
+    manner: Manner,
+    /// The first file is told without attributes, to see whether it is looked up.
+    probing: bool,
+    /// Names that may still come.
+    room: usize,
+}
+
+impl Page<'_> {
+    /// One child; false if there is no room for it.
+    fn take(&mut self, next: u64, name: &[u8], child: &Attributes) -> bool {
+        if !presentable(name) {
+            return true;
+        }
+        let Some(room) = self.room.checked_sub(1) else { return false };
+        self.room = room;
+        if !self.plus {
+            return self.listing.name(next, name, child.node, child.folder);
+        }
+        let probe = self.probing && !child.folder;
+        if probe || self.manner != Manner::Attributes {
+            let fits = self.listing.bare(next, name, child.node, child.folder);
+            if fits && probe {
+                self.probing = false;
+                self.service.habits.probe(self.thread, child.node);
+            }
+            return fits;
+        }
+        let fits = self.listing.entry(next, name, &self.service.attr(child), FOR_EVER);
+        if fits {
+            self.nodes.push(child.node);
+        }
+        fits
+    }
 }
 
 /// `.` and `..`, as far as they are still to come. False if the buffer is full.
-fn dots(listing: &mut Listing<'_>, node: u64, offset: u64, plus: bool) -> bool {
+fn dots(listing: &mut Listing<'_>, node: u64, from: u64, plus: bool, offset: impl Fn(u64) -> u64) -> bool {
     let mut dot = |next: u64, name: &[u8], node: u64| {
-        offset >= next || if plus { listing.dot(next, name, node) } else { listing.name(next, name, node, true) }
+        let told = offset(next);
+        from >= next || if plus { listing.bare(told, name, node, true) } else { listing.name(told, name, node, true) }
     };
     dot(1, b".", node) && dot(DOTS, b"..", UNKNOWN_NODE)
 }

@@ -5,7 +5,7 @@
 
 use block::Error;
 use bytes::Bytes;
-use node::namespace::{Attributes, Content, Namespace, Opening, ROOT, Reading};
+use node::namespace::{Attributes, Content, Names, Namespace, Opening, ROOT, Reading};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +38,8 @@ pub enum Body {
     PanicsLater,
     /// READ gives one byte less than it should.
     Short(u64),
+    /// From memory, which may change under whoever has it open.
+    Changing(Arc<Mutex<Bytes>>),
     /// Complete in a local file.
     Backed(Arc<File>, Bytes),
 }
@@ -46,6 +48,7 @@ impl Body {
     fn size(&self) -> u64 {
         match self {
             Body::Bytes(bytes) | Body::Later(bytes) | Body::Backed(_, bytes) => bytes.len() as u64,
+            Body::Changing(bytes) => bytes.lock().unwrap().len() as u64,
             Body::HangsAtRead(size) | Body::Short(size) => *size,
             Body::HangsAtOpen | Body::Fails(_) | Body::FailsAtRead(_) | Body::Panics | Body::PanicsLater => 10,
         }
@@ -58,6 +61,29 @@ pub struct Tree {
     inside: Mutex<Inside>,
     pub opens: AtomicU64,
     pub lookups: AtomicU64,
+    /// Opens that were told afterwards.
+    pub used: Mutex<Vec<u64>>,
+    /// The names as of the last [`Tree::pin`].
+    pinned: Mutex<Option<Arc<Pinned>>>,
+}
+
+/// Names of one moment.
+struct Pinned {
+    generation: u32,
+    folders: HashMap<u64, Vec<(Vec<u8>, Attributes)>>,
+}
+
+impl Names for Pinned {
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+        let Some(children) = self.folders.get(&folder) else { return false };
+        let mut rest = children.iter().enumerate().skip(from as usize);
+        rest.all(|(index, (name, told))| each(index as u64 + 1, name, *told));
+        true
+    }
 }
 
 #[derive(Default)]
@@ -98,6 +124,19 @@ impl Tree {
         let mut inside = self.inside.lock().unwrap();
         let children = inside.nodes[parent as usize - 1].children.as_mut().unwrap();
         children.retain(|(child, _)| child != name.as_bytes());
+    }
+
+    /// From now on names are listed as they are now, until this is called again.
+    pub fn pin(&self) {
+        let inside = self.inside.lock().unwrap();
+        let listed = |children: &Vec<(Vec<u8>, u64)>| {
+            children.iter().map(|(name, child)| (name.clone(), inside.attributes(*child).unwrap())).collect()
+        };
+        let nodes = inside.nodes.iter().zip(1..);
+        let folders = nodes.filter_map(|(node, number)| Some((number, listed(node.children.as_ref()?)))).collect();
+        let mut pinned = self.pinned.lock().unwrap();
+        let generation = pinned.as_ref().map_or(1, |pinned| pinned.generation + 1);
+        *pinned = Some(Arc::new(Pinned { generation, folders }));
     }
 
     /// Lookups that the kernel has not given back.
@@ -157,6 +196,15 @@ impl Namespace for Tree {
         true
     }
 
+    fn names(&self) -> Option<Arc<dyn Names>> {
+        let pinned = self.pinned.lock().unwrap();
+        pinned.clone().map(|pinned| pinned as Arc<dyn Names>)
+    }
+
+    fn used(&self, nodes: &[u64]) {
+        self.used.lock().unwrap().extend_from_slice(nodes);
+    }
+
     fn remember(&self, node: u64, lookups: i64) {
         let mut inside = self.inside.lock().unwrap();
         let count = inside.counts.entry(node).or_default();
@@ -191,6 +239,7 @@ impl Content for Opened {
 
     fn read(&self, offset: u64, length: u32) -> Reading {
         match &self.0 {
+            Body::Changing(bytes) => Reading::Ready(Ok(pieces(&bytes.lock().unwrap(), offset, length))),
             Body::Bytes(bytes) | Body::Backed(_, bytes) => Reading::Ready(Ok(pieces(bytes, offset, length))),
             Body::Later(bytes) => {
                 let pieces = pieces(bytes, offset, length);

@@ -89,6 +89,13 @@ impl Generations {
         self.find_in(node, |manifest| manifest.object(node))
     }
 
+    /// The nodes of an object: in the set as it is now, and as the kernel may still know it from before.
+    pub fn nodes_of(&self, object: &Object) -> Vec<u64> {
+        let mut nodes: Vec<u64> = self.read().iter().filter_map(|kept| kept.manifest.node_of(object)).collect();
+        nodes.dedup();
+        nodes
+    }
+
     /// The path of a node; for one that is gone, its last.
     pub fn path(&self, node: u64) -> Option<Vec<u8>> {
         self.find_in(node, |manifest| manifest.path(node))

@@ -86,6 +86,8 @@ pub fn objects(manifest: &Manifest) -> BTreeSet<(String, String, u64)> {
         assert_eq!(manifest.find(file.path), Some(file.node));
         assert_eq!(manifest.path(file.node).as_deref(), Some(file.path));
         assert_eq!(object.size, file.size);
+        assert_eq!(manifest.node_of(&object), Some(file.node), "{object:?}");
+        assert_eq!(manifest.node_of(&block::Object { version: "another".into(), ..(*object).clone() }), None);
         assert!(out.insert((object.key.clone(), object.version.clone(), object.size)), "an object is there once");
     }
     out

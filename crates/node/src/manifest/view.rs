@@ -4,8 +4,9 @@
 //! snapshot are answered for.
 
 use super::layout::Entry;
+use super::names::{self, SEPARATOR};
 use super::{Manifest, OBJECT_BYTES_MAX, TOP, Walk};
-use crate::namespace::{Attributes, ROOT};
+use crate::namespace::{Attributes, Names, ROOT};
 use block::Object;
 use std::sync::Arc;
 
@@ -58,6 +59,22 @@ impl Manifest {
         Some(if index == TOP { ROOT } else { self.entry(index)?.node() })
     }
 
+    /// The node of an object, if this snapshot lists it.
+    pub fn node_of(&self, object: &Object) -> Option<u64> {
+        let key = object.key.strip_prefix(self.prefix()).filter(|_| object.store == self.store)?;
+        let mut path = Vec::new();
+        names::place(key, object.size, &mut path);
+        let mut folder = TOP;
+        let mut above = path.split(|&byte| byte == SEPARATOR);
+        let name = above.next_back()?;
+        for name in above {
+            folder = self.named(folder, name)?.0;
+        }
+        let (beside, _) = names::beside_folder(name, key);
+        let nodes = [name, &beside].map(|name| self.named(folder, name).map(|(_, entry)| entry.node()));
+        nodes.into_iter().flatten().find(|node| self.object(*node).is_some_and(|known| *known == *object))
+    }
+
     /// All files below a folder, depth first in the order of the names, with their paths from the top folder.
     /// A file or an unknown node has none.
     pub fn walk(&self, folder: u64) -> Walk<'_> {
@@ -69,5 +86,15 @@ impl Manifest {
         // Stores keep no times of folders. That of the listing makes the kernel drop its lists at a refresh.
         let modified_ns = if folder { self.listed_ns() } else { entry.modified_ns() };
         Attributes { node: entry.node(), folder, size: entry.size(), modified_ns, folders: entry.folders() }
+    }
+}
+
+impl Names for Manifest {
+    fn generation(&self) -> u32 {
+        Manifest::generation(self)
+    }
+
+    fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+        Manifest::list(self, folder, from, each)
     }
 }

@@ -1,0 +1,145 @@
+//! Open folders: each goes on with the names that it began with, whatever a refresh brings meanwhile.
+//!
+//! A position in a listing says which names it is of, so that the kernel, which keeps listings, never goes on in
+//! one list where it stopped in another.
+//!
+//! Invariant: names of at most [`MOMENTS_MAX`] moments are held. Beyond it the oldest are let go, and listings
+//! that began with them fail where they would have to go on.
+
+use node::namespace::Names;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Each may hold a snapshot of about 80 MB for a million names on the disk. A listing that outlives so many
+/// refreshes has most likely been forgotten.
+const MOMENTS_MAX: usize = 16;
+
+/// Positions within one list: more than names that a snapshot can number.
+const POSITION_BITS: u32 = 34;
+
+/// What is left of a positive offset.
+const MOMENT_MASK: u32 = (1 << (63 - POSITION_BITS)) - 1;
+
+/// The folders that are open.
+pub struct Folders {
+    next: AtomicU64,
+    /// Moments are counted from here, which keeps offsets small until the first refresh.
+    first: u32,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    begun: HashMap<u64, Arc<dyn Names>>,
+    latest: u32,
+}
+
+impl Folders {
+    /// `first`: the names that the mount begins with.
+    pub fn new(first: u32) -> Folders {
+        Folders { next: AtomicU64::new(1), first, open: Mutex::new(Open { begun: HashMap::new(), latest: first }) }
+    }
+
+    /// A folder is opened: the handle of its listing.
+    pub fn open(&self, names: Option<Arc<dyn Names>>) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        if let Some(names) = names {
+            self.begin(handle, names);
+        }
+        handle
+    }
+
+    /// A listing begins, perhaps anew.
+    pub fn begin(&self, handle: u64, names: Arc<dyn Names>) {
+        let mut open = self.lock();
+        let is_new = names.generation() > open.latest;
+        open.latest = open.latest.max(names.generation());
+        open.begun.insert(handle, names);
+        if is_new {
+            open.let_go();
+        }
+    }
+
+    /// The names that a listing began with.
+    pub fn names(&self, handle: u64) -> Option<Arc<dyn Names>> {
+        self.lock().begun.get(&handle).cloned()
+    }
+
+    pub fn release(&self, handle: u64) {
+        let released = self.lock().begun.remove(&handle);
+        // Letting go of a snapshot may take time: not under the lock.
+        drop(released);
+    }
+
+    /// A position as the kernel is told it.
+    pub fn offset(&self, generation: u32, position: u64) -> u64 {
+        u64::from(self.moment(generation)) << POSITION_BITS | position
+    }
+
+    /// The position that an offset stands for in these names. `None` if it is of others.
+    pub fn position(&self, generation: u32, offset: u64) -> Option<u64> {
+        let (moment, position) = (offset >> POSITION_BITS, offset & ((1 << POSITION_BITS) - 1));
+        (offset == 0 || moment == u64::from(self.moment(generation))).then_some(position)
+    }
+
+    fn moment(&self, generation: u32) -> u32 {
+        generation.wrapping_sub(self.first) & MOMENT_MASK
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn let_go(&mut self) {
+        let mut moments: Vec<u32> = self.begun.values().map(|names| names.generation()).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        if let Some(beyond) = moments.len().checked_sub(MOMENTS_MAX) {
+            let oldest = moments[beyond];
+            self.begun.retain(|_, names| names.generation() >= oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::namespace::Attributes;
+
+    struct Moment(u32);
+
+    impl Names for Moment {
+        fn generation(&self) -> u32 {
+            self.0
+        }
+
+        fn list(&self, _: u64, _: u64, _: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_position_is_of_one_list() {
+        let folders = Folders::new(7);
+        assert_eq!(folders.offset(7, 12), 12);
+        let later = folders.offset(9, 12);
+        assert_eq!((folders.position(9, later), folders.position(7, later)), (Some(12), None));
+        assert_eq!(folders.position(9, 12), None, "it is of the first");
+        assert_eq!(folders.position(9, 0), Some(0), "every list has a beginning");
+        assert!(i64::try_from(folders.offset(6, 1 << 33)).is_ok(), "the kernel takes no negative one");
+    }
+
+    #[test]
+    fn the_names_of_so_many_moments_are_held_and_the_oldest_let_go() {
+        let folders = Folders::new(0);
+        let handles: Vec<u64> = (1..=20).map(|moment| folders.open(Some(Arc::new(Moment(moment))))).collect();
+        let held = |handle: &u64| folders.names(*handle).map(|names| names.generation());
+        let expected: Vec<Option<u32>> = (1..=20).map(|moment| (moment > 4).then_some(moment)).collect();
+        assert_eq!(handles.iter().map(held).collect::<Vec<_>>(), expected);
+        folders.release(handles[19]);
+        assert_eq!(held(&handles[19]), None);
+    }
+}
