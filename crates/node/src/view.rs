@@ -285,6 +285,16 @@ impl Namespace for View {
         Some(self.names.current())
     }
 
+    fn used(&self, nodes: &[u64]) {
+        if self.is_local() {
+            return;
+        }
+        let set_bytes = self.totals().bytes;
+        for object in nodes.iter().filter_map(|node| self.names.object(*node)) {
+            self.node.disk.opened(&object, set_bytes);
+        }
+    }
+
     fn remember(&self, node: u64, lookups: i64) {
         self.names.remember(node, lookups);
     }
