@@ -36,11 +36,19 @@ pub struct Error {
     /// What to try; empty only where nobody could do anything.
     pub hint: String,
     throttled: bool,
+    unreachable: bool,
 }
 
 impl Error {
     pub fn new(kind: Kind, what: impl Into<String>, on: impl fmt::Display) -> Error {
-        Error { kind, what: what.into(), on: on.to_string(), hint: kind.hint().into(), throttled: false }
+        Error {
+            kind,
+            what: what.into(),
+            on: on.to_string(),
+            hint: kind.hint().into(),
+            throttled: false,
+            unreachable: false,
+        }
     }
 
     pub fn missing(what: impl Into<String>, on: impl fmt::Display) -> Error {
@@ -105,6 +113,18 @@ impl Error {
     /// Whether the store wishes to be asked less.
     pub fn is_throttling(&self) -> bool {
         self.throttled
+    }
+
+    /// The same failure, which shows that nobody answers under this address: whoever just typed it wants to know.
+    #[must_use]
+    pub fn unreachable(mut self) -> Error {
+        self.unreachable = true;
+        self
+    }
+
+    /// Whether nobody answers under this address.
+    pub fn is_unreachable(&self) -> bool {
+        self.unreachable
     }
 
     /// Whether somebody else who asks for the same may get another answer: by other credentials.

@@ -13,13 +13,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Unit of the budget: a semaphore counts in 32 bits.
 const UNIT: usize = 4 << 10;
 
+/// The least budget, four small objects: less could not serve an unaligned read.
+const UNITS_MIN: usize = 4 * SMALL as usize / UNIT;
+
 /// Shares of blocks.
 #[derive(Clone)]
 pub struct Budget(Arc<Parts>);
 
 struct Parts {
     free: Arc<Semaphore>,
-    units: usize,
+    /// What the budget is now, and what it is while others use no memory.
+    units: AtomicUsize,
+    units_whole: usize,
+    /// Taken off the budget while readers held it; it goes once they let go.
+    owed: Arc<AtomicUsize>,
     /// Readers that wait for a share: while there are any, nothing is held that nobody waits for.
     hungry: AtomicUsize,
     holders: RwLock<Vec<Weak<dyn Holder>>>,
@@ -35,11 +42,12 @@ pub trait Holder: Send + Sync {
 }
 
 impl Budget {
-    /// At least four small objects: less could not serve an unaligned read.
+    /// At least four small objects.
     pub fn of(bytes: u64) -> Budget {
-        let units = (bytes.max(4 * SMALL) as usize) / UNIT;
-        let (hungry, holders) = Default::default();
-        Budget(Arc::new(Parts { free: Arc::new(Semaphore::new(units)), units, hungry, holders }))
+        let units_whole = (bytes as usize / UNIT).max(UNITS_MIN);
+        let (free, units) = (Arc::new(Semaphore::new(units_whole)), AtomicUsize::new(units_whole));
+        let (owed, hungry, holders) = Default::default();
+        Budget(Arc::new(Parts { free, units, units_whole, owed, hungry, holders }))
     }
 
     /// Ask this holder too, from now on until it is dropped.
@@ -82,10 +90,36 @@ impl Budget {
         self.0.hungry.load(Relaxed) > 0
     }
 
+    /// Leave so many bytes to others, such as an index that grew, in place of what was left to them before. Blocks give
+    /// way; what readers hold goes once they let go of it, of which `runtime` sees to it. Four small objects remain.
+    pub fn leave(&self, bytes: u64, runtime: &tokio::runtime::Handle) {
+        let parts = &self.0;
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT);
+        let units = parts.units_whole.saturating_sub(wanted).max(UNITS_MIN);
+        let before = parts.units.swap(units, Relaxed);
+        parts.free.add_permits(units.saturating_sub(before));
+        let mut missing = before.saturating_sub(units);
+        loop {
+            missing -= parts.free.forget_permits(missing);
+            if missing == 0 || !self.let_go(false) {
+                break;
+            }
+        }
+        if missing > 0 {
+            let (free, owed) = (parts.free.clone(), parts.owed.clone());
+            owed.fetch_add(missing, Relaxed);
+            runtime.spawn(async move {
+                free.acquire_many(missing as u32).await.expect("the budget is never closed").forget();
+                owed.fetch_sub(missing, Relaxed);
+            });
+        }
+    }
+
     /// Bytes held, and the budget.
     pub fn usage(&self) -> (u64, u64) {
-        let free = self.0.free.available_permits();
-        ((self.0.units.saturating_sub(free) * UNIT) as u64, (self.0.units * UNIT) as u64)
+        let (units, owed) = (self.0.units.load(Relaxed), self.0.owed.load(Relaxed));
+        let held = (units + owed).saturating_sub(self.0.free.available_permits());
+        ((held.min(units) * UNIT) as u64, (units * UNIT) as u64)
     }
 
     fn free(&self, bytes: usize) -> Option<Share> {
@@ -108,5 +142,44 @@ struct Leave<'a>(&'a AtomicUsize);
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Holds shares that nobody reads.
+    #[derive(Default)]
+    struct Held(Mutex<Vec<Share>>);
+
+    impl Holder for Held {
+        fn let_go(&self, _spent_only: bool) -> bool {
+            self.0.lock().expect("nobody panicked").pop().is_some()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_left_to_others_is_taken_from_blocks_and_given_back() {
+        let (budget, held) = (Budget::of(12 * SMALL), Arc::new(Held::default()));
+        let holder: Weak<Held> = Arc::downgrade(&held);
+        budget.add(holder);
+        let runtime = tokio::runtime::Handle::current();
+        let mut read = Vec::new();
+        for n in 0..12 {
+            let share = budget.share(SMALL as usize).await;
+            if n % 2 == 0 { read.push(share) } else { held.0.lock().expect("nobody panicked").push(share) }
+        }
+        budget.leave(10 * SMALL, &runtime);
+        assert_eq!(budget.usage(), (4 * SMALL, 4 * SMALL), "never above its limit, and four remain");
+        assert!(held.0.lock().expect("nobody panicked").is_empty(), "what nobody reads gave way");
+        read.clear();
+        while budget.0.owed.load(Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(budget.usage(), (0, 4 * SMALL));
+        budget.leave(0, &runtime);
+        assert_eq!(budget.usage(), (0, 12 * SMALL));
     }
 }

@@ -18,6 +18,7 @@ use block::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -246,54 +247,86 @@ impl Memory {
             }
             let (sender, receiver) = watch::channel(None);
             shelf.announce((id, index), Coming { promise: receiver, course: run.course.clone(), via: run.via });
-            senders.push((sender, share));
+            senders.push(Promise { index, sender, share });
         }
-        let first = Coming { promise: senders.first()?.0.subscribe(), course: run.course.clone(), via: run.via };
+        let first = Coming { promise: senders.first()?.sender.subscribe(), course: run.course.clone(), via: run.via };
         drop(shelf);
         let run = Run { blocks: run.blocks.start..run.blocks.start + senders.len() as u32, ..run };
-        self.0.runtime.spawn(self.clone().flight(run, senders));
+        let announced = Announced { memory: self.clone(), object: run.object.clone(), promises: senders.into() };
+        self.0.runtime.spawn(announced.flight(run));
         Some(first)
     }
+}
 
+/// Blocks that were promised and did not come yet. However their fetch ends, each promise is kept or broken: a block that
+/// stayed announced would never be asked for again.
+struct Announced {
+    memory: Memory,
+    object: Arc<Object>,
+    /// In the order of the object.
+    promises: VecDeque<Promise>,
+}
+
+struct Promise {
+    index: u32,
+    sender: watch::Sender<Option<Result<Block>>>,
+    share: Share,
+}
+
+impl Announced {
     /// Fetch a run to its end, telling the waiters of each block as it comes.
-    async fn flight(self, run: Run, senders: Vec<(watch::Sender<Option<Result<Block>>>, Share)>) {
-        let id = run.object.id();
-        let mut blocks = self.0.below.fetch(run.clone());
-        let mut failed: Option<Error> = None;
-        for (index, (sender, share)) in run.blocks.clone().zip(senders) {
-            let got = match &failed {
-                Some(error) => Err(error.clone()),
-                None => {
-                    blocks.next().await.unwrap_or_else(|| Err(Error::corrupt("a source ended too early", &*run.object)))
-                }
-            };
-            let got = got.map(|block| block.holding(Arc::new(share)));
-            match &got {
-                Ok(block) => {
-                    self.0.tally.below.add(1, block.len() as u64);
-                    // A small file that lies on the disk is read there from now on.
-                    let elsewhere = block.is_kept() && run.object.blocks() == 1;
-                    let keep = !elsewhere && self.0.hungry.load(Relaxed) == 0;
-                    self.shelf().arrive((id, index), keep.then(|| block.clone()));
-                }
+    async fn flight(mut self, run: Run) {
+        let mut blocks = self.memory.0.below.fetch(run);
+        let mut arrived = false;
+        while !self.promises.is_empty() {
+            let too_few = || Err(Error::corrupt("a source ended too early", &*self.object));
+            match blocks.next().await.unwrap_or_else(too_few) {
+                Ok(block) => self.keep(block),
                 Err(error) => {
-                    self.shelf().arrive((id, index), None);
-                    if failed.is_none() && index > run.blocks.start && error.kind == Kind::Corrupt {
-                        self.forget(&run.object);
+                    if arrived && error.kind == Kind::Corrupt {
+                        self.memory.forget(&self.object);
                     }
-                    failed.get_or_insert(error.clone());
+                    return self.fail(&error);
                 }
             }
-            sender.send_replace(Some(got));
+            arrived = true;
         }
         // Drained to its end, so that the tiers below can finish what they keep. They may find the whole wrong.
-        while failed.is_none()
-            && let Some(end) = blocks.next().await
-        {
+        while let Some(end) = blocks.next().await {
             if let Err(error) = end {
                 tracing::warn!("forgetting an object, to fetch it again: {error}");
-                self.forget(&run.object);
+                self.memory.forget(&self.object);
             }
+        }
+    }
+
+    /// The next block came.
+    fn keep(&mut self, block: Block) {
+        let Some(Promise { index, sender, share }) = self.promises.pop_front() else { return };
+        let block = block.holding(Arc::new(share));
+        let memory = &self.memory.0;
+        memory.tally.below.add(1, block.len() as u64);
+        // A small file that lies on the disk is read there from now on.
+        let elsewhere = block.is_kept() && self.object.blocks() == 1;
+        let keep = !elsewhere && memory.hungry.load(Relaxed) == 0;
+        self.memory.shelf().arrive((self.object.id(), index), keep.then(|| block.clone()));
+        sender.send_replace(Some(Ok(block)));
+    }
+
+    /// None of the others will come.
+    fn fail(&mut self, error: &Error) {
+        for Promise { index, sender, share } in self.promises.drain(..) {
+            drop(share);
+            self.memory.shelf().arrive((self.object.id(), index), None);
+            sender.send_replace(Some(Err(error.clone())));
+        }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        if !self.promises.is_empty() {
+            self.fail(&Error::unavailable("a fetch was given up", &*self.object));
         }
     }
 }

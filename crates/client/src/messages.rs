@@ -148,6 +148,8 @@ pub struct Store {
     pub errors: u64,
     /// Names that a listing left out because they can't be served (not UTF-8, links out of a folder).
     pub skipped_names: u64,
+    /// Objects that the store lists without an ETag: their version is their time of change and their size.
+    pub weak_versions: u64,
     pub in_flight: u64,
     /// Seconds that requests waited for leave to be sent, and backed off, summed.
     pub seconds_waiting: f64,

@@ -103,6 +103,7 @@ impl Host {
         let path = PathBuf::from(&request.path);
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
+        reach.s3.read_buffer = self.node.settings().read_buffer();
         let source = source(&request.url, &reach)?;
         let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
         let mut options = Options::new(&path, &request.url);

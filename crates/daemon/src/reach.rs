@@ -42,16 +42,11 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<Source> {
     if let Location::Folder(path) = &location {
         let folder = Arc::new(Folder::at(path, settings.folder)?);
         let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(Source { url: url.into(), store: folder, who: String::new(), prefix: String::new(), local });
+        return Ok(Source { url: url.into(), store: folder, prefix: String::new(), local });
     }
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    let who = match &settings.s3.credentials {
-        Credentials::Anonymous => "anonymous".into(),
-        Credentials::Keys { id, .. } => format!("key {id}"),
-        Credentials::Found { profile } => format!("profile {}", profile.as_deref().unwrap_or_default()),
-    };
-    Ok(Source { url: url.into(), store: store::open(&location, settings)?, who, prefix, local: None })
+    Ok(Source { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
 }

@@ -71,6 +71,7 @@ fn store_status(figures: &node::Figures) -> Store {
         retries: sum(|counts| counts.retries),
         errors: sum(|counts| counts.errors),
         skipped_names: sum(|counts| counts.skipped),
+        weak_versions: sum(|counts| counts.weak),
         in_flight: sum(|counts| counts.in_flight),
         seconds_waiting: seconds(sum(|counts| counts.waited_ns)),
         seconds_backing_off: seconds(sum(|counts| counts.backed_off_ns)),

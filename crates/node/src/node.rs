@@ -28,6 +28,18 @@ pub struct Settings {
     pub patience: std::time::Duration,
 }
 
+/// One read of a connection may take one part in so many of the memory limit, so that the buffers of a hundred
+/// connections take a fifth of it; and these bytes at least and at most.
+const READ_BUFFER_SHARE: u64 = 512;
+const READ_BUFFER: (u64, u64) = (64 << 10, 512 << 10);
+
+impl Settings {
+    /// Bytes that one read of a connection may take.
+    pub fn read_buffer(&self) -> usize {
+        (self.memory_bytes / READ_BUFFER_SHARE).clamp(READ_BUFFER.0, READ_BUFFER.1) as usize
+    }
+}
+
 /// Blocks may take one part in so many of the memory limit, after what is fixed: a block on its way holds up to half
 /// its size again in the buffer of its connection, and the allocator keeps some.
 const BLOCKS_SHARE: u64 = 2;

@@ -46,8 +46,8 @@ pub fn start(folder: &TempDir, limit_bytes: u64, boot: [u8; 16]) -> Arc<Node> {
 
 impl Ground {
     pub async fn view(&self, fill: When) -> Arc<View> {
-        let (url, who) = ("memory://set".to_string(), String::new());
-        let source = Source { url, who, store: self.store.clone(), prefix: String::new(), local: None };
+        let url = "memory://set".to_string();
+        let source = Source { url, store: self.store.clone(), prefix: String::new(), local: None };
         View::open(self.node.clone(), source, fill, |_| ()).await.expect("a view")
     }
 

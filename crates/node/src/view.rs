@@ -25,8 +25,6 @@ pub struct Source {
     /// As the user wrote it.
     pub url: String,
     pub store: Arc<dyn Store>,
-    /// Whose credentials the store was opened with: names that others listed are not shown.
-    pub who: String,
     /// What all keys begin with: empty, or ends with a slash.
     pub prefix: String,
     /// A folder on a local file system, which is read where it lies.
@@ -57,7 +55,9 @@ impl View {
     /// `told` hears of names as they are listed.
     pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
         let entrance = node.enter(&source.store);
-        let identity = [source.store.identity(), &*source.prefix, &source.who].join("\0");
+        // Names that others listed are not shown.
+        let who = source.store.who().await?;
+        let identity = [source.store.identity(), &*source.prefix, &who].join("\0");
         let name = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
         let snapshot = node.snapshots().join(format!("{name:032x}"));
         // A local folder costs little to list, and its owner expects to see what is in it.

@@ -65,7 +65,7 @@ pub struct Reach {
     #[arg(long, env = "AWS_REGION")]
     pub region: Option<String>,
     /// Profile of the AWS configuration files
-    #[arg(long, env = "AWS_PROFILE")]
+    #[arg(long)]
     pub profile: Option<String>,
     /// Send requests unsigned, for public buckets
     #[arg(long)]

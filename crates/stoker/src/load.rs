@@ -72,7 +72,7 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
 
 /// To a folder, without a node.
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
-    let crate::args::Reach { endpoint, region, profile, anonymous } = args.reach.clone();
+    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach);
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
     let source = reach::source(&args.what, &settings)?;
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };

@@ -65,15 +65,15 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
 
 /// What this command asks of a node.
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
-    let path = std::path::absolute(&args.dir)?;
+    let (path, reach) = (std::path::absolute(&args.dir)?, place::reach(&args.reach));
     let log = args.node.log.as_deref().map(std::path::absolute).transpose()?;
     Ok(MountRequest {
         url: args.url.clone(),
         path: path.to_string_lossy().into_owned(),
-        endpoint: args.reach.endpoint.clone(),
-        region: args.reach.region.clone(),
-        profile: args.reach.profile.clone(),
-        anonymous: args.reach.anonymous,
+        endpoint: reach.endpoint,
+        region: reach.region,
+        profile: reach.profile,
+        anonymous: reach.anonymous,
         immutable: args.immutable,
         fill: Some(args.fill.clone()),
         refresh_seconds: args.refresh.map(|time| time.as_secs().max(1)),

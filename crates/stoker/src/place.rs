@@ -2,6 +2,7 @@
 
 mod cgroup;
 
+use crate::args::Reach;
 use block::{Error, Result};
 use cache::disk::Limits;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,16 @@ pub fn runtimes() -> Result<Vec<PathBuf>> {
 pub fn now() -> f64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// How a store is reached, with what the environment adds. Keys in it go before AWS_PROFILE, `--profile` before both.
+pub fn reach(asked: &Reach) -> Reach {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
+    let profile = asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody));
+    let endpoint = asked.endpoint.clone().or_else(|| set("AWS_ENDPOINT_URL"));
+    Reach { endpoint, profile, ..asked.clone() }
 }
 
 /// Static AWS credentials of the environment, for a node that may not share it.

@@ -26,6 +26,7 @@ pub struct Counters {
     pub(crate) errors: AtomicU64,
     pub(crate) in_flight: AtomicU64,
     pub(crate) skipped: AtomicU64,
+    pub(crate) weak: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
     pub(crate) backed_off_ns: AtomicU64,
     pub(crate) hedged: AtomicU64,
@@ -58,6 +59,8 @@ pub struct Counts {
     pub in_flight: u64,
     /// Names that a listing left out because they can't be served; each was logged.
     pub skipped: u64,
+    /// Objects that were listed without an ETag: their version is their time of change, to the second, and their size.
+    pub weak: u64,
     /// Time spent waiting for leave to send, and time spent backing off, in nanoseconds.
     pub waited_ns: u64,
     pub backed_off_ns: u64,
@@ -86,6 +89,7 @@ impl Counters {
             errors: self.errors.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed),
             skipped: self.skipped.load(Relaxed),
+            weak: self.weak.load(Relaxed),
             waited_ns: self.waited_ns.load(Relaxed),
             backed_off_ns: self.backed_off_ns.load(Relaxed),
             hedged: self.hedged.load(Relaxed),
@@ -135,6 +139,7 @@ impl AddAssign for Counts {
         self.errors += more.errors;
         self.in_flight += more.in_flight;
         self.skipped += more.skipped;
+        self.weak += more.weak;
         self.waited_ns += more.waited_ns;
         self.backed_off_ns += more.backed_off_ns;
         self.hedged += more.hedged;

@@ -87,6 +87,12 @@ pub trait Store: Send + Sync {
         0
     }
 
+    /// The principal that the store is asked by, without a secret: what others listed is not shown to it. An error if
+    /// its credentials can't be had.
+    fn who(&self) -> Waiting<String> {
+        Box::pin(std::future::ready(Ok(String::new())))
+    }
+
     /// Everything under a prefix (empty: all), listed in parallel where the store allows.
     fn list(&self, prefix: &str) -> Pages;
 

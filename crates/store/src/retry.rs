@@ -15,6 +15,10 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Longest wait that a store may ask for. A day, say, would be an outage and is better reported.
 const ASKED_LONGEST: Duration = Duration::from_secs(30);
 
+/// What must be left of the budget for another try where the store asks for a longer wait than there is: it may be
+/// back sooner than it said, and our reader waits only so long.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
 /// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
@@ -33,7 +37,14 @@ pub fn advise(error: &Error, tries: u32, spent: Duration, budget: Duration, chan
     };
     let doubled = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16));
     let wait = asked + fraction(doubled.min(LONGEST), chance);
-    if spent + wait < budget { Advice::Wait(wait) } else { Advice::GiveUp }
+    let left = budget.saturating_sub(spent);
+    if wait < left {
+        Advice::Wait(wait)
+    } else if asked > Duration::ZERO && left > LAST_TRY {
+        Advice::Wait(left / 2)
+    } else {
+        Advice::GiveUp
+    }
 }
 
 /// The last error of a row, with how many tries it took.
@@ -99,6 +110,20 @@ mod tests {
         };
         assert_eq!(wait(&asks(7), 1, 0), Duration::from_secs(7));
         assert_eq!(wait(&asks(86_400), 1, 0), ASKED_LONGEST);
+    }
+
+    #[test]
+    fn a_store_that_asks_for_longer_than_there_is_neither_ends_the_patience_nor_exceeds_it() {
+        let retry_after = Some(Duration::from_secs(30));
+        let error = Error::new(Kind::Unavailable { retry_after }, "slow down", "s3://b");
+        for budget in [2, 20, 30, 60, 90].map(Duration::from_secs) {
+            let (mut spent, mut tries) = (Duration::ZERO, 1);
+            while let Advice::Wait(wait) = advise(&error, tries, spent, budget, u64::MAX) {
+                (spent, tries) = (spent + wait, tries + 1);
+            }
+            assert!(spent < budget && budget - spent <= LAST_TRY, "{budget:?}: {spent:?}");
+            assert!((2..=8).contains(&tries), "{budget:?}: {tries} tries");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The requests are our own, because what decides is in the answer: its status, `Retry-After`, `ETag`,
 //! `Content-Range` and checksums. Nothing here retries (except pages of a listing) or limits.
 //!
-//! Layout: `endpoint` (where the bucket is), `wire` (HTTP), `sign` and `credentials` (who we are), `answer`
+//! Layout: `endpoint` (where the bucket is), `wire` (HTTP), `trust` (TLS), `sign` and `credentials` (who we are), `answer`
 //! (what was said), `listing` and `page` (names), `write` (objects that are made here).
 //!
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
@@ -15,6 +15,7 @@ mod endpoint;
 mod listing;
 mod page;
 mod sign;
+mod trust;
 mod wire;
 mod write;
 
@@ -56,6 +57,9 @@ pub struct Settings {
     pub list_requests: usize,
     /// How long a page of a listing is asked for again before the listing fails.
     pub list_budget: Duration,
+    /// Bytes that one read of a connection may take at most. Large bodies cost fewer system calls with more; each
+    /// connection has such a buffer, and a block keeps those that it came in.
+    pub read_buffer: usize,
     /// Where chance begins: jitter of retries, choice among the addresses of a name.
     pub seed: u64,
 }
@@ -70,6 +74,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             list_requests: 16,
             list_budget: Duration::from_secs(60),
+            read_buffer: 512 << 10,
             seed: 0,
         }
     }
@@ -99,8 +104,8 @@ impl S3 {
         let identity = endpoint::identity(bucket, &route).into();
         let reach = reach(&settings);
         let chance = Arc::new(Chance::new(settings.seed));
-        let wire = wire::Wire::open(route.is_secure(), settings.timeouts, chance.clone())?;
-        let signer = sign::Signer::new(&settings.credentials, &route.region, chance.clone())?;
+        let wire = wire::Wire::open(route.is_secure(), settings.timeouts, settings.read_buffer, chance.clone())?;
+        let signer = sign::Signer::new(&settings.credentials, &route.region, chance.clone());
         let route = RwLock::new(Arc::new(route));
         let (name, counters) = (bucket.to_owned(), Arc::default());
         Ok(S3(Arc::new(Bucket { identity, reach, name, route, wire, signer, counters, chance, settings })))
@@ -114,6 +119,11 @@ impl Store for S3 {
 
     fn reach(&self) -> u64 {
         self.0.reach
+    }
+
+    fn who(&self) -> Waiting<String> {
+        let bucket = self.0.clone();
+        Box::pin(async move { bucket.signer.who(&bucket.identity).await })
     }
 
     fn list(&self, prefix: &str) -> Pages {
@@ -240,10 +250,12 @@ fn reach(settings: &Settings) -> u64 {
 
 /// Headers that ask for this version or nothing, and for its checksum.
 fn of_version(object: &Object) -> Result<HeaderMap> {
-    let version = HeaderValue::from_str(&format!("\"{}\"", object.version));
-    let version = version.map_err(|_| Error::invalid("the version makes no header", object))?;
     let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(header::IF_MATCH, version);
+    if answer::time_of(&object.version).is_none() {
+        let version = HeaderValue::from_str(&format!("\"{}\"", object.version));
+        let version = version.map_err(|_| Error::invalid("the version makes no header", object))?;
+        headers.insert(header::IF_MATCH, version);
+    }
     headers.insert(CHECKSUM_MODE, HeaderValue::from_static("ENABLED"));
     Ok(headers)
 }

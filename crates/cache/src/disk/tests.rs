@@ -374,3 +374,32 @@ async fn the_disk_keeps_the_promises_of_a_source() {
         .await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_any_size_hit_their_share_with_four_readers() {
+    for (count, size) in [(20, 100_000), (10, SMALL + 1), (6, (16 << 20) + 1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut store = Store::default();
+        let objects: Vec<_> = (0..count).map(|n| store.below.add(&format!("{n}"), content(n, size))).collect();
+        let store = Arc::new(store);
+        let limits = Limits { bytes: count / 2 * size, ..PLENTY };
+        let disk = Disk::over(store.clone(), settings(folder.path(), limits, 1), tokio::runtime::Handle::current());
+        let disk = disk.expect("a disk tier");
+        let share = count / 2 * u64::from(objects[0].blocks());
+        for epoch in 0..5 {
+            let before = store.blocks.load(Relaxed);
+            let order: Vec<_> = (0..count).map(|n| &objects[((n * 7 + epoch * 3) % count) as usize]).collect();
+            for four in order.chunks(4) {
+                let reads = four.iter().map(|object| {
+                    disk.opened(object, count * size);
+                    read(&disk, object)
+                });
+                let got = futures_util::future::join_all(reads).await;
+                assert!(got.into_iter().all(|got| got.is_ok_and(|bytes| bytes.len() as u64 == size)));
+            }
+            let asked = store.blocks.load(Relaxed) - before;
+            let wanted = if epoch == 0 { 2 * share } else { share };
+            assert_eq!(asked, wanted, "blocks of files of {size} bytes in epoch {epoch}");
+        }
+    }
+}

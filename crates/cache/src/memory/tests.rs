@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Where nothing depends on who asks.
 const DOOR: Door = Door::NONE;
 
+#[path = "tests/budget.rs"]
+mod budget;
+
 /// A source that counts its requests and answers when it is told to.
 struct Slow {
     below: Fixed,
@@ -112,32 +115,37 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     assert_eq!(memory.usage().0, 0, "nothing is held after failures");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_streams_stay_within_the_budget() {
-    let (slow, objects) = set(64, 6);
-    slow.gate.add_permits(10_000);
-    let memory = Memory::over(Arc::new(slow), 8 * SMALL, tokio::runtime::Handle::current());
-    let readers: Vec<_> = objects
-        .iter()
-        .cloned()
-        .enumerate()
-        .map(|(n, object)| {
-            let memory = memory.clone();
-            tokio::spawn(async move {
-                let readahead = Mutex::new(Readahead::default());
-                for at in (0..object.size).step_by(128 << 10) {
-                    memory.follow(&object, &readahead, at, 128 << 10, DOOR);
-                    let bytes = memory.read(&object, at, 128 << 10, DOOR).await.expect("bytes").concat();
-                    assert!(bytes.len() == 128 << 10 && bytes.iter().all(|byte| *byte == n as u8));
-                    let (held, budget) = memory.usage();
-                    assert!(held <= budget, "{held} of {budget}");
-                }
-            })
-        })
-        .collect();
-    for reader in readers {
-        reader.await.expect("a reader");
+/// A source that panics after its first block, once.
+struct Panicking(Fixed, AtomicU64);
+
+impl Source for Panicking {
+    fn fetch(&self, run: Run) -> Blocks {
+        let is_first = self.1.fetch_add(1, Relaxed) == 0;
+        let blocks = self.0.fetch(run).enumerate();
+        blocks.inspect(move |(n, _)| assert!(!is_first || *n == 0, "on purpose")).map(|(_, got)| got).boxed()
     }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test]
+async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() {
+    let mut fixed = Fixed::default();
+    let object = fixed.add("k", vec![1; 4 * SMALL as usize]);
+    let memory =
+        Memory::over(Arc::new(Panicking(fixed, AtomicU64::new(0))), 8 * SMALL, tokio::runtime::Handle::current());
+    let [first, second] = [4 * SMALL - 10, 0].map(|offset| {
+        let (memory, object) = (memory.clone(), object.clone());
+        async move { memory.read(&object, offset, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
+    });
+    memory.ahead(&object, 0..object.blocks(), DOOR);
+    let error = first.await.expect_err("it panicked before the last block");
+    assert!(error.passes() && error.what.contains("given up"), "{error}");
+    assert_eq!(second.await.expect("the first block came"), 10);
+    let whole = memory.read(&object, 0, object.size, DOOR).await.map(|pieces| pieces.concat().len());
+    assert_eq!(whole.expect("it is asked for again"), 4 * SMALL as usize);
 }
 
 #[tokio::test(flavor = "multi_thread")]

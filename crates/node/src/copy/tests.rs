@@ -18,7 +18,7 @@ fn source() -> Source {
     for (key, size) in FILES {
         store.put(key, content(size));
     }
-    Source { url: "memory://copied".into(), store, who: String::new(), prefix: String::new(), local: None }
+    Source { url: "memory://copied".into(), store, prefix: String::new(), local: None }
 }
 
 /// A disk that stops after some calls, and remembers which files were synced.

@@ -5,11 +5,13 @@
 
 use super::endpoint::Route;
 use super::page;
-use crate::Listed;
+use crate::{Listed, UNSETTLED};
 use block::{Checksum, Error, Kind, Object, Result};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use reqsign_core::time::Timestamp;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
@@ -55,11 +57,36 @@ fn check_head(status: StatusCode, headers: &HeaderMap, object: &Object, range: &
 
 /// Check that the answer is about the version that was asked for.
 pub fn check_version(headers: &HeaderMap, object: &Object) -> Result<()> {
-    match text(headers, "etag").map(version) {
-        Some(told) if told == object.version => Ok(()),
+    let told = match time_of(&object.version) {
+        Some(_) => text(headers, "last-modified").and_then(second).map(|second| Cow::from(of_time(second))),
+        None => text(headers, "etag").map(|etag| Cow::from(version(etag))).filter(|etag| !etag.is_empty()),
+    };
+    match told {
+        Some(told) if told == object.version.trim_start_matches(UNSETTLED) => Ok(()),
         Some(_) => Err(Error::changed("the object has another version by now", object)),
-        None => Err(Error::corrupt("the answer does not say which version it is of", object)),
+        // No further try would bring it.
+        None => Err(Error::invalid("the store does not say of which version its answer is", object)
+            .hint("this server or a proxy before it leaves out ETag and Last-Modified, which Stoker needs")),
     }
+}
+
+/// What a version is named by that is known by its time alone, because the store gives no ETag. The size is part of
+/// what an object is, so both are compared.
+const TIME: &str = "time:";
+
+/// The version of an object without an ETag, last changed in this second since 1970.
+pub fn of_time(second: i64) -> String {
+    format!("{TIME}{second}")
+}
+
+/// The second of a version that is known by its time alone.
+pub fn time_of(version: &str) -> Option<i64> {
+    version.trim_start_matches(UNSETTLED).strip_prefix(TIME)?.parse().ok()
+}
+
+/// The second in a header such as `Last-Modified`.
+pub fn second(date: &str) -> Option<i64> {
+    Timestamp::parse_rfc2822(date).ok().map(Timestamp::as_second)
 }
 
 /// The version in an ETag: the text between its quotes.
@@ -146,8 +173,8 @@ impl Refusal {
             status: head.status,
             region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(told.region),
             retry_after: seconds.map(Duration::from_secs),
+            message: if told.code.is_empty() { plain(&body) } else { brief(&told.message) },
             code: told.code,
-            message: told.message,
         }
     }
 
@@ -172,14 +199,18 @@ impl Refusal {
         let host = &route.authority;
         let status = self.status.as_u16();
         let error = match (status, self.code.as_str()) {
-            (_, "NoSuchBucket") => Error::missing(format!("there is no bucket {bucket} on {host}"), on)
-                .hint("check the name and the endpoint"),
+            (_, "NoSuchBucket") => {
+                Error::missing(format!("there is no bucket {bucket} on {host} ({})", self.said()), on)
+                    .hint("check the name and the endpoint")
+            }
             (_, code) if is_denial(status, code) => return self.denied(host, on),
-            (404 | 410, _) => Error::missing("there is no such object", on),
-            (412 | 416, _) => Error::changed("the object has another version by now", on),
-            (301 | 307 | 308, _) => Error::invalid(format!("{host} sends this bucket elsewhere"), on)
+            (404 | 410, _) => Error::missing(format!("there is no such object ({})", self.said()), on),
+            (412 | 416, _) => Error::changed(format!("the object has another version by now ({})", self.said()), on),
+            (301 | 307 | 308, _) => Error::invalid(format!("{host} sends this bucket elsewhere ({})", self.said()), on)
                 .hint("set the bucket's own region or endpoint"),
-            (408 | 429 | 500 | 502..=504, _) | (_, "SlowDown" | "RequestTimeout" | "InternalError") => {
+            // Those above 504 are of proxies: out of bandwidth, and the origin down, unreachable or too slow.
+            (408 | 429 | 500 | 502..=504 | 509 | 520..=530 | 598 | 599, _)
+            | (_, "SlowDown" | "RequestTimeout" | "InternalError") => {
                 let kind = Kind::Unavailable { retry_after: self.retry_after };
                 Error::new(kind, format!("{host} answered {}", self.said()), on)
             }
@@ -213,14 +244,31 @@ impl Refusal {
         Error::denied(format!("{host} {what} ({})", self.said()), on).hint(hint)
     }
 
-    /// The server's own words. They never hold a secret; the message of a wrong signature holds the
-    /// question, so the code has to do.
+    /// The server's own words, on one line. They hold no secret, which the server never had.
     fn said(&self) -> String {
-        match self.code.as_str() {
+        let status = match self.code.as_str() {
             "" => self.status.to_string(),
             code => format!("{} {code}", self.status.as_u16()),
-        }
+        };
+        if self.message.is_empty() { status } else { format!("{status}: {}", self.message) }
     }
+}
+
+/// Letters of a server's message that are shown.
+const MESSAGE_MAX: usize = 200;
+
+/// A message on one line, not longer than people read.
+fn brief(message: &str) -> String {
+    let words = message.split(|letter: char| letter.is_whitespace() || letter.is_control());
+    let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    line.chars().take(MESSAGE_MAX).collect()
+}
+
+/// The text of a body that is not S3's, such as a proxy's page, without its tags.
+fn plain(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let outside = text.split('<').map(|piece| piece.split_once('>').map_or(piece, |(_, outside)| outside));
+    brief(&outside.collect::<Vec<_>>().join(" "))
 }
 
 /// Codes that are about who asks, whatever their status: AWS says `ExpiredToken` with 400, versitygw does

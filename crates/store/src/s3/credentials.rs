@@ -1,28 +1,24 @@
-//! Who we are: the sources of credentials in the order that AWS's own tools use.
+//! Who we are: one source of credentials, found in the order that AWS's own tools use, and whom it stands for.
 //!
-//! The sources are `reqsign`'s; here they are joined, given HTTP, files and commands, and completed by roles
-//! of a profile (`role_arn` with `source_profile` or `credential_source`), which it lacks.
+//! The sources are `reqsign`'s; which of them is meant is settled here, and roles of a profile (`role_arn` with
+//! `source_profile` or `credential_source`), which it lacks, are added.
 //!
-//! Invariant: what is typed as a secret is never printed.
+//! Layout: `profiles` (the two files), `machine` (what the sources may use of this machine).
+//!
+//! Invariants: what is typed as a secret is never printed. A source that was named and fails is an error that names
+//! it; nobody becomes somebody else because of it.
 
-use super::wire::{Timeouts, Wire, causes};
-use crate::Counters;
-use crate::retry::Chance;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use ini::Ini;
+pub mod machine;
+mod profiles;
+
+use profiles::{Profile, Profiles};
 use reqsign_aws_v4::{
-    AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, DefaultCredentialProvider,
-    ECSCredentialProvider, EnvCredentialProvider, IMDSv2CredentialProvider, ProfileCredentialProvider, RequestSigner,
-    StaticCredentialProvider,
+    AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider,
+    EnvCredentialProvider, IMDSv2CredentialProvider, ProcessCredentialProvider, ProfileCredentialProvider,
+    RequestSigner, SSOCredentialProvider, StaticCredentialProvider,
 };
-use reqsign_core::{
-    CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, OsEnv, ProvideCredential, ProvideCredentialDyn,
-    Result, Signer,
-};
+use reqsign_core::{Context, Error, OsEnv, ProvideCredential, ProvideCredentialDyn, Result, Signer};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 /// Who we are.
 #[derive(Clone, Hash)]
@@ -46,122 +42,193 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Times for those who hand out credentials: they are near, or not there at all, as on a machine without a role.
-const TIMEOUTS: Timeouts =
-    Timeouts { connect: Duration::from_secs(1), first_byte: Duration::from_secs(5), idle: Duration::from_secs(5) };
-
-/// Bytes of an answer with credentials: a token takes a few thousand.
-const ANSWER_MAX: usize = 1 << 20;
-
 /// How deep profiles may take their credentials from other profiles. AWS's tools know no limit but a circle.
 const PROFILES_DEEP: usize = 4;
 
 /// Name of a session of an assumed role, as the audit log of the account shows it.
 const SESSION: &str = "stoker";
 
+pub type Source = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
+
+/// The source that is meant.
+pub struct Found {
+    /// As an error names it: `profile train`.
+    pub name: String,
+    /// The principal, where it is known before any credentials are had. Keys stand for themselves.
+    pub who: Option<String>,
+    pub source: Source,
+    /// Tried because nothing else was named: having nothing there is no failure of anybody.
+    pub is_last_resort: bool,
+}
+
+impl Found {
+    fn new(
+        name: impl Into<String>,
+        who: Option<String>,
+        source: impl ProvideCredential<Credential = Credential>,
+    ) -> Found {
+        Found { name: name.into(), who, source: Box::new(source), is_last_resort: false }
+    }
+}
+
+/// The environment of this process, for what AWS's own tools look up there.
+pub fn environment() -> Context {
+    Context::new().with_env(OsEnv)
+}
+
 /// The source that these credentials name; none for nobody.
-pub fn source(
-    credentials: &Credentials,
-    region: &str,
-    context: &Context,
-) -> Option<Box<dyn ProvideCredentialDyn<Credential = Credential>>> {
+pub async fn find(credentials: &Credentials, region: &str, context: &Context) -> Result<Option<Found>> {
     match credentials {
-        Credentials::Anonymous => None,
+        Credentials::Anonymous => Ok(None),
         Credentials::Keys { id, secret, token } => {
             let fixed = StaticCredentialProvider::new(id, secret);
-            Some(Box::new(match token {
+            let fixed = match token {
                 Some(token) => fixed.with_session_token(token),
                 None => fixed,
-            }))
+            };
+            Ok(Some(Found::new("these keys", None, fixed)))
         }
         Credentials::Found { profile } => {
-            let chain = DefaultCredentialProvider::builder();
-            let chain = match profile {
-                Some(profile) => chain.no_env().with_profile(profile),
-                None => chain.no_env(),
-            };
-            let roles = Roles { profile: profile.clone(), region: region.into(), context: context.clone() };
-            let chain = chain.build().push_front(roles);
-            Some(match profile {
-                Some(_) => Box::new(chain),
-                None => Box::new(chain.push_front(EnvCredentialProvider::new())),
-            })
+            let files = Profiles::read(context).await?;
+            let search = Search { files, region, context };
+            search.find(profile.as_deref()).map(Some)
         }
     }
 }
 
-/// What the sources may use of this machine.
-pub fn context(chance: Arc<Chance>) -> Context {
-    Context::new().with_env(OsEnv).with_file_read(Files).with_command_execute(Commands).with_http_send(Messenger {
-        wire: OnceLock::new(),
-        counters: Arc::default(),
-        chance,
-    })
+struct Search<'a> {
+    files: Profiles,
+    region: &'a str,
+    context: &'a Context,
 }
 
-/// Roles that a profile asks to assume.
-#[derive(Debug)]
-struct Roles {
-    profile: Option<String>,
-    region: String,
-    context: Context,
-}
-
-impl ProvideCredential for Roles {
-    type Credential = Credential;
-
-    async fn provide_credential(&self, context: &Context) -> Result<Option<Credential>> {
-        let profile =
-            self.profile.clone().or_else(|| context.env_var("AWS_PROFILE")).unwrap_or_else(|| "default".into());
-        let files = Profiles::read(context).await;
-        match self.role(&files, &profile, PROFILES_DEEP)? {
-            Some(source) => source.provide_credential_dyn(context).await,
-            None => Ok(None),
+impl Search<'_> {
+    fn find(&self, asked: Option<&str>) -> Result<Found> {
+        if asked.is_none()
+            && let Some(keys) = self.environment()?
+        {
+            return Ok(keys);
         }
-    }
-}
-
-type Source = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
-
-impl Roles {
-    /// The source that assumes the role of a profile, if it has one.
-    fn role(&self, files: &Profiles, profile: &str, deep: usize) -> Result<Option<Source>> {
-        let Some(role) = files.get(profile, "role_arn") else { return Ok(None) };
-        if deep == 0 {
-            return Err(Error::config_invalid(format!("profile {profile}: source_profile goes round in a circle")));
-        }
-        if let Some(file) = files.get(profile, "web_identity_token_file") {
-            let source = AssumeRoleWithWebIdentityCredentialProvider::with_config(role.into(), file.into());
-            return Ok(Some(Box::new(source)));
-        }
-        let region = files.get(profile, "region").unwrap_or(&self.region).to_owned();
-        let sign = RequestSigner::new("sts", &region);
-        let signer = match (files.get(profile, "source_profile"), files.get(profile, "credential_source")) {
-            (Some(source), _) => {
-                let above = if source == profile { None } else { self.role(files, source, deep - 1)? };
-                match above {
-                    Some(above) => Signer::new(self.context.clone(), Boxed(above), sign),
-                    None => {
-                        let keys = ProfileCredentialProvider::new().with_profile(source);
-                        Signer::new(self.context.clone(), keys, sign)
-                    }
-                }
-            }
-            (None, Some("Environment")) => Signer::new(self.context.clone(), EnvCredentialProvider::new(), sign),
-            (None, Some("EcsContainer")) => Signer::new(self.context.clone(), ECSCredentialProvider::default(), sign),
-            (None, Some("Ec2InstanceMetadata")) => {
-                Signer::new(self.context.clone(), IMDSv2CredentialProvider::default(), sign)
-            }
-            _ => return Err(Error::config_invalid(format!("profile {profile} names a role but no source for it"))),
+        let variable = || self.variable("AWS_PROFILE").or_else(|| self.variable("AWS_DEFAULT_PROFILE"));
+        let named = asked.map(str::to_owned).or_else(variable);
+        let name = named.as_deref().unwrap_or("default");
+        let profile = match self.files.profile(name) {
+            Some(profile) => Some(profile),
+            None if named.is_some() => return Err(self.files.unknown(name)),
+            None => None,
         };
+        if let Some(profile) = &profile
+            && let Some(role) = self.role(profile, PROFILES_DEEP)?
+        {
+            return Ok(role);
+        }
+        if asked.is_none()
+            && let Some(token) = self.web_identity()?
+        {
+            return Ok(token);
+        }
+        if let Some(profile) = &profile
+            && let Some(own) = own(profile)?
+        {
+            return Ok(own);
+        }
+        Ok(self.container().unwrap_or_else(|| Found {
+            is_last_resort: true,
+            ..Found::new("this machine's role", None, IMDSv2CredentialProvider::default())
+        }))
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.context.env_var(name).filter(|value| !value.is_empty())
+    }
+
+    fn environment(&self) -> Result<Option<Found>> {
+        match ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| self.variable(name)) {
+            [None, None] => Ok(None),
+            [Some(_), Some(_)] => Ok(Some(Found::new("the environment", None, EnvCredentialProvider::new()))),
+            [id, _] => {
+                let absent = if id.is_some() { "AWS_SECRET_ACCESS_KEY" } else { "AWS_ACCESS_KEY_ID" };
+                Err(Error::config_invalid(format!("the environment has half a key: {absent} is not set")))
+            }
+        }
+    }
+
+    fn web_identity(&self) -> Result<Option<Found>> {
+        const VARIABLE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+        let Some(_) = self.variable(VARIABLE) else { return Ok(None) };
+        let Some(role) = self.variable("AWS_ROLE_ARN") else {
+            return Err(Error::config_invalid(format!("{VARIABLE} is set and AWS_ROLE_ARN is not")));
+        };
+        let source = AssumeRoleWithWebIdentityCredentialProvider::new();
+        Ok(Some(Found::new(VARIABLE, Some(format!("role {role}")), source)))
+    }
+
+    fn container(&self) -> Option<Found> {
+        let variables = ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
+        let variable = variables.into_iter().find(|name| self.variable(name).is_some())?;
+        Some(Found::new(variable, None, ECSCredentialProvider::default()))
+    }
+
+    /// The source that assumes the role of a profile, if it has one.
+    fn role(&self, profile: &Profile<'_>, deep: usize) -> Result<Option<Found>> {
+        let Some(role) = profile.get("role_arn") else { return Ok(None) };
+        let name = format!("profile {}", profile.name);
+        if deep == 0 {
+            return Err(Error::config_invalid(format!("{name}: source_profile goes round in a circle")));
+        }
+        let who = Some(format!("role {role}"));
+        if let Some(file) = profile.get("web_identity_token_file") {
+            let source = AssumeRoleWithWebIdentityCredentialProvider::with_config(role.into(), file.into());
+            return Ok(Some(Found::new(name, who, source)));
+        }
+        let region = profile.get("region").unwrap_or(self.region).to_owned();
+        let above = match (profile.get("source_profile"), profile.get("credential_source")) {
+            (Some(above), _) => self.above(profile, above, deep - 1)?,
+            (None, Some("Environment")) => Box::new(EnvCredentialProvider::new()),
+            (None, Some("EcsContainer")) => Box::new(ECSCredentialProvider::default()),
+            (None, Some("Ec2InstanceMetadata")) => Box::new(IMDSv2CredentialProvider::default()),
+            _ => return Err(Error::config_invalid(format!("{name} names a role but no source for it"))),
+        };
+        let signer = Signer::new(self.context.clone(), Boxed(above), RequestSigner::new("sts", &region));
         let mut source = AssumeRoleCredentialProvider::new(role.into(), signer).with_region(region);
         source = source.with_regional_sts_endpoint();
-        source = source.with_role_session_name(files.get(profile, "role_session_name").unwrap_or(SESSION).into());
-        if let Some(id) = files.get(profile, "external_id") {
+        source = source.with_role_session_name(profile.get("role_session_name").unwrap_or(SESSION).into());
+        if let Some(id) = profile.get("external_id") {
             source = source.with_external_id(id.into());
         }
-        Ok(Some(Box::new(source)))
+        Ok(Some(Found::new(name, who, source)))
     }
+
+    /// The source of the profile by whose credentials another's role is assumed.
+    fn above(&self, profile: &Profile<'_>, above: &str, deep: usize) -> Result<Source> {
+        let above = self.files.profile(above).ok_or_else(|| self.files.unknown(above))?;
+        let role = if above.name == profile.name { None } else { self.role(&above, deep)? };
+        let found = match role {
+            Some(role) => Some(role),
+            None => own(&above)?,
+        };
+        let nothing = || Error::config_invalid(format!("profile {} has no credentials", above.name));
+        found.map(|found| found.source).ok_or_else(nothing)
+    }
+}
+
+/// The source that a profile is by itself, if it is one.
+fn own(profile: &Profile<'_>) -> Result<Option<Found>> {
+    let name = format!("profile {}", profile.name);
+    if profile.get("sso_start_url").or(profile.get("sso_session")).is_some() {
+        let part = |name| profile.get(name).unwrap_or_default();
+        let who = format!("sso {} {}", part("sso_account_id"), part("sso_role_name"));
+        return Ok(Some(Found::new(name, Some(who), SSOCredentialProvider::default().with_profile(profile.name))));
+    }
+    let keys = || Found::new(name.clone(), None, ProfileCredentialProvider::new().with_profile(profile.name));
+    if profile.has_keys()? {
+        return Ok(Some(keys()));
+    }
+    if let Some(command) = profile.get("credential_process") {
+        let who = format!("command {:016x}", block::crc64::of(command.as_bytes()));
+        return Ok(Some(Found::new(name, Some(who), ProcessCredentialProvider::new().with_profile(profile.name))));
+    }
+    Ok(None)
 }
 
 /// A source as a value, for those who take one by type.
@@ -176,147 +243,5 @@ impl ProvideCredential for Boxed {
     }
 }
 
-/// The two files of profiles.
-struct Profiles {
-    config: Ini,
-    credentials: Ini,
-}
-
-impl Profiles {
-    async fn read(context: &Context) -> Profiles {
-        let config = read(context, "AWS_CONFIG_FILE", "~/.aws/config").await;
-        let credentials = read(context, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials").await;
-        Profiles { config, credentials }
-    }
-
-    fn get(&self, profile: &str, name: &str) -> Option<&str> {
-        let section = if profile == "default" { profile.to_owned() } else { format!("profile {profile}") };
-        let configured = self.config.section(Some(section)).and_then(|found| found.get(name));
-        configured.or_else(|| self.credentials.section(Some(profile)).and_then(|found| found.get(name)))
-    }
-}
-
-/// A file of profiles; an absent or unreadable one has none, as with AWS's tools.
-async fn read(context: &Context, variable: &str, usual: &str) -> Ini {
-    let path = context.env_var(variable).unwrap_or_else(|| usual.into());
-    let Some(path) = context.expand_home_dir(&path) else { return Ini::new() };
-    let text = context.file_read_as_string(&path).await.unwrap_or_default();
-    Ini::load_from_str(&text).unwrap_or_else(|_| Ini::new())
-}
-
-/// Reads small files off the threads that serve requests.
-#[derive(Debug)]
-struct Files;
-
-impl FileRead for Files {
-    async fn file_read(&self, path: &str) -> Result<Vec<u8>> {
-        let owned = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || std::fs::read(owned)).await;
-        let read = read.map_err(|error| Error::unexpected("reading a file was given up").with_source(error))?;
-        read.map_err(|error| Error::config_invalid(format!("can't read {path}: {error}")))
-    }
-}
-
-/// Runs the commands that a profile names (`credential_process`).
-#[derive(Debug)]
-struct Commands;
-
-impl CommandExecute for Commands {
-    async fn command_execute<'a>(&'a self, program: &'a str, arguments: &'a [&'a str]) -> Result<CommandOutput> {
-        let mut command = std::process::Command::new(program);
-        command.args(arguments).stdin(std::process::Stdio::null());
-        let done = tokio::task::spawn_blocking(move || command.output()).await;
-        let done = done.map_err(|error| Error::unexpected("a command was given up").with_source(error))?;
-        let done = done.map_err(|error| Error::config_invalid(format!("can't run {program}: {error}")))?;
-        Ok(CommandOutput { status: done.status.code().unwrap_or(-1), stdout: done.stdout, stderr: done.stderr })
-    }
-}
-
-/// Asks those who hand out credentials, over a client of its own that is made at the first use.
-struct Messenger {
-    wire: OnceLock<Wire>,
-    counters: Arc<Counters>,
-    chance: Arc<Chance>,
-}
-
-impl fmt::Debug for Messenger {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Messenger")
-    }
-}
-
-impl HttpSend for Messenger {
-    async fn http_send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>> {
-        let wire = match self.wire.get() {
-            Some(wire) => wire,
-            None => {
-                let wire =
-                    Wire::open(true, TIMEOUTS, self.chance.clone()).map_err(|error| Error::unexpected(error.what))?;
-                self.wire.get_or_init(|| wire)
-            }
-        };
-        let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = wire.send(request.map(Full::new), &self.counters, &host, &host).await;
-        let (head, body) = answer.map_err(|error| Error::unexpected(error.what))?.into_parts();
-        let body = tokio::time::timeout(TIMEOUTS.idle, Limited::new(body, ANSWER_MAX).collect()).await;
-        let body = body.map_err(|_| Error::unexpected(format!("{host} paused in its answer")))?;
-        let body = body.map_err(|error| Error::unexpected(format!("{host} broke off: {}", causes(&*error))))?;
-        Ok(http::Response::from_parts(head, body.to_bytes()))
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use reqsign_core::StaticEnv;
-
-    /// A machine with this configuration, and nobody to ask over the network.
-    fn machine(config: &str, variables: &[(&str, &str)]) -> (tempfile::TempDir, Context) {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
-        std::fs::write(path("config"), config).expect("a file");
-        let files = [("AWS_CONFIG_FILE", path("config")), ("AWS_SHARED_CREDENTIALS_FILE", path("absent"))];
-        let given = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        let envs = files.map(|(name, value)| (name.to_string(), value)).into_iter().chain(given).collect();
-        let context = Context::new().with_env(StaticEnv { home_dir: None, envs });
-        (directory, context.with_file_read(Files).with_command_execute(Commands))
-    }
-
-    async fn found(config: &str, profile: Option<&str>, variables: &[(&str, &str)]) -> Result<Option<String>> {
-        let (_directory, context) = machine(config, variables);
-        let credentials = Credentials::Found { profile: profile.map(Into::into) };
-        let source = source(&credentials, "us-east-1", &context).expect("somebody");
-        Ok(source.provide_credential_dyn(&context).await?.map(|found| found.access_key_id))
-    }
-
-    const CONFIG: &str = "[profile one]\naws_access_key_id = one\naws_secret_access_key = s\n\
-        [profile command]\ncredential_process = printf {\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}\n\
-        [profile round]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = trip\n\
-        [profile trip]\nrole_arn = arn:aws:iam::123456789012:role/t\nsource_profile = round\n\
-        [profile alone]\nrole_arn = arn:aws:iam::123456789012:role/r\n";
-
-    #[tokio::test]
-    async fn a_named_profile_goes_before_the_environment_and_the_environment_before_the_rest() {
-        let env = [("AWS_ACCESS_KEY_ID", "env"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_PROFILE", "one")];
-        assert_eq!(found(CONFIG, None, &env).await.expect("keys").as_deref(), Some("env"));
-        assert_eq!(found(CONFIG, Some("one"), &env).await.expect("keys").as_deref(), Some("one"));
-        assert_eq!(found(CONFIG, None, &env[2..]).await.expect("keys").as_deref(), Some("one"));
-    }
-
-    #[tokio::test]
-    async fn roles_that_lead_nowhere_are_errors() {
-        for (profile, reason) in [("round", "circle"), ("alone", "no source")] {
-            let (_directory, context) = machine(CONFIG, &[]);
-            let roles = Roles { profile: Some(profile.into()), region: "us-east-1".into(), context: context.clone() };
-            let error = roles.provide_credential(&context).await.expect_err(reason);
-            assert!(error.to_string().contains(reason), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_secret_is_not_shown() {
-        let keys = Credentials::Keys { id: "id".into(), secret: "hush".into(), token: Some("hush".into()) };
-        let shown = format!("{keys:?}");
-        assert!(shown.contains("id") && !shown.contains("hush"), "{shown}");
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 //!
 //! Invariant: each key exactly once, whatever way was taken; a page that can't be had is an error, not a gap.
 
+use super::answer;
 use super::page::{self, Page};
 use super::{Bucket, endpoint::Route};
 use crate::retry::{Advice, advise, gave_up};
@@ -193,7 +194,7 @@ impl Walk {
         loop {
             while self.running.len() < requests {
                 let Some(task) = self.plan.next(requests) else { break };
-                self.running.push(Box::pin(answer(self.bucket.clone(), task)));
+                self.running.push(Box::pin(found(self.bucket.clone(), task)));
             }
             let Some(done) = self.running.next().await else { return Ok(None) };
             let (task, page) = done?;
@@ -206,7 +207,7 @@ impl Walk {
 }
 
 /// The page that a task asks for. A server that refuses delimiters is asked without.
-async fn answer(bucket: Arc<Bucket>, mut task: Task) -> Result<(Task, Page)> {
+async fn found(bucket: Arc<Bucket>, mut task: Task) -> Result<(Task, Page)> {
     let page = patiently(&bucket, &task).await;
     let is_refused = page.as_ref().is_err_and(|error| matches!(error.kind, Kind::Denied | Kind::Invalid));
     if is_refused && matches!(task.shape, Shape::Folders) && task.next.is_none() {
@@ -226,7 +227,11 @@ async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
             Ok(page) => return Ok(page),
             Err(error) => error,
         };
-        match advise(&error, tries, began.elapsed(), budget, bucket.chance.next()) {
+        let advice = match is_first && error.is_unreachable() {
+            true => Advice::GiveUp,
+            false => advise(&error, tries, began.elapsed(), budget, bucket.chance.next()),
+        };
+        match advice {
             Advice::GiveUp => {
                 Counters::add(&bucket.counters.errors, 1);
                 return Err(gave_up(error, tries, began.elapsed()));
@@ -247,6 +252,7 @@ async fn ask(bucket: &Bucket, task: &Task) -> Result<Page> {
     Counters::add(&bucket.counters.lists, 1);
     let _in_flight = super::wire::InFlight::begin(&bucket.counters);
     let answer = bucket.exchange(Method::GET, &|route| url(route, task), HeaderMap::new(), Bytes::new(), &on).await?;
+    let given = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()).and_then(answer::second);
     let body = Limited::new(answer.into_body(), PAGE_MAX).collect();
     let limit = bucket.settings.timeouts.first_byte + bucket.settings.timeouts.idle;
     let body = tokio::time::timeout(limit, body).await;
@@ -254,7 +260,9 @@ async fn ask(bucket: &Bucket, task: &Task) -> Result<Page> {
     let body = body.map_err(|error| Error::unavailable(format!("a page of the listing broke off: {error}"), &on))?;
     let body = body.to_bytes();
     Counters::add(&bucket.counters.bytes, body.len() as u64);
-    let page = page::parse(&body, &on)?;
+    let page = page::parse(&body, given, &on)?;
+    let weak = page.listed.iter().filter(|listed| answer::time_of(&listed.version).is_some()).count();
+    Counters::add(&bucket.counters.weak, weak as u64);
     if page.next.is_some() && page.next == task.next {
         return Err(Error::corrupt("the listing goes round in a circle", &on));
     }

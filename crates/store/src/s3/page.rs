@@ -3,7 +3,7 @@
 //! Invariant: a page that can't be understood as a whole is an error, never a shorter page.
 
 use super::answer;
-use crate::Listed;
+use crate::{Listed, UNSETTLED};
 use block::{Error, Result};
 use percent_encoding::percent_decode_str;
 use quick_xml::Reader;
@@ -12,6 +12,9 @@ use quick_xml::events::{BytesRef, Event};
 use reqsign_core::time::Timestamp;
 use std::borrow::Cow;
 use std::fmt::Display;
+
+/// Seconds after a change from when on a further one changes the time, too.
+const SETTLED_AFTER: i64 = 2;
 
 /// One page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,15 +34,15 @@ pub struct Told {
     pub region: Option<String>,
 }
 
-/// A page out of the body of an answer.
-pub fn parse(body: &[u8], on: &(dyn Display + Sync)) -> Result<Page> {
+/// A page out of the body of an answer that was given in this second, by the clock of the server.
+pub fn parse(body: &[u8], given: Option<i64>, on: &(dyn Display + Sync)) -> Result<Page> {
     let wrong = |what: &str| Error::corrupt(format!("the store's listing {what}"), on);
     let mut draft = Draft::default();
     walk(body, &mut |path, text| draft.take(path, text)).map_err(|_| wrong("is no XML"))?;
     if !draft.is_listing {
         return Err(wrong("is no listing"));
     }
-    draft.page().ok_or_else(|| wrong("has an entry that can't be read"))
+    draft.page(given).ok_or_else(|| wrong("has an entry that can't be read"))
 }
 
 /// What a refusal says; nothing if it is no XML.
@@ -117,9 +120,9 @@ impl Draft {
         }
     }
 
-    fn page(self) -> Option<Page> {
+    fn page(self, given: Option<i64>) -> Option<Page> {
         let decode = |name: &str| if self.is_encoded { decode(name) } else { Some(name.to_owned()) };
-        let listed = self.entries.iter().map(|entry| entry.listed(&decode)).collect::<Option<Vec<_>>>()?;
+        let listed = self.entries.iter().map(|entry| entry.listed(&decode, given)).collect::<Option<Vec<_>>>()?;
         let prefixes = self.prefixes.iter().map(|prefix| decode(prefix)).collect::<Option<Vec<_>>>()?;
         let next = if self.is_truncated { Some(self.next?) } else { None };
         Some(Page { listed, prefixes, next })
@@ -127,15 +130,28 @@ impl Draft {
 }
 
 impl Entry {
-    fn listed(&self, decode: &dyn Fn(&str) -> Option<String>) -> Option<Listed> {
+    fn listed(&self, decode: &dyn Fn(&str) -> Option<String>, given: Option<i64>) -> Option<Listed> {
         let modified = self.modified.parse::<Timestamp>().ok()?;
         let modified_ns = modified.as_second() * 1_000_000_000 + i64::from(modified.subsec_nanosecond());
-        let version = answer::version(&self.etag).to_owned();
+        let version = match answer::version(&self.etag) {
+            "" => by_time(modified.as_second(), given),
+            etag => etag.to_owned(),
+        };
         Some(Listed { key: decode(&self.key)?, version, size: self.size.parse().ok()?, modified_ns })
     }
 }
 
 /// A name out of its encoding: a plus is a space, as in forms, for AWS and its followers write it so.
+/// The version of an object without an ETag. Changed once more within the second, it would have the same: what was
+/// changed just before it was listed may not be kept.
+fn by_time(modified: i64, given: Option<i64>) -> String {
+    let version = answer::of_time(modified);
+    match given {
+        Some(given) if modified + SETTLED_AFTER <= given => version,
+        _ => format!("{UNSETTLED}{version}"),
+    }
+}
+
 fn decode(name: &str) -> Option<String> {
     let spaced: Cow<'_, str> = if name.contains('+') { name.replace('+', " ").into() } else { name.into() };
     percent_decode_str(&spaced).decode_utf8().ok().map(Cow::into_owned)
@@ -201,7 +217,7 @@ mod tests {
     fn listing(inside: &str) -> Result<Page> {
         let body =
             format!("<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3\">{inside}</ListBucketResult>");
-        parse(body.as_bytes(), &"s3://b")
+        parse(body.as_bytes(), Some(4), &"s3://b")
     }
 
     const TIMES: &str =
@@ -219,6 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn an_object_without_an_etag_is_known_by_its_time_and_kept_once_that_is_settled() {
+        for (second, etag, expected) in [
+            (2, "", "time:2"),
+            (2, "<ETag>&quot;&quot;</ETag>", "time:2"),
+            (3, "", "~time:3"),
+            (3, "<ETag>&quot;e-1&quot;</ETag>", "e-1"),
+        ] {
+            let time = format!("<LastModified>1970-01-01T00:00:0{second}.500Z</LastModified>");
+            let page =
+                listing(&format!("<Contents><Key>a</Key><Size>7</Size>{time}{etag}</Contents>")).expect("a page");
+            assert_eq!(page.listed[0].version, expected);
+        }
+    }
+
+    #[test]
     fn a_page_tells_where_the_next_begins() {
         let page = listing(
             "<IsTruncated>true</IsTruncated><NextContinuationToken>t/1=</NextContinuationToken>\
@@ -232,9 +263,9 @@ mod tests {
     fn half_a_page_is_no_page() {
         assert!(listing("<IsTruncated>true</IsTruncated>").is_err(), "more is promised, but not where");
         assert!(listing("<Contents><Key>a</Key></Contents>").is_err(), "an entry without a size");
-        assert!(parse(b"<ListBucketResult><Contents>", &"s3://b").is_err());
-        assert!(parse(b"<html>proxy</html>", &"s3://b").is_err());
-        assert!(parse(b"", &"s3://b").is_err());
+        assert!(parse(b"<ListBucketResult><Contents>", None, &"s3://b").is_err());
+        assert!(parse(b"<html>proxy</html>", None, &"s3://b").is_err());
+        assert!(parse(b"", None, &"s3://b").is_err());
     }
 
     #[test]

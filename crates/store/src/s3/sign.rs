@@ -2,16 +2,19 @@
 //!
 //! Invariant: a secret is held here and by the library that signs; it is in no error and no log.
 
-use super::credentials::{self, Credentials};
+use super::credentials::machine::{self, Role};
+use super::credentials::{self, Credentials, Found};
+use super::wire::causes;
 use crate::retry::Chance;
 use block::{Error, Result};
 use http::request::Parts;
 use reqsign_aws_v4::{Credential, RequestSigner};
 use reqsign_core::time::Timestamp;
-use reqsign_core::{Context, ErrorKind, ProvideCredentialDyn, SignRequest, SigningCredential};
+use reqsign_core::{Context, ErrorKind, SignRequest, SigningCredential};
 use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// How long before they run out credentials are renewed. AWS hands out new ones from five minutes before.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
@@ -24,24 +27,56 @@ const SERVICE: &str = "s3";
 
 /// Signs requests. Without credentials (anonymous) it leaves them as they are.
 pub struct Signer {
-    source: Option<Box<dyn ProvideCredentialDyn<Credential = Credential>>>,
+    credentials: Credentials,
+    region: String,
     context: Context,
+    role: Role,
+    /// The source that is meant, once it was looked for: nobody becomes somebody else on the way.
+    found: OnceCell<Option<Found>>,
     current: RwLock<Option<Arc<Credential>>>,
     /// Held while credentials are fetched, so that one request fetches for all.
     renewing: tokio::sync::Mutex<()>,
 }
 
 impl Signer {
-    pub fn new(credentials: &Credentials, region: &str, chance: Arc<Chance>) -> Result<Signer> {
-        let context = credentials::context(chance);
-        let source = credentials::source(credentials, region, &context);
-        Ok(Signer { source, context, current: RwLock::default(), renewing: tokio::sync::Mutex::default() })
+    pub fn new(credentials: &Credentials, region: &str, chance: Arc<Chance>) -> Signer {
+        let (context, role) = machine::context(chance);
+        let (credentials, region) = (credentials.clone(), region.to_owned());
+        let (found, current, renewing) = Default::default();
+        Signer { credentials, region, context, role, found, current, renewing }
+    }
+
+    /// The principal that requests are signed for, in words that hold no secret and outlive short-lived keys where
+    /// their role is known.
+    pub async fn who(&self, on: &(dyn Display + Sync)) -> Result<String> {
+        let Some(found) = self.found(on).await? else { return Ok("anonymous".into()) };
+        match (self.credential(found, on).await, &found.who) {
+            (Ok(_), Some(who)) => Ok(who.clone()),
+            (Ok(credential), None) => Ok(match self.role.get() {
+                Some(role) => format!("role {role}"),
+                None => format!("key {}", credential.access_key_id),
+            }),
+            // Who hands out credentials may be away; what is kept can be read meanwhile.
+            (Err(error), Some(who)) if error.passes() => {
+                tracing::warn!("{error}");
+                Ok(who.clone())
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    async fn found(&self, on: &(dyn Display + Sync)) -> Result<Option<&Found>> {
+        let find = || credentials::find(&self.credentials, &self.region, &self.context);
+        let found = self.found.get_or_try_init(find).await.map_err(|error| {
+            Error::denied(causes(&error), on).hint("check AWS_PROFILE, --profile and the files of profiles")
+        })?;
+        Ok(found.as_ref())
     }
 
     /// Add a signature to a request, over all of its headers.
     pub async fn sign(&self, parts: &mut Parts, region: &str, on: &(dyn Display + Sync)) -> Result<()> {
-        let Some(source) = &self.source else { return Ok(()) };
-        let credential = self.credential(&**source, on).await?;
+        let Some(found) = self.found(on).await? else { return Ok(()) };
+        let credential = self.credential(found, on).await?;
         let signer = RequestSigner::new(SERVICE, region).with_standard_session_token();
         let signed = signer.sign_request(&self.context, parts, Some(&credential), None).await;
         signed.map_err(|error| Error::denied(format!("the request can't be signed: {error}"), on))
@@ -53,11 +88,7 @@ impl Signer {
         gone.is_some_and(|credential| credential.expires_in.is_some() || credential.session_token.is_some())
     }
 
-    async fn credential(
-        &self,
-        source: &dyn ProvideCredentialDyn<Credential = Credential>,
-        on: &(dyn Display + Sync),
-    ) -> Result<Arc<Credential>> {
+    async fn credential(&self, source: &Found, on: &(dyn Display + Sync)) -> Result<Arc<Credential>> {
         let now = Timestamp::now();
         let current = self.current();
         if let Some(current) = &current {
@@ -80,13 +111,15 @@ impl Signer {
         }
     }
 
-    async fn renew(
-        &self,
-        source: &dyn ProvideCredentialDyn<Credential = Credential>,
-        on: &(dyn Display + Sync),
-    ) -> Result<Arc<Credential>> {
-        let found = source.provide_credential_dyn(&self.context).await.map_err(|error| failed(&error, on))?;
-        let found = Arc::new(found.ok_or_else(|| nobody(on))?);
+    async fn renew(&self, from: &Found, on: &(dyn Display + Sync)) -> Result<Arc<Credential>> {
+        let found = match from.source.provide_credential_dyn(&self.context).await {
+            Ok(Some(found)) => Arc::new(found),
+            Err(error) if !from.is_last_resort || self.role.get().is_some() => return Err(failed(from, &error, on)),
+            Ok(None) if !from.is_last_resort => {
+                return Err(Error::denied(format!("{} has no credentials", from.name), on));
+            }
+            _ => return Err(nobody(on)),
+        };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
         Ok(found)
     }
@@ -101,8 +134,8 @@ fn nobody(on: &(dyn Display + Sync)) -> Error {
         .hint("set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass --anonymous for a public bucket")
 }
 
-fn failed(error: &reqsign_core::Error, on: &(dyn Display + Sync)) -> Error {
-    let what = format!("the credentials can't be had: {error}");
+fn failed(from: &Found, error: &reqsign_core::Error, on: &(dyn Display + Sync)) -> Error {
+    let what = format!("the credentials of {} can't be had: {}", from.name, causes(error));
     match error.kind() {
         ErrorKind::RateLimited | ErrorKind::Unexpected => Error::unavailable(what, on),
         _ => Error::denied(what, on),

@@ -175,6 +175,77 @@ async fn a_server_that_is_not_there_is_named() {
     assert!(error.hint.contains("endpoint"), "{error}");
 }
 
+/// The error of a listing of a server that answers whatever it hears with these bytes.
+async fn listing_fails(scheme: &str, answer: &'static [u8]) -> Error {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("{scheme}://{}", listener.local_addr().expect("an address"));
+    let serving = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let _ = std::io::Read::read(&mut socket, &mut [0; 4096]);
+        std::io::Write::write_all(&mut socket, answer).expect("it listens");
+    });
+    let credentials = Credentials::Keys { id: KEY.into(), secret: SECRET.into(), token: None };
+    let s3 = S3::open("bucket", Settings { endpoint: Some(endpoint), credentials, ..Settings::default() });
+    let failed = s3.expect("a bucket").list("").try_collect::<Vec<_>>().await.expect_err("no listing");
+    serving.join().expect("it was asked once");
+    failed
+}
+
+#[tokio::test]
+async fn a_listing_of_nobody_fails_at_once_and_says_why() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
+    for (endpoint, reason) in [(format!("http://{free}"), "refused"), ("http://nobody.invalid".into(), "dns error")] {
+        let credentials = Credentials::Keys { id: KEY.into(), secret: SECRET.into(), token: None };
+        let settings = Settings { endpoint: Some(endpoint), credentials, ..Settings::default() };
+        let s3 = S3::open("bucket", settings).expect("a bucket");
+        let error = s3.list("").try_collect::<Vec<_>>().await.expect_err("nobody is there");
+        assert!(error.is_unreachable() && error.what.to_lowercase().contains(reason), "{error}");
+        assert_eq!(s3.counters().snapshot().retries, 0, "{reason}");
+    }
+    let plain = listing_fails("https", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(plain.is_unreachable() && plain.what.contains("does not speak TLS"), "{plain}");
+    assert!(plain.hint.contains("http://"), "{plain}");
+    let secure = listing_fails("http", &[21, 3, 1, 0, 2, 2, 70]).await;
+    assert!(secure.is_unreachable() && secure.what.contains("does not speak plain HTTP"), "{secure}");
+    assert!(secure.hint.contains("https://"), "{secure}");
+}
+
+#[tokio::test]
+async fn a_server_without_etags_is_read_by_time_and_size() {
+    let Some(gateway) = Gateway::start() else { return };
+    let path = gateway.directory.path().join("bucket/k");
+    let write = |bytes: u64, second| {
+        let file = std::fs::File::create(&path).expect("a file");
+        std::io::Write::write_all(&mut &file, &pattern(bytes, 1)).expect("bytes");
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(second)).expect("a time");
+    };
+    write(100, 1_000_000_000);
+    let object = find(&gateway.s3, "k").await;
+    let read = async || match gateway.s3.get(&object, 0..object.size).await {
+        Ok(body) => body.bytes.try_collect::<Vec<_>>().await.map(|pieces| pieces.concat()),
+        Err(error) => Err(error),
+    };
+    assert_eq!(read().await.expect("bytes"), pattern(100, 1));
+    write(100, 1_000_000_007);
+    assert_eq!(read().await.expect_err("it was changed").kind, Kind::Changed);
+}
+
+#[tokio::test]
+async fn an_upload_in_parts_with_checksums_is_joined() {
+    use crate::{Place as Part, Sink};
+    let Some(gateway) = Gateway::start() else { return };
+    let content = pattern(crate::PART_BYTES_MIN + 1000, 3);
+    let upload = gateway.s3.begin("parts").await.expect("an upload");
+    let (first, second) = content.split_at(crate::PART_BYTES_MIN as usize);
+    for (number, offset, bytes) in [(2, crate::PART_BYTES_MIN, second), (1, 0, first)] {
+        upload.part(Part { number, offset }, Bytes::copy_from_slice(bytes)).await.expect("a part");
+    }
+    upload.complete().await.unwrap_or_else(|error| panic!("{error}"));
+    let object = find(&gateway.s3, "parts").await;
+    let body = gateway.s3.get(&object, 0..object.size).await.expect("a body");
+    assert_eq!(body.bytes.try_collect::<Vec<_>>().await.expect("bytes").concat(), content);
+}
+
 #[tokio::test]
 async fn a_silent_server_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -5,6 +5,7 @@
 //!
 //! Invariant: no wait without an end.
 
+use super::trust;
 use crate::Counters;
 use crate::retry::Chance;
 use block::{Error, Kind, Object, Result};
@@ -13,7 +14,7 @@ use futures_util::Stream;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::{Client, Error as ClientError};
@@ -37,10 +38,6 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(50);
 /// How often the kernel asks whether a silent peer still lives.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Bytes that one read of a connection may take at most: fewer system calls for large bodies, and still
-/// small beside the memory of a block.
-const READ_BUFFER: usize = 512 << 10;
-
 /// Bytes a second at which the body of a request is sent at least; slower is called a failure.
 const SLOWEST: u64 = 128 << 10;
 
@@ -61,6 +58,9 @@ impl Default for Timeouts {
     }
 }
 
+/// How the library that connects begins the words about a name that has no address.
+const NO_SUCH_NAME: &str = "dns error";
+
 type Connector = HttpsConnector<HttpConnector<Spread>>;
 
 /// A client and its connections.
@@ -71,19 +71,20 @@ pub struct Wire {
 
 impl Wire {
     /// A client; one that is to be secure reads the certificates of the system.
-    pub fn open(is_secure: bool, timeouts: Timeouts, chance: Arc<Chance>) -> Result<Wire> {
+    /// `read_buffer`: see [`super::Settings`].
+    pub fn open(is_secure: bool, timeouts: Timeouts, read_buffer: usize, chance: Arc<Chance>) -> Result<Wire> {
         let mut connector = HttpConnector::new_with_resolver(Spread { resolver: GaiResolver::new(), chance });
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_connect_timeout(Some(timeouts.connect));
-        let secure = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls(is_secure)?);
+        let secure = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(trust::config(is_secure)?);
         let connector = secure.https_or_http().enable_http1().wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .pool_timer(TokioTimer::new())
-            .http1_max_buf_size(READ_BUFFER)
+            .http1_max_buf_size(read_buffer)
             .build(connector);
         Ok(Wire { client, timeouts })
     }
@@ -109,39 +110,43 @@ impl Wire {
     }
 }
 
-/// Trust in the certificates of the system. A client of plain HTTP trusts nobody and so reads none.
-fn tls(is_secure: bool) -> Result<rustls::ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| Error::invalid(format!("TLS can't be set up: {error}"), "this machine"))?;
-    if !is_secure {
-        return Ok(config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth());
-    }
-    let config = config.with_native_roots().map_err(|error| {
-        let what = format!("the system's certificates can't be read: {error}");
-        Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE")
-    })?;
-    Ok(config.with_no_client_auth())
-}
-
 fn failed(error: &ClientError, host: &str, on: &(dyn Display + Sync)) -> Error {
     let causes = causes(error);
     if is_distrust(error) {
         return Error::denied(format!("{host} can't be trusted: {causes}"), on)
-            .hint("check the endpoint's name, or install its authority (SSL_CERT_FILE)");
+            .hint("check the endpoint's name, or name its certificate by AWS_CA_BUNDLE or SSL_CERT_FILE");
+    }
+    if finds(error, |error: &rustls::Error| matches!(error, rustls::Error::InvalidMessage(_))) {
+        return Error::unavailable(format!("{host} does not speak TLS: {causes}"), on)
+            .hint("write the endpoint as http://, or name the port that speaks TLS")
+            .unreachable();
+    }
+    if finds(error, |error: &hyper::Error| error.is_parse()) {
+        return Error::unavailable(format!("{host} does not speak plain HTTP: {causes}"), on)
+            .hint("write the endpoint as https://, or name the port that speaks HTTP")
+            .unreachable();
     }
     if error.is_connect() {
-        return Error::unavailable(format!("can't connect to {host}: {causes}"), on)
-            .hint("check that the endpoint is right and that the server runs");
+        let what = format!("can't connect to {host}: {causes}");
+        let error_of_host =
+            Error::unavailable(what, on).hint("check that the endpoint is right and that the server runs");
+        let is_refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+        let is_nobody = finds(error, is_refused) || causes.contains(NO_SUCH_NAME);
+        return if is_nobody { error_of_host.unreachable() } else { error_of_host };
     }
     Error::unavailable(format!("the request to {host} broke off: {causes}"), on)
 }
 
 /// Whether the certificate of the server was refused, which no further try will mend.
 fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    finds(error, |error: &rustls::Error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether an error, or one that led to it, is such a one.
+fn finds<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is: impl Fn(&E) -> bool) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+        if error.downcast_ref().is_some_and(&is) {
             return true;
         }
         // The source of an error of input and output is that of the error in it, which would be passed over.

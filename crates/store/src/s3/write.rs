@@ -30,7 +30,7 @@ impl Sink for S3 {
     fn put(&self, key: &str, content: Bytes) -> Waiting<()> {
         let (bucket, key) = (self.0.clone(), key.to_owned());
         Box::pin(async move {
-            let answer = bucket.change(Method::PUT, &key, &[], checked(&content), content).await?;
+            let answer = bucket.change(Method::PUT, &key, &[], checked(&checksum(&content)), content).await?;
             bucket.text(answer, &key).await.map(drop)
         })
     }
@@ -56,7 +56,9 @@ impl Sink for S3 {
             let answer = bucket.change(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await;
             match answer {
                 Ok(answer) => bucket.text(answer, &key).await.map(drop),
-                Err(error) if error.kind == block::Kind::Missing && !error.what.contains("bucket") => Ok(()),
+                Err(error) if error.kind == block::Kind::Missing && !error.what.starts_with("there is no bucket") => {
+                    Ok(())
+                }
                 Err(error) => Err(error),
             }
         })
@@ -83,8 +85,16 @@ struct Begun {
     bucket: Arc<Bucket>,
     key: String,
     id: String,
-    /// By number: what the server calls each part that it has.
-    parts: Mutex<BTreeMap<u32, String>>,
+    /// By number: the parts that the server has.
+    parts: Mutex<BTreeMap<u32, Taken>>,
+}
+
+/// A part that the server has.
+struct Taken {
+    /// What the server calls it.
+    etag: String,
+    /// Its checksum, by which it was compared on arrival and is named again when the parts are joined.
+    checksum: String,
 }
 
 impl Upload for Parts {
@@ -93,13 +103,15 @@ impl Upload for Parts {
         Box::pin(async move {
             let number = place.number.to_string();
             let query = [("partNumber", number.as_str()), ("uploadId", begun.id.as_str())];
-            let answer = begun.bucket.change(Method::PUT, &begun.key, &query, checked(&content), content).await?;
+            let checksum = checksum(&content);
+            let headers = checked(&checksum);
+            let answer = begun.bucket.change(Method::PUT, &begun.key, &query, headers, content).await?;
             let etag = answer.headers().get(http::header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
             begun.bucket.text(answer, &begun.key).await?;
             let etag = etag.ok_or_else(|| {
                 Error::corrupt("the store took a part without naming it", begun.bucket.name_of(&begun.key))
             })?;
-            begun.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(place.number, etag);
+            begun.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(place.number, Taken { etag, checksum });
             Ok(())
         })
     }
@@ -114,8 +126,8 @@ impl Upload for Parts {
             if page::is_completed(&said) {
                 return Ok(());
             }
-            let code = page::refusal(&said).code;
-            let what = format!("the store did not join the parts of an upload: {code}");
+            let page::Told { code, message, .. } = page::refusal(&said);
+            let what = format!("the store did not join the parts of an upload: {code}: {message}");
             Err(Error::unavailable(what, begun.bucket.name_of(&begun.key)))
         })
     }
@@ -136,9 +148,10 @@ impl Begun {
     fn list(&self) -> String {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut list = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-        for (number, etag) in &*parts {
+        for (number, Taken { etag, checksum }) in &*parts {
             let etag = quick_xml::escape::escape(etag);
-            let _ = write!(list, "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+            let _ = write!(list, "<Part><ChecksumCRC64NVME>{checksum}</ChecksumCRC64NVME><ETag>{etag}</ETag>");
+            let _ = write!(list, "<PartNumber>{number}</PartNumber></Part>");
         }
         list.push_str("</CompleteMultipartUpload>");
         list
@@ -180,10 +193,14 @@ impl Bucket {
     }
 }
 
+/// The checksum of a body, as headers and lists of parts have it.
+fn checksum(content: &Bytes) -> String {
+    answer::encode(crc64::of(content).to_be_bytes())
+}
+
 /// The header that lets the server check a body.
-fn checked(content: &Bytes) -> HeaderMap {
+fn checked(checksum: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let checksum = answer::encode(crc64::of(content).to_be_bytes());
-    headers.insert(CHECKSUM, HeaderValue::from_str(&checksum).expect("base64 is a header"));
+    headers.insert(CHECKSUM, HeaderValue::from_str(checksum).expect("base64 is a header"));
     headers
 }

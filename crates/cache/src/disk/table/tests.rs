@@ -288,3 +288,23 @@ fn bad_trades_cost_the_credit_and_good_ones_bring_it_back() {
     admission.used(came(12), 1);
     assert_eq!(admission.credit, 100_000, "never more than the capacity");
 }
+
+#[test]
+fn patience_ends_at_sixteen_bursts() {
+    let mut admission = Admission::new(100_000);
+    for n in 0..40 {
+        admission.traded(id(n), id(1_000 + n), 100);
+        admission.used(id(1_000 + n), 100);
+    }
+    assert_eq!(admission.patience, 16);
+    let mut uses = [0; 3];
+    for _ in 0..64 {
+        admission.note(&mut uses, 100_000);
+        admission.used(id(5_000), 25_000);
+    }
+    assert_eq!(
+        uses.map(|stamp| (admission.now() - stamp) / 25_000),
+        [16, 32, 48],
+        "each use four cachefuls after the last"
+    );
+}

@@ -28,12 +28,40 @@ fn an_answer_passes_only_if_it_fits_the_question() {
     assert_eq!(kind(200, &[TAG, ("content-length", "99")], 0..100), Some(Kind::Corrupt), "a short answer");
     assert_eq!(kind(206, &part("bytes 10-19/101"), 10..20), Some(Kind::Changed));
     assert_eq!(kind(200, &[("etag", "\"v2\"")], 0..100), Some(Kind::Changed), "If-Match was ignored");
-    assert_eq!(kind(200, &[], 0..100), Some(Kind::Corrupt), "no version");
+    for none in [&[][..], &[("etag", "")], &[("etag", "\"\"")]] {
+        assert_eq!(kind(200, none, 0..100), Some(Kind::Invalid), "no version, and none at the next try");
+    }
     assert_eq!(kind(206, &part("bytes 0-99/100"), 0..100), Some(Kind::Corrupt), "a part of what was asked whole");
     for wrong in ["bytes 11-19/100", "bytes 10-20/100", "bytes 10-19/*", ""] {
         assert_eq!(kind(206, &part(wrong), 10..20), Some(Kind::Corrupt), "{wrong}");
     }
     assert_eq!(kind(200, &[TAG, ("content-length", "100")], 10..20), Some(Kind::Invalid), "ranges are not served");
+}
+
+#[test]
+fn without_an_etag_the_time_and_the_size_are_compared() {
+    let of = |version: &str| Object { version: version.into(), ..object(100) };
+    let told = |list: &[(&str, &str)], version: &str| {
+        check_version(&headers(list), &of(version)).err().map(|error| error.kind)
+    };
+    let same = ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let version = of_time(784_111_777);
+    assert_eq!(told(&[same], &version), None);
+    assert_eq!(told(&[same], &format!("{UNSETTLED}{version}")), None);
+    assert_eq!(told(&[("last-modified", "Sun, 06 Nov 1994 08:49:38 GMT")], &version), Some(Kind::Changed));
+    assert_eq!(told(&[TAG], &version), Some(Kind::Invalid), "no time");
+    assert_eq!(kind(206, &[same, ("content-range", "bytes 10-19/101")], 10..20), Some(Kind::Invalid));
+}
+
+#[test]
+fn a_page_of_a_proxy_is_told_in_its_own_words() {
+    let page = b"<html><head><title>400 Bad</title></head>\n<body>The plain HTTP request was sent to HTTPS port</body>";
+    assert_eq!(plain(page), "400 Bad The plain HTTP request was sent to HTTPS port");
+    assert_eq!(
+        plain(b"Client sent an HTTP request to an HTTPS server.\n"),
+        "Client sent an HTTP request to an HTTPS server."
+    );
+    assert!(brief(&"word ".repeat(1000)).len() <= MESSAGE_MAX);
 }
 
 #[test]
@@ -54,7 +82,13 @@ fn only_a_checksum_of_all_bytes_counts() {
 fn refusal(status: u16, code: &str) -> Refusal {
     let status = StatusCode::from_u16(status).expect("a status");
     let retry_after = Some(Duration::from_secs(3));
-    Refusal { status, code: code.into(), message: String::new(), region: Some("eu-west-1".into()), retry_after }
+    Refusal {
+        status,
+        code: code.into(),
+        message: "its own words".into(),
+        region: Some("eu-west-1".into()),
+        retry_after,
+    }
 }
 
 #[test]
@@ -76,12 +110,18 @@ fn a_refusal_means_what_s3_means_by_it() {
         (429, "", busy),
         (500, "InternalError", busy),
         (400, "RequestTimeout", busy),
+        (509, "", busy),
+        (520, "", busy),
+        (524, "", busy),
+        (530, "", busy),
+        (501, "NotImplemented", Kind::Invalid),
         (301, "PermanentRedirect", Kind::Invalid),
         (400, "InvalidArgument", Kind::Invalid),
     ] {
         let error = refusal(status, code).error(&route, "b", &"s3://b/k");
         assert_eq!(error.kind, expected, "{status} {code}");
         assert!(!error.hint.is_empty() && error.on == "s3://b/k", "{status} {code}: {error}");
+        assert!(error.what.contains(code) && error.what.contains("its own words"), "{status} {code}: {error}");
     }
 }
 

@@ -1,0 +1,73 @@
+//! The two files in which AWS's tools keep profiles, as one.
+//!
+//! Deliberately nothing of what the entries mean. Invariant: a file that is not there has no profiles; one that is
+//! there and can't be read or understood is an error.
+
+use ini::Ini;
+use reqsign_core::{Context, Error, Result};
+
+/// The two files of profiles.
+pub struct Profiles {
+    config: Ini,
+    credentials: Ini,
+    /// Where they lie, for people.
+    places: [String; 2],
+}
+
+/// One profile.
+pub struct Profile<'a> {
+    pub name: &'a str,
+    /// In the order in which they count.
+    sections: [Option<&'a ini::Properties>; 2],
+}
+
+impl Profiles {
+    pub async fn read(context: &Context) -> Result<Profiles> {
+        let (config, first) = read(context, "AWS_CONFIG_FILE", "~/.aws/config").await?;
+        let (credentials, second) = read(context, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials").await?;
+        Ok(Profiles { config, credentials, places: [first, second] })
+    }
+
+    /// A profile by name, if either file knows it.
+    pub fn profile<'a>(&'a self, name: &'a str) -> Option<Profile<'a>> {
+        let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
+        let sections = [self.credentials.section(Some(name)), self.config.section(Some(section))];
+        sections.iter().any(Option::is_some).then_some(Profile { name, sections })
+    }
+
+    /// That there is no such profile.
+    pub fn unknown(&self, name: &str) -> Error {
+        Error::config_invalid(format!("there is no profile {name} in {}", self.places.join(" or ")))
+    }
+}
+
+impl Profile<'_> {
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.sections.iter().flatten().find_map(|section| section.get(name)).filter(|value| !value.is_empty())
+    }
+
+    /// Whether it holds keys. Half a key is an error: somebody meant it to be one.
+    pub fn has_keys(&self) -> Result<bool> {
+        for section in self.sections.into_iter().flatten() {
+            match ["aws_access_key_id", "aws_secret_access_key"].map(|name| section.get(name)) {
+                [None, None] => {}
+                [Some(_), Some(_)] => return Ok(true),
+                _ => return Err(Error::config_invalid(format!("profile {} has half a key", self.name))),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A file of profiles, and where it is looked for.
+async fn read(context: &Context, variable: &str, usual: &str) -> Result<(Ini, String)> {
+    let place = context.env_var(variable).unwrap_or_else(|| usual.into());
+    let Some(path) = context.expand_home_dir(&place) else { return Ok((Ini::new(), place)) };
+    let is_absent = !std::path::Path::new(&path).exists();
+    if is_absent {
+        return Ok((Ini::new(), place));
+    }
+    let text = context.file_read_as_string(&path).await?;
+    let wrong = |error| Error::config_invalid(format!("{place} is not understood: {error}"));
+    Ok((Ini::load_from_str(&text).map_err(wrong)?, place))
+}

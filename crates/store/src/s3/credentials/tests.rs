@@ -1,0 +1,111 @@
+//! Which credentials are meant, on machines that are made up.
+
+use super::machine::{Commands, Files};
+use super::*;
+use reqsign_core::StaticEnv;
+
+/// A machine with this configuration, and nobody to ask over the network.
+fn machine(config: &str, variables: &[(&str, &str)]) -> (tempfile::TempDir, Context) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("config"), config).expect("a file");
+    let files = [("AWS_CONFIG_FILE", path("config")), ("AWS_SHARED_CREDENTIALS_FILE", path("absent"))];
+    let given = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    let envs = files.map(|(name, value)| (name.to_string(), value)).into_iter().chain(given).collect();
+    let context = Context::new().with_env(StaticEnv { home_dir: None, envs });
+    (directory, context.with_file_read(Files).with_command_execute(Commands))
+}
+
+const CONFIG: &str = "[profile one]\naws_access_key_id = one\naws_secret_access_key = s\n\
+    [profile half]\naws_access_key_id = half\n\
+    [profile bare]\nregion = eu-west-1\n\
+    [profile command]\ncredential_process = printf {\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}\n\
+    [profile broken]\ncredential_process = /absent/program\n\
+    [profile role]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = one\n\
+    [profile typo]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = on\n\
+    [profile hollow]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = bare\n\
+    [profile round]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = trip\n\
+    [profile trip]\nrole_arn = arn:aws:iam::123456789012:role/t\nsource_profile = round\n\
+    [profile alone]\nrole_arn = arn:aws:iam::123456789012:role/r\n";
+
+const ENVIRONMENT: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "env"), ("AWS_SECRET_ACCESS_KEY", "s")];
+
+async fn found(profile: Option<&str>, variables: &[(&str, &str)]) -> Result<Found> {
+    let (_directory, context) = machine(CONFIG, variables);
+    let credentials = Credentials::Found { profile: profile.map(Into::into) };
+    Ok(find(&credentials, "us-east-1", &context).await?.expect("somebody"))
+}
+
+async fn key(profile: Option<&str>, variables: &[(&str, &str)]) -> Option<String> {
+    let (_directory, context) = machine(CONFIG, variables);
+    let credentials = Credentials::Found { profile: profile.map(Into::into) };
+    let found = find(&credentials, "us-east-1", &context).await.expect("a source").expect("somebody");
+    found.source.provide_credential_dyn(&context).await.expect("keys").map(|found| found.access_key_id)
+}
+
+#[tokio::test]
+async fn a_named_profile_goes_before_the_environment_and_the_environment_before_aws_profile() {
+    let [id, secret] = ENVIRONMENT;
+    let all = [id, secret, ("AWS_PROFILE", "one")];
+    assert_eq!(key(None, &all).await.as_deref(), Some("env"));
+    assert_eq!(key(Some("one"), &all).await.as_deref(), Some("one"));
+    assert_eq!(key(None, &all[2..]).await.as_deref(), Some("one"));
+    assert_eq!(key(None, &[("AWS_DEFAULT_PROFILE", "one")]).await.as_deref(), Some("one"));
+    assert_eq!(key(Some("command"), &all).await.as_deref(), Some("made"));
+}
+
+#[tokio::test]
+async fn a_source_that_was_named_and_fails_is_an_error_that_names_it() {
+    let other = [("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/other")];
+    for (profile, reason) in [
+        ("mistyped", "there is no profile mistyped"),
+        ("half", "profile half has half a key"),
+        ("typo", "there is no profile on in"),
+        ("hollow", "profile bare has no credentials"),
+        ("round", "circle"),
+        ("alone", "profile alone names a role but no source"),
+    ] {
+        let error = found(Some(profile), &other).await.err().expect(reason);
+        assert!(error.to_string().contains(reason), "{error}");
+        let error = found(None, &[("AWS_PROFILE", profile), other[0]]).await.err().expect(reason);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    for half in ENVIRONMENT {
+        let error = found(None, &[half, ("AWS_PROFILE", "one")]).await.err().expect("half a key");
+        assert!(error.to_string().contains("half a key"), "{error}");
+    }
+    let error = found(None, &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/token")]).await.err().expect("no role");
+    assert!(error.to_string().contains("AWS_ROLE_ARN"), "{error}");
+    assert_eq!(found(Some("broken"), &other).await.expect("a source").name, "profile broken");
+}
+
+#[tokio::test]
+async fn a_principal_is_whom_the_credentials_stand_for() {
+    let who = async |profile, variables: &[_]| found(profile, variables).await.expect("a source").who;
+    let role = Some("role arn:aws:iam::123456789012:role/r".to_owned());
+    assert_eq!(who(Some("role"), &[]).await, role);
+    let token = [("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")];
+    assert_eq!(who(None, &token).await, role, "one role is one principal, however it is assumed");
+    assert_eq!(who(Some("one"), &[]).await, None, "keys stand for themselves");
+    assert_eq!(who(None, &ENVIRONMENT).await, None);
+}
+
+#[tokio::test]
+async fn what_names_nobody_is_left_to_the_container_and_the_machine() {
+    let container = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")];
+    for (profile, variables, name, is_last_resort) in [
+        (None, &container[..], container[0].0, false),
+        (Some("bare"), &container[..], container[0].0, false),
+        (None, &[][..], "this machine's role", true),
+    ] {
+        let found = found(profile, variables).await.expect("a source");
+        assert_eq!((found.name.as_str(), found.is_last_resort), (name, is_last_resort));
+    }
+}
+
+#[test]
+fn what_is_secret_is_not_shown() {
+    let keys = Credentials::Keys { id: "id".into(), secret: "hush".into(), token: Some("hush".into()) };
+    let shown = format!("{keys:?}");
+    assert!(shown.contains("id") && !shown.contains("hush"), "{shown}");
+}

@@ -1,0 +1,141 @@
+//! Whose certificates are trusted: those of AWS_CA_BUNDLE if it is set, as AWS's own tools have it, else those of the
+//! system, which SSL_CERT_FILE and SSL_CERT_DIR may replace.
+//!
+//! Invariant: a certificate passes only for the name that it is made out to and while it is valid.
+
+use super::credentials::environment;
+use block::{Error, Result};
+use reqsign_core::Context;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+
+/// How TLS is spoken. A client of plain HTTP trusts nobody and so reads no certificates.
+pub fn config(is_secure: bool) -> Result<ClientConfig> {
+    match is_secure {
+        true => secure(&environment()),
+        false => {
+            let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+            let config = config.map_err(|error| unusable(&error))?;
+            Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// How TLS is spoken where this is the environment.
+fn secure(environment: &Context) -> Result<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| unusable(&error))?;
+    let (certificates, named) = certificates(environment)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates.iter().cloned());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    let verifier = verifier.map_err(|error| {
+        unusable(&error)
+            .hint("install ca-certificates, or set AWS_CA_BUNDLE or SSL_CERT_FILE to a file of certificates")
+    })?;
+    let verifier = Verifier { verifier, named: if named { certificates } else { Vec::new() } };
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+/// What is trusted, and whether somebody named it.
+fn certificates(environment: &Context) -> Result<(Vec<CertificateDer<'static>>, bool)> {
+    let named = |name| environment.env_var(name).filter(|value| !value.is_empty());
+    if let Some(bundle) = named("AWS_CA_BUNDLE") {
+        let read = CertificateDer::pem_file_iter(&bundle).and_then(Iterator::collect);
+        return match read {
+            Ok(read) if !Vec::is_empty(&read) => Ok((read, true)),
+            read => {
+                let why = read.err().map_or_else(|| "there are none in it".into(), |error| error.to_string());
+                let what = format!("the certificates of AWS_CA_BUNDLE can't be read: {why}");
+                Err(Error::invalid(what, bundle).hint("name a file of certificates in PEM format"))
+            }
+        };
+    }
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
+        let what = format!("the system's certificates can't be read: {}", why.join("; "));
+        return Err(Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE"));
+    }
+    Ok((found.certs, named("SSL_CERT_FILE").is_some()))
+}
+
+fn unusable(error: &dyn std::fmt::Display) -> Error {
+    Error::invalid(format!("TLS can't be set up: {error}"), "this machine")
+}
+
+/// Verifies as the web does, and lets a server show the very certificate that was named: one that signed itself is
+/// an authority by its form, which no server may be otherwise.
+#[derive(Debug)]
+struct Verifier {
+    verifier: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.verifier.verify_server_cert(shown, chain, name, stapled, now);
+        // By then its time was compared. The name is not yet.
+        let is_authority = verified.as_ref().is_err_and(is_of_an_authority);
+        if is_authority && self.named.iter().any(|named| named == shown) {
+            verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        verified
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused for nothing but that it is an authority's.
+fn is_of_an_authority(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            other.to_string().contains(OF_AN_AUTHORITY) || format!("{other:?}").contains(OF_AN_AUTHORITY)
+        }
+        _ => false,
+    }
+}
+
+/// What the library that verifies says of an authority's certificate that a server shows.
+const OF_AN_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+#[cfg(test)]
+mod tests;
