@@ -146,8 +146,11 @@ fn without_the_device_it_says_how_to_get_it() {
     }
     bed.put("file", &noise(1_000, 1));
     let mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
-    let mut hidden =
-        wrapped("unshare", &["-m", "sh", "-c", "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec \"$@\"", "sh"], &mounting);
+    let mut hidden = wrapped(
+        "unshare",
+        &["-m", "sh", "-c", "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec \"$@\"", "sh"],
+        &mounting,
+    );
     let done = finished(&mut hidden);
     refused(&done, &["FUSE", "/dev/fuse", "modprobe fuse"]);
 }
