@@ -12,7 +12,7 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint mutants bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories mutants bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -46,6 +46,9 @@ lint: cargo ## clippy, with warnings as errors
 
 mutants: cargo ## which lines of cache and mount no test holds (hours); ARGS='--sample 20 FILE ...' for less
 	python3 tests/mutants.py $(ARGS)
+
+histories: cargo ## play a million histories of the disk tier on a disk that forgets (docs/histories.md)
+	$(CARGO) test --release --locked -p stoker-cache --features simulate --test histories -- $(or $(ARGS),--from 0 --count 1000000)
 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))

@@ -13,6 +13,8 @@ mod admission;
 mod file;
 mod filling;
 mod flow;
+#[cfg(any(test, feature = "simulate"))]
+pub mod histories;
 mod index;
 mod keep;
 mod log;
@@ -104,7 +106,11 @@ impl Disk {
         if found != log::Found::Ours {
             medium.remove(&objects).and_then(|()| medium.make_folder(&objects)).map_err(failed)?;
         }
-        let was_clean = medium.remove(&folder.join("clean")).is_ok();
+        // It must not outlive this start: after a kill it would hide strays.
+        let was_clean = match medium.remove(&folder.join("clean")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            removed => removed.is_ok(),
+        };
         // A file system that was away in between may have forgotten what a boot forgets.
         let mounted = medium.mounted(&folder).map_err(failed)?;
         let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
@@ -124,15 +130,21 @@ impl Disk {
         let replay = move || {
             let mut index = disk.index();
             drop(held);
-            if let Err(error) = index.replay() {
-                tracing::warn!("the cache index could not be read; what it spoke of will be fetched again: {error}");
-            }
+            let is_whole = index.replay().inspect_err(|error| {
+                tracing::warn!("the cache index could not be read, and nothing is kept until it can be: {error}");
+            });
             index.know_uses(&disk.saved_uses());
             let folder = index.folder.clone();
             drop(index);
-            if sweep {
-                index::sweep(&*disk.0.medium, &folder, |residency| disk.index().knows(residency));
-            }
+            // Without its index, every file would look like a stray.
+            let is_tidy = match is_whole {
+                Ok(is_whole) => {
+                    is_whole && !sweep
+                        || index::sweep(&*disk.0.medium, &folder, |residency| disk.index().knows(residency))
+                }
+                Err(_) => false,
+            };
+            disk.index().has_strays |= !is_tidy;
         };
         if self.0.medium.is_instant() {
             return replay();
@@ -146,8 +158,10 @@ impl Disk {
     /// Say that everything the files hold is in the log, so that the next start need not look for strays.
     pub fn close(&self) {
         self.save_uses();
-        let _index = self.index();
-        let _ = self.0.medium.open(&self.0.folder.join("clean"), How::OpenOrCreate);
+        let index = self.index();
+        if !index.has_strays {
+            let _ = self.0.medium.open(&self.0.folder.join("clean"), How::OpenOrCreate);
+        }
     }
 
     /// Tell somebody of each object whose file left the disk, since whoever holds it open keeps its space in use, and

@@ -47,6 +47,8 @@ pub struct Index {
     /// The number of the next residency.
     next: u32,
     opens: u64,
+    /// Whether files may lie on the disk that the index does not know.
+    pub has_strays: bool,
     /// Objects whose files were unlinked since somebody asked, for those who hold them open.
     gone: Vec<Arc<Object>>,
 }
@@ -107,6 +109,7 @@ impl Index {
             live_bytes: 0,
             next: 1,
             opens: 0,
+            has_strays: false,
             gone,
         }
     }
@@ -170,7 +173,8 @@ impl Index {
     /// Give a segment a place, or say that there is none. Others may give way.
     pub fn admit(&mut self, segment: &Segment, bytes: u64) -> Option<Residency> {
         let id = segment.id();
-        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1) {
+        // Looking for room may bring back an index that could not be read before.
+        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1) || self.table.get(id).is_some() {
             return None;
         }
         let residency = Residency { id, number: self.next };
@@ -288,11 +292,12 @@ impl Index {
         self.compact();
     }
 
-    fn unlink(&self, residency: Residency, object: &Object) {
+    fn unlink(&mut self, residency: Residency, object: &Object) {
         let path = residency.path(&self.folder, object);
         match self.medium.remove(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!("{}", Error::io("cannot unlink a cache file", path.display(), &error));
+                self.has_strays = true;
             }
             _ => {}
         }
@@ -369,7 +374,9 @@ impl Index {
     pub fn compact_now(&mut self) -> Result<()> {
         let unchecked = self.table.in_state(State::Unchecked);
         let complete = self.table.in_state(State::Complete);
-        let (before, after): (Vec<_>, Vec<_>) = self.filling.values().map(|filling| filling.story()).unzip();
+        let mut filling: Vec<_> = self.filling.values().collect();
+        filling.sort_unstable_by_key(|filling| filling.residency.number);
+        let (before, after): (Vec<_>, Vec<_>) = filling.into_iter().map(|filling| filling.story()).unzip();
         let mut lines: Vec<Line> = unchecked.iter().map(|(_, at)| Line::At(*at)).collect();
         lines.extend(before.into_iter().flatten().map(Line::New));
         lines.push(Line::New(Record::Boot(self.boot)));
@@ -384,14 +391,23 @@ impl Index {
     }
 }
 
-/// Unlink files that the index does not know: a killed daemon began them and never told the log.
-pub fn sweep(medium: &dyn Medium, folder: &std::path::Path, knows: impl Fn(Residency) -> bool) {
-    for near in medium.list(folder).unwrap_or_default() {
-        let near = folder.join(near);
-        for name in medium.list(&near).unwrap_or_default() {
-            if Residency::of_name(&name).is_none_or(|residency| !knows(residency)) {
-                let _ = medium.remove(&near.join(name));
+/// Unlink files that the index does not know: a killed daemon began them and never told the log. True if none is left.
+pub fn sweep(medium: &dyn Medium, folder: &std::path::Path, knows: impl Fn(Residency) -> bool) -> bool {
+    let Ok(nears) = medium.list(folder) else { return false };
+    let mut is_swept = true;
+    for near in nears.into_iter().map(|near| folder.join(near)) {
+        let names = match medium.list(&near) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                is_swept &= medium.remove(&near).is_ok();
+                continue;
             }
+            names => names,
+        };
+        is_swept &= names.is_ok();
+        let is_stray = |name: &String| Residency::of_name(name).is_none_or(|residency| !knows(residency));
+        for name in names.unwrap_or_default().into_iter().filter(is_stray) {
+            is_swept &= medium.remove(&near.join(name)).is_ok();
         }
     }
+    is_swept
 }

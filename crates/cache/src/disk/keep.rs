@@ -81,7 +81,14 @@ impl Disk {
         let file = filling.clone();
         let is_right = match described {
             None => true,
-            Some(described) => self.aside(move || file.agrees(described)).await?,
+            Some(described) => match self.aside(move || file.agrees(described)).await {
+                Ok(is_right) => is_right,
+                Err(error) => {
+                    // That is the disk's failure, and none of whoever reads: what is damaged is missing now.
+                    tracing::warn!("a block will be fetched again: {error}");
+                    return Ok(());
+                }
+            },
         };
         if is_right {
             return self.index().complete_filled(filling).map(drop);

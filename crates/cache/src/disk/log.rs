@@ -9,6 +9,7 @@
 use super::medium::{Handle, How, Medium};
 use super::record::Record;
 use block::{Error, Result};
+use rustix::io::Errno;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ const PASSAGE_BYTES: usize = 4 << 20;
 /// Garbage worth a compaction: below this the log costs less than rewriting it.
 const GARBAGE_BYTES_MIN: u64 = 32 << 20;
 
+/// The length of a log that could not be read.
+const UNREAD: u64 = u64::MAX;
+
 /// An open log. A clone stands for the same file, and knows what was told to it up to its making.
 #[derive(Clone)]
 pub struct Log {
@@ -29,6 +33,9 @@ pub struct Log {
     file: Arc<dyn Handle>,
     path: Arc<Path>,
     bytes: u64,
+    /// Whether the file ends where the log does. Nothing is appended in front of what was not cut off: it would be
+    /// taken for records that came later.
+    is_cut: bool,
 }
 
 /// Where a record lies. It can be read without the log, also after a rewrite: the old file is still there for it.
@@ -69,30 +76,39 @@ impl Log {
             head if head == HEADER => Found::Ours,
             _ => Found::Foreign,
         };
-        let log = Log { medium, file, path: path.into(), bytes: HEADER.len() as u64 };
+        let log = Log { medium, file, path: path.into(), bytes: HEADER.len() as u64, is_cut: found != Found::Ours };
         if found != Found::Ours {
             log.file.set_len(0).and_then(|()| write(&*log.file, HEADER, 0)).map_err(doing)?;
         }
         Ok((log, found))
     }
 
-    /// Give every whole record to `each`, with its offset and its bytes, and cut a torn tail off.
-    pub fn replay(&mut self, mut each: impl FnMut(Record, u64, u32)) -> Result<()> {
+    /// Give every whole record to `each`, with its offset and its bytes, and cut a torn tail off. True if there was
+    /// none. What can't be read for want of memory is still there: then nothing is cut, and nothing appended.
+    pub fn replay(&mut self, mut each: impl FnMut(Record, u64, u32)) -> Result<bool> {
         let doing = |error: std::io::Error| Error::io("cannot read the cache index", self.path.display(), &error);
+        self.bytes = UNREAD;
         let end = self.records(&mut each).map_err(doing)?;
-        self.file.set_len(end).map_err(doing)?;
+        let is_whole = self.file.status().is_ok_and(|status| status.bytes == end);
         self.bytes = end;
-        Ok(())
+        self.is_cut = is_whole || self.file.set_len(end).is_ok();
+        Ok(is_whole)
     }
 
     /// Add a record; its offset and its bytes come back.
     pub fn append(&mut self, record: &Record) -> Result<(u64, u32)> {
         let (bytes, at) = (record.encode(), self.bytes);
-        write(&*self.file, &bytes, at).map_err(|error| {
+        let doing = |error: std::io::Error| Error::io("cannot write the cache index", self.path.display(), &error);
+        self.must_be_read()?;
+        if !self.is_cut {
+            self.file.set_len(at).map_err(doing)?;
+            self.is_cut = true;
+        }
+        if let Err(error) = write(&*self.file, &bytes, at) {
             // What was written of it would be taken for records once shorter ones have overwritten its head.
-            let _ = self.file.set_len(at);
-            Error::io("cannot write the cache index", self.path.display(), &error)
-        })?;
+            self.is_cut = self.file.set_len(at).is_ok();
+            return Err(doing(error));
+        }
         self.bytes += bytes.len() as u64;
         Ok((at, bytes.len() as u32))
     }
@@ -109,7 +125,7 @@ impl Log {
 
     /// Whether a rewrite that keeps `live` bytes is worth its cost.
     pub fn wants_compaction(&self, live: u64) -> bool {
-        self.bytes.saturating_sub(live) > GARBAGE_BYTES_MIN.max(live)
+        self.is_read() && self.bytes.saturating_sub(live) > GARBAGE_BYTES_MIN.max(live)
     }
 
     pub fn path(&self) -> &Path {
@@ -121,13 +137,15 @@ impl Log {
         self.bytes
     }
 
-    /// Whether the file still has a name: without one, what is told to it is lost with this process.
+    /// Whether the file still has a name: without one, what is written into it is lost with this process. Where nobody
+    /// can tell, it has.
     pub fn is_linked(&self) -> bool {
-        self.file.status().is_ok_and(|status| status.is_linked)
+        self.file.status().map_or(true, |status| status.is_linked)
     }
 
     /// Replace the log by these records, atomically. Their new offsets come back in order.
     pub fn rewrite(&mut self, lines: &[Line]) -> Result<Vec<u64>> {
+        self.must_be_read()?;
         let beside = self.path.with_extension("new");
         let doing = |error: std::io::Error| Error::io("cannot compact the cache index", beside.display(), &error);
         let file = self.medium.open(&beside, How::OpenOrCreate).map_err(doing)?;
@@ -147,8 +165,18 @@ impl Log {
         }
         write(&*file, &passage, written).map_err(doing)?;
         self.medium.rename(&beside, &self.path).map_err(doing)?;
-        (self.file, self.bytes) = (file, written + passage.len() as u64);
+        (self.file, self.bytes, self.is_cut) = (file, written + passage.len() as u64, true);
         Ok(offsets)
+    }
+
+    /// Whether it was read to its end, so that more can be appended.
+    pub fn is_read(&self) -> bool {
+        self.bytes != UNREAD
+    }
+
+    fn must_be_read(&self) -> Result<()> {
+        let unread = || Error::unavailable("the cache index could not be read", self.path.display());
+        if self.is_read() { Ok(()) } else { Err(unread()) }
     }
 
     /// Feed every whole record to `each`; the offset after the last one comes back.
@@ -166,7 +194,11 @@ impl Log {
             buffer.drain(..used);
             base += used as u64;
             used = 0;
-            let more = read(&*self.file, base + buffer.len() as u64, PASSAGE_BYTES)?;
+            let more = match read(&*self.file, base + buffer.len() as u64, PASSAGE_BYTES) {
+                // What the disk can't give back any more ends the log as other damage does.
+                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(base),
+                more => more?,
+            };
             if more.is_empty() {
                 return Ok(base);
             }

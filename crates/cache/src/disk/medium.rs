@@ -40,7 +40,7 @@ pub trait Medium: Send + Sync {
 }
 
 /// An open file. Reads and writes may be short, as the kernel's.
-pub trait Handle: Send + Sync {
+pub trait Handle: std::any::Any + Send + Sync {
     /// Append bytes of the file from an offset to the spare capacity of a buffer; how many, 0 at the end.
     fn read(&self, into: &mut Vec<u8>, at: u64) -> Result<usize>;
 

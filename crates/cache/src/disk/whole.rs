@@ -50,6 +50,12 @@ impl Whole {
         self.file.descriptor()
     }
 
+    /// The open file.
+    #[cfg(any(test, feature = "simulate"))]
+    pub(super) fn handle(&self) -> &Arc<dyn Handle> {
+        &self.file
+    }
+
     /// Verified bytes of the object, as far as the file has them: the 64 KiB that the range touches are read and
     /// compared, the range is cut out.
     pub fn read(&self, offset: u64, length: u32) -> Result<Bytes> {

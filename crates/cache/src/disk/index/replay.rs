@@ -9,8 +9,8 @@ use block::Result;
 use std::sync::Arc;
 
 impl Index {
-    /// Rebuild from the log.
-    pub fn replay(&mut self) -> Result<()> {
+    /// Rebuild from the log. True if there can be no file on the disk that the log tells nothing of.
+    pub fn replay(&mut self) -> Result<bool> {
         let mut log = self.log.clone();
         let mut boot = None;
         let read = log.replay(|record, at, length| match record {
@@ -22,14 +22,26 @@ impl Index {
             record => self.take_in(record, at, length),
         });
         self.log = log;
+        let is_whole = match read {
+            Ok(is_whole) => is_whole,
+            Err(error) => {
+                // Half of it would be worse than nothing: files that are not in it would look like strays.
+                self.all().into_iter().for_each(|id| self.leave(Residency { id, number: 0 }));
+                return Err(error);
+            }
+        };
         if boot != Some(self.boot) {
             self.distrust();
-            self.log.append(&Record::Boot(self.boot))?;
+            // Without it, what this boot writes is compared once more at the next start.
+            if let Err(error) = self.log.append(&Record::Boot(self.boot)) {
+                tracing::warn!("{error}");
+            }
         }
         let filling = self.filling.values();
         self.unwritten = filling.map(|filling| filling.reserves().saturating_sub(filling.written())).sum();
         self.shrink();
-        read
+        // Another boot may have brought files back, and with them the mark of a clean end.
+        Ok(is_whole && boot == Some(self.boot))
     }
 
     fn take_in(&mut self, record: Record, at: u64, length: u32) {

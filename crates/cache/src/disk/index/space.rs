@@ -8,6 +8,7 @@ use crate::disk::medium::Medium;
 use crate::disk::record::Record;
 use crate::disk::room;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,12 +93,32 @@ impl Index {
         }
         (self.look.admissions, self.look.bytes, self.look.full) = (0, 0, false);
         self.look.at = Some((self.look.clock)());
+        if !self.log.is_read()
+            && let Err(error) = self.replay()
+        {
+            tracing::warn!("serving without keeping: {error}");
+            self.look.full = true;
+            return;
+        }
         if !self.log.is_linked() {
             self.begin_anew();
+        } else if self.medium.list(&self.folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            self.evict_all();
+            let _ = self.medium.make_folder(&self.folder);
         }
-        if let Ok(found) = self.look.medium.space(&self.look.folder) {
-            self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten);
-            self.table.used.free_files = found.free_files;
+        match self.look.medium.space(&self.look.folder) {
+            Ok(found) => {
+                self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten);
+                self.table.used.free_files = found.free_files;
+            }
+            // Where nobody knows what is free, nothing is kept until the next look.
+            Err(error) => {
+                tracing::warn!(
+                    "serving without keeping: {}",
+                    Error::io("cannot look at the cache", self.folder.display(), &error)
+                );
+                self.look.full = true;
+            }
         }
     }
 
@@ -131,7 +152,10 @@ impl Index {
         match object {
             Some(object) => self.drop_segment(Residency { id, number: slot.residency }, &object),
             // On its way, and noticed when it comes; or the log is damaged, and its file a stray from now on.
-            None => drop(self.table.remove(id)),
+            None => {
+                self.has_strays = true;
+                self.table.remove(id);
+            }
         }
     }
 
@@ -144,7 +168,7 @@ impl Index {
         }
     }
 
-    fn all(&self) -> Vec<ObjectId> {
+    pub fn all(&self) -> Vec<ObjectId> {
         let states = [State::Filling, State::Unchecked, State::Complete].map(|state| self.table.in_state(state));
         states.into_iter().flatten().map(|(id, _)| id).collect()
     }
@@ -152,15 +176,19 @@ impl Index {
     /// Somebody removed the cache folder, or the log in it: what the index knows of is lost, and the cache begins anew.
     fn begin_anew(&mut self) {
         tracing::warn!("the cache in {} was removed; it begins anew", self.folder.display());
-        for id in self.all() {
-            self.evict(id);
-        }
+        self.evict_all();
         match self.open_anew() {
             Ok(log) => (self.log, self.live_bytes) = (log, 0),
             Err(error) => {
                 tracing::warn!("serving without keeping: {error}");
                 self.look.full = true;
             }
+        }
+    }
+
+    fn evict_all(&mut self) {
+        for id in self.all() {
+            self.evict(id);
         }
     }
 
