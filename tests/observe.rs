@@ -274,7 +274,7 @@ fn what_can_not_be_done_is_refused_with_advice_and_leaves_nothing() {
     seen.images(1);
     let refused = |done: &Output, words: &[&str]| {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(matches!(done.status.code(), Some(1 | 2)), "{said}");
         for part in ["stoker: ", "\n  on:  ", "\n  try: "].iter().chain(words) {
             assert!(said.contains(part), "`{part}` is missing:\n{said}");
         }

@@ -151,7 +151,7 @@ fn what_is_no_report_or_of_another_schema_is_refused_and_nothing_is_written() {
         fs::write(&path, text).expect("written");
         let done = stoker(&[&path, Path::new("--report"), &page]);
         let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert_eq!(done.status.code(), Some(2), "{said}");
         assert!(said.contains(words) && said.contains("in.json") && said.contains("try:"), "{said}");
         assert!(!page.exists());
     }
