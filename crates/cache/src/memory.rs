@@ -8,23 +8,20 @@
 
 mod shelf;
 
+use crate::budget::{Budget, Holder, Share};
 use crate::readahead::Readahead;
 use crate::tally::Tally;
 use crate::waits::{Waits, clock};
 use block::{
-    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, SMALL, Source,
-    Waiting,
+    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
+    stripe_end,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-
-/// Unit of the budget: a semaphore counts in 32 bits.
-const UNIT: usize = 4 << 10;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::sync::watch;
 
 /// Blocks of one request made ahead: eight mebibytes reach the bandwidth of a store, and several such requests
 /// run side by side within one window.
@@ -43,10 +40,7 @@ pub struct Memory(Arc<Parts>);
 struct Parts {
     below: Arc<dyn Source>,
     shelf: Mutex<Shelf>,
-    budget: Arc<Semaphore>,
-    units: usize,
-    /// Readers that wait for room: while there are any, nothing is put on the shelf.
-    hungry: AtomicUsize,
+    budget: Budget,
     tally: Tally,
     waits: Waits,
     wrong: OnceLock<Wrong>,
@@ -56,16 +50,21 @@ struct Parts {
 /// Hears of objects whose bytes were wrong.
 type Wrong = Box<dyn Fn(&Object) + Send + Sync>;
 
-/// Share of the budget that a block holds until its last holder lets go.
-type Share = OwnedSemaphorePermit;
+impl Holder for Parts {
+    fn let_go(&self, spent_only: bool) -> bool {
+        let pushed = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).push_out(spent_only);
+        pushed.is_some()
+    }
+}
 
 impl Memory {
-    /// Lay memory over a source. The budget is at least four small objects: less could not serve an unaligned read.
-    pub fn over(below: Arc<dyn Source>, budget_bytes: u64, runtime: tokio::runtime::Handle) -> Memory {
-        let units = (budget_bytes.max(4 * SMALL) as usize) / UNIT;
-        let budget = Arc::new(Semaphore::new(units));
-        let (shelf, hungry, tally, waits, wrong) = Default::default();
-        Memory(Arc::new(Parts { below, shelf, budget, units, hungry, tally, waits, wrong, runtime }))
+    /// Lay memory over a source. Other holders may draw on the same budget.
+    pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Memory {
+        let (shelf, tally, waits, wrong) = Default::default();
+        let parts = Arc::new(Parts { below, shelf, budget: budget.clone(), tally, waits, wrong, runtime });
+        let holder: Weak<Parts> = Arc::downgrade(&parts);
+        budget.add(holder);
+        Memory(parts)
     }
 
     /// Bytes `offset..offset + length` of an object if all of them are in memory now.
@@ -113,7 +112,7 @@ impl Memory {
                 Place::Coming(coming) => coming,
                 Place::Nowhere => {
                     booked = booked.or_else(|| waits.map(Waits::begin));
-                    let share = self.share(address.len()).await;
+                    let share = self.0.budget.share(address.len()).await;
                     let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
                     match self.claim(&run, vec![share], waits.is_some()) {
                         Some(coming) => coming,
@@ -148,11 +147,11 @@ impl Memory {
                 next += 1;
                 continue;
             }
-            let end =
-                (next + 1..blocks.end.min(next + AHEAD_RUN_BLOCKS)).find(|index| self.shelf().knows(&(id, *index)));
-            let end = end.unwrap_or(blocks.end.min(next + AHEAD_RUN_BLOCKS));
+            // A run lies in one stripe, since each stripe has an owner of its own.
+            let most = blocks.end.min(next + AHEAD_RUN_BLOCKS).min(stripe_end(next));
+            let end = (next + 1..most).find(|index| self.shelf().knows(&(id, *index))).unwrap_or(most);
             let run = Run::new(object.clone(), next..end).via(via);
-            let shares: Vec<Share> = run.addresses().map_while(|address| self.spare(address.len())).collect();
+            let shares: Vec<Share> = run.addresses().map_while(|address| self.0.budget.spare(address.len())).collect();
             if shares.len() < run.addresses().count().min(AHEAD_RUN_BLOCKS_MIN) {
                 return next;
             }
@@ -187,8 +186,7 @@ impl Memory {
 
     /// Bytes held, and the budget.
     pub fn usage(&self) -> (u64, u64) {
-        let free = self.0.budget.available_permits();
-        ((self.0.units.saturating_sub(free) * UNIT) as u64, (self.0.units * UNIT) as u64)
+        self.0.budget.usage()
     }
 
     /// What was served from here and from below.
@@ -203,36 +201,6 @@ impl Memory {
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A share of the budget, pushing out older blocks, waiting if all of it is in the hands of readers.
-    async fn share(&self, bytes: usize) -> Share {
-        let units = units(bytes);
-        loop {
-            if let Ok(share) = self.0.budget.clone().try_acquire_many_owned(units) {
-                return share;
-            }
-            let pushed = self.shelf().push_out(false);
-            if pushed.is_none() {
-                break;
-            }
-        }
-        self.0.hungry.fetch_add(1, Relaxed);
-        let _leave = Leave(&self.0.hungry);
-        self.0.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed")
-    }
-
-    /// A share of the budget if it is free, or held by blocks that were read to their end.
-    fn spare(&self, bytes: usize) -> Option<Share> {
-        loop {
-            if self.0.hungry.load(Relaxed) > 0 {
-                return None;
-            }
-            if let Ok(share) = self.0.budget.clone().try_acquire_many_owned(units(bytes)) {
-                return Some(share);
-            }
-            self.shelf().push_out(true)?;
-        }
     }
 
     /// Announce a run and start its fetch; `None` if somebody else was faster with its first block.
@@ -276,7 +244,7 @@ struct Promise {
 impl Announced {
     /// Fetch a run to its end, telling the waiters of each block as it comes.
     async fn flight(mut self, run: Run) {
-        let mut blocks = self.memory.0.below.fetch(run);
+        let mut blocks = self.memory.0.below.fetch(run.with_room());
         let mut arrived = false;
         while !self.promises.is_empty() {
             let too_few = || Err(Error::corrupt("a source ended too early", &*self.object));
@@ -308,7 +276,7 @@ impl Announced {
         memory.tally.below.add(1, block.len() as u64);
         // A small file that lies on the disk is read there from now on.
         let elsewhere = block.is_kept() && self.object.blocks() == 1;
-        let keep = !elsewhere && memory.hungry.load(Relaxed) == 0;
+        let keep = !elsewhere && !memory.budget.is_short();
         self.memory.shelf().arrive((self.object.id(), index), keep.then(|| block.clone()));
         sender.send_replace(Some(Ok(block)));
     }
@@ -364,19 +332,6 @@ fn parts(object: &Object, offset: u64, length: u64) -> impl Iterator<Item = (u32
         let (from, until) = (offset.max(start), end.min(start + each));
         (index, (from - start) as usize, (until - from) as usize)
     })
-}
-
-fn units(bytes: usize) -> u32 {
-    bytes.div_ceil(UNIT) as u32
-}
-
-/// Takes a reader off the count of the hungry, also when its wait is given up.
-struct Leave<'a>(&'a AtomicUsize);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use node::load::{self, Tally};
+use node::load::Tally;
 use node::select::Wanted;
 use serde::Serialize;
 use std::convert::Infallible;
@@ -233,7 +233,7 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
     let (host, tally, before) = (host.clone(), Arc::new(Tally::default()), host.requests());
     let (told, hears) = channel::<Bytes>(LINES_MAX);
     tokio::spawn(async move {
-        let loading = load::load(&mounted.view, &wanted, request.verify, &tally);
+        let loading = mounted.view.load(&wanted, request.verify, &tally);
         tokio::pin!(loading);
         let error = loop {
             tokio::select! {

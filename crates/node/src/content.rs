@@ -4,11 +4,10 @@
 //! the local file itself.
 
 use crate::namespace::{Content, Reading};
-use block::{Cause, Door, Error, Object, Result};
+use crate::stack::Stack;
+use block::{Door, Error, Object, Result};
 use bytes::Bytes;
-use cache::Disk;
 use cache::disk::Whole;
-use cache::memory::Memory;
 use cache::readahead::Readahead;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +32,6 @@ pub struct Kept {
     pub whole: Arc<Whole>,
     /// What to read if the file turns out to be damaged.
     pub otherwise: Arc<Streamed>,
-    pub disk: Disk,
 }
 
 /// Reads of a complete file up to this length are answered at once: from the page cache that takes less time
@@ -42,7 +40,7 @@ const AT_ONCE_BYTES: u32 = 256 << 10;
 
 impl Kept {
     fn on_disk(&self, offset: u64, length: u32) -> Result<Bytes> {
-        let _wait = self.otherwise.memory.waits().begin_for(Cause::Disk);
+        let _wait = self.otherwise.stack.wait_for_disk();
         self.whole.read(offset, length)
     }
 }
@@ -62,22 +60,22 @@ impl Content for Kept {
         if length <= AT_ONCE_BYTES
             && let Ok(bytes) = self.on_disk(offset, length)
         {
-            self.disk.tally().here.add(1, bytes.len() as u64);
+            self.otherwise.stack.read_from_disk(bytes.len());
             return Reading::Ready(Ok(vec![bytes]));
         }
-        let (otherwise, disk) = (self.otherwise.clone(), self.disk.clone());
+        let otherwise = self.otherwise.clone();
         Reading::Waiting(Box::pin(async move {
-            let (runtime, memory) = (otherwise.runtime.clone(), otherwise.memory.clone());
+            let (runtime, stack) = (otherwise.runtime.clone(), otherwise.stack.clone());
             let read = {
-                let _wait = memory.waits().begin_for(Cause::Disk);
+                let _wait = stack.wait_for_disk();
                 waiting(&runtime, move || whole.read(offset, length)).await
             };
             match read {
                 Ok(bytes) => {
-                    disk.tally().here.add(1, bytes.len() as u64);
+                    stack.read_from_disk(bytes.len());
                     Ok(vec![bytes])
                 }
-                Err(_) => otherwise.memory.read(&otherwise.object, offset, u64::from(length), otherwise.via).await,
+                Err(_) => otherwise.stack.read(&otherwise.object, offset, u64::from(length), otherwise.via).await,
             }
         }))
     }
@@ -86,7 +84,7 @@ impl Content for Kept {
 /// A file that is not complete here: served block by block as it comes.
 pub struct Streamed {
     pub object: Arc<Object>,
-    pub memory: Memory,
+    pub stack: Stack,
     pub readahead: Mutex<Readahead>,
     pub via: Door,
     pub runtime: tokio::runtime::Handle,
@@ -102,13 +100,13 @@ impl Content for Streamed {
         if length == 0 {
             return Reading::Ready(Ok(Vec::new()));
         }
-        let at_hand = self.memory.at_hand(&self.object, offset, length);
-        self.memory.follow(&self.object, &self.readahead, offset, length, self.via);
+        let at_hand = self.stack.at_hand(&self.object, offset, length);
+        self.stack.follow(&self.object, &self.readahead, offset, length, self.via);
         if let Some(pieces) = at_hand {
             return Reading::Ready(Ok(pieces));
         }
-        let (memory, object, via) = (self.memory.clone(), self.object.clone(), self.via);
-        Reading::Waiting(Box::pin(async move { memory.read(&object, offset, length, via).await }))
+        let (stack, object, via) = (self.stack.clone(), self.object.clone(), self.via);
+        Reading::Waiting(Box::pin(async move { stack.read(&object, offset, length, via).await }))
     }
 }
 

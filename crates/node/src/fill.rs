@@ -7,11 +7,10 @@
 //!
 //! Invariant: an object that would not be kept is never fetched by fill.
 
-use crate::load;
-use crate::view::View;
-use block::Object;
+use crate::load::{self, Reach};
+use block::{Address, Object, RUN_BLOCKS_MAX};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -164,6 +163,11 @@ impl Fill {
         self.started.load(Relaxed)
     }
 
+    /// The mount has ended: what runs stops, and nothing begins any more.
+    pub fn end(&self) {
+        self.runs.fetch_add(1, Relaxed);
+    }
+
     fn next(&self, now: f64) -> f64 {
         let demand = self.demand.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = demand.last.is_some_and(|last| last.elapsed() < DEMAND_STALE);
@@ -181,34 +185,53 @@ fn common<'a>(left: &'a [u8], right: &[u8]) -> &'a [u8] {
     left[..same].iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &left[..end])
 }
 
-/// Fetch what is not there of a folder, in the order of the names, until the end or until the view is gone.
-pub async fn run(view: Weak<View>, folder: Vec<u8>) {
-    let Some((manifest, fill)) = view.upgrade().map(|view| (view.manifest(), view.fill().clone())) else { return };
+/// Fetch what is not there of a folder, in the order of the names, until the end of the folder, of the room or of the
+/// mount.
+pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
     let run = fill.runs.fetch_add(1, Relaxed) + 1;
-    let nodes = load::below(&manifest, &folder);
-    let (mut flights, mut width) = (JoinSet::new(), WINDOW_FIRST);
-    for (node, _) in nodes {
-        let Some(view) = view.upgrade().filter(|view| view.is_open() && fill.runs.load(Relaxed) == run) else { return };
-        let Some(object) = manifest.object(node).filter(|object| wants(&view, object)) else { continue };
-        while flights.len() >= width as usize {
-            flights.join_next().await;
+    let (mut flights, mut width, mut under_way) = (JoinSet::new(), WINDOW_FIRST, 0);
+    for (node, size) in load::below(&reach.manifest, &folder) {
+        let is_wanted = |object: &Arc<Object>| object.size > 0 && !reach.stack.is_complete(object);
+        let Some(object) = reach.manifest.object(node).filter(is_wanted) else { continue };
+        // Files under way may not have taken their room yet, so it is left to them until they are here.
+        while flights.len() >= width as usize || !fits(&reach, &object, under_way) {
+            let Some(ended) = flights.join_next().await else { break };
+            under_way -= ended.unwrap_or(0);
             width = fill.next(width);
         }
-        let fill = fill.clone();
+        if fill.runs.load(Relaxed) != run {
+            return;
+        }
+        if !fits(&reach, &object, under_way) {
+            continue;
+        }
+        under_way += size;
+        let (reach, fill) = (reach.clone(), fill.clone());
         flights.spawn(async move {
-            if load::fetch(&view, &object).await.is_ok() {
+            if fetch(&reach, &object).await {
                 fill.files.fetch_add(1, Relaxed);
-                fill.bytes.fetch_add(object.size, Relaxed);
+                fill.bytes.fetch_add(size, Relaxed);
             }
+            size
         });
     }
     while flights.join_next().await.is_some() {}
 }
 
-/// Whether an object is missing here and would be kept.
-fn wants(view: &View, object: &Arc<Object>) -> bool {
-    let disk = &view.node().disk;
-    object.size > 0 && !disk.is_complete(object) && disk.has_room(object)
+/// Whether there is free room for an object beside what is under way: nothing gives way for what nobody asked for.
+fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
+    reach.stack.has_room(object) && reach.stack.free_bytes() >= object.size + under_way
+}
+
+/// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.
+async fn fetch(reach: &Reach, object: &Arc<Object>) -> bool {
+    let first = Address { object: object.clone(), index: 0 };
+    for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
+        if load::fetch_from(reach, object, start).await.is_err() || !reach.stack.holds(&first) {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! - [`manifest`]: the names of a data set, listed once and pinned.
 //! - [`Node`]: one cache folder, one memory budget, and the tiers laid over each other.
 //! - [`Home`]: its cache folder, taken by a lock.
+//! - [`Stack`]: the tiers laid over each other, and everything that is asked of them.
 //! - [`View`]: one data set on a node.
 //! - [`load`]: fetch a data set before it is read.
 //! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
@@ -21,10 +22,12 @@ pub mod namespace;
 mod node;
 pub mod select;
 mod snapshots;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use home::Home;
 pub use node::{Figures, Node, Settings};
+pub use stack::Stack;
 pub use view::{Source, View};

@@ -5,8 +5,8 @@
 
 use crate::manifest::Manifest;
 use crate::select::Wanted;
-use crate::view::View;
-use block::{Address, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source};
+use crate::stack::Stack;
+use block::{Address, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run};
 use cache::disk::Standing;
 use futures_util::{StreamExt, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,6 +21,14 @@ const FETCHES_MAX: u32 = 3;
 
 /// Failures that are reported by name; more are counted.
 const FAILURES_NAMED: usize = 20;
+
+/// What it takes to fetch files: their names, the tiers, and the credentials of a mount.
+#[derive(Clone)]
+pub struct Reach {
+    pub manifest: Arc<Manifest>,
+    pub stack: Stack,
+    pub via: Door,
+}
 
 /// How far a load has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,24 +110,19 @@ impl Tally {
 }
 
 /// Load what is wanted. `verify` also reads again what was there and compares it with the store's checksums.
-pub async fn load(view: &Arc<View>, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
-    if view.is_local() {
-        return Err(Error::invalid("the data set lies on a local file system and is read where it lies", view.url())
-            .hint("nothing needs to be loaded"));
-    }
-    let files = chosen(&view.manifest(), wanted)?;
+pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+    let files = chosen(&reach.manifest, wanted)?;
     tally.expect(&files);
-    let manifest = view.manifest();
     let one = |(node, _): (u64, u64)| {
-        let (view, manifest, tally) = (view.clone(), manifest.clone(), tally.clone());
+        let (reach, tally) = (reach.clone(), tally.clone());
         async move {
-            let Some(object) = manifest.object(node) else { return };
+            let Some(object) = reach.manifest.object(node) else { return };
             let size = object.size;
-            match object_to_disk(&view, object, verify).await {
+            match object_to_disk(&reach, object, verify).await {
                 Ok(Outcome::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
                 Ok(Outcome::There { found }) => tally.done(size, found),
                 Err(error) => {
-                    let path = manifest.path(node).unwrap_or_default();
+                    let path = reach.manifest.path(node).unwrap_or_default();
                     tally.failed(&String::from_utf8_lossy(&path), &error);
                 }
             }
@@ -149,16 +152,14 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Bring one object to the disk.
-async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Result<Outcome> {
-    let disk = &view.node().disk;
+async fn object_to_disk(reach: &Reach, object: Arc<Object>, verify: bool) -> Result<Outcome> {
+    let Reach { stack: disk, via, .. } = reach;
     if object.size == 0 {
         return Ok(Outcome::There { found: 0 });
     }
     let standing = disk.find(&object);
     let present = match standing {
-        Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => {
-            disk.verify(&object, view.door()).await?
-        }
+        Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => disk.verify(&object, *via).await?,
         Standing::Complete(_) | Standing::Cut => true,
         Standing::Unchecked(_) => disk.check(&object).await?.is_some(),
         Standing::Absent => false,
@@ -172,14 +173,14 @@ async fn object_to_disk(view: &View, object: Arc<Object>, verify: bool) -> Resul
     let blocks = (0..object.blocks()).map(|index| Address { object: object.clone(), index });
     let found = blocks.filter(|block| disk.holds(block)).map(|block| block.len() as u64).sum();
     for _ in 0..FETCHES_MAX {
-        fetch(view, &object).await?;
-        match disk.settled(&object, view.door()).await {
+        fetch(reach, &object).await?;
+        match disk.settled(&object, *via).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
-                return disk.verify(&object, view.door()).await.map(|_| Outcome::There { found });
+                return disk.verify(&object, *via).await.map(|_| Outcome::There { found });
             }
             Standing::Complete(_) | Standing::Cut => return Ok(Outcome::There { found }),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
-            _ => view.node().memory.forget(&object),
+            _ => disk.forget(&object),
         }
     }
     Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
@@ -195,15 +196,21 @@ pub(crate) fn below(manifest: &Manifest, folder: &[u8]) -> Vec<(u64, u64)> {
 }
 
 /// Fetch every block of an object through the tiers; the next run is asked for while one is on its way.
-pub(crate) async fn fetch(view: &View, object: &Arc<Object>) -> Result<()> {
-    let (memory, door) = (&view.node().memory, view.door());
+pub(crate) async fn fetch(reach: &Reach, object: &Arc<Object>) -> Result<()> {
     for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
-        let end = object.blocks().min(start + RUN_BLOCKS_MAX);
-        let mut blocks = memory.fetch(Run::new(object.clone(), start..end).via(door));
-        memory.ahead(object, end..object.blocks().min(end + RUN_BLOCKS_MAX), door);
-        while let Some(block) = blocks.next().await {
-            block?;
-        }
+        fetch_from(reach, object, start).await?;
+    }
+    Ok(())
+}
+
+/// The run that begins here.
+pub(crate) async fn fetch_from(reach: &Reach, object: &Arc<Object>, start: u32) -> Result<()> {
+    let Reach { stack, via, .. } = reach;
+    let end = object.blocks().min(start + RUN_BLOCKS_MAX);
+    let mut blocks = stack.fetch(Run::new(object.clone(), start..end).via(*via));
+    stack.ahead(object, end..object.blocks().min(end + RUN_BLOCKS_MAX), *via);
+    while let Some(block) = blocks.next().await {
+        block?;
     }
     Ok(())
 }

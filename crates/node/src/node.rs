@@ -4,10 +4,11 @@
 
 use crate::home::Home;
 use crate::snapshots;
+use crate::stack::Stack;
 use crate::view::View;
 use block::{Cause, Result};
+use cache::Budget;
 use cache::disk::{self, Limits, Used};
-use cache::{Disk, Memory};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -50,9 +51,9 @@ const FIXED_BYTES: u64 = 32 << 20;
 /// A running node.
 pub struct Node {
     pub(crate) origins: Arc<Origins>,
-    pub(crate) disk: Disk,
-    pub(crate) memory: Memory,
+    pub(crate) stack: Stack,
     pub(crate) runtime: tokio::runtime::Handle,
+    budget: Budget,
     settings: Settings,
     views: Mutex<Vec<Weak<View>>>,
     _home: Home,
@@ -106,10 +107,9 @@ impl Node {
             medium: Arc::new(disk::medium::System),
             clock: cache::waits::clock,
         };
-        let disk = Disk::over(origins.clone(), on_disk, runtime.clone())?;
-        let budget = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;
-        let memory = Memory::over(Arc::new(disk.clone()), budget, runtime.clone());
-        let node = Node { origins, disk, memory, runtime, settings, views: Mutex::default(), _home: home };
+        let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
+        let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime)?;
+        let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), _home: home };
         snapshots::prepare(&node.snapshots())?;
         Ok(Arc::new(node))
     }
@@ -135,6 +135,11 @@ impl Node {
         self.views().iter().map(|view| view.snapshot().to_owned()).collect()
     }
 
+    /// The tiers.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -146,18 +151,18 @@ impl Node {
     }
 
     pub fn figures(&self) -> Figures {
-        let (used, limits) = self.disk.usage();
-        let (disk, memory) = (self.disk.tally(), self.memory.tally());
+        let (used, limits) = self.stack.disk_usage();
+        let (memory, disk) = self.stack.tallies();
         Figures {
             memory: memory.here.get(),
             disk: disk.here.get(),
             origin: disk.below.get(),
             unique_bytes: disk.unique.get().1,
             unkept_bytes: disk.unkept.get().1,
-            waits: Cause::ALL.map(|cause| (cause, self.memory.waits().seconds(cause))).into(),
+            waits: Cause::ALL.map(|cause| (cause, self.stack.waits().seconds(cause))).into(),
             stores: self.origins.counts(),
             requests_limit: self.origins.requests_limit(),
-            blocks: self.memory.usage(),
+            blocks: self.budget.usage(),
             names_bytes: self.views().iter().map(|view| view.names_bytes()).sum(),
             memory_limit: self.settings.memory_bytes,
             used,
@@ -168,12 +173,11 @@ impl Node {
     /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out: what was
     /// got before is to be let go. What is told must not call back into the node.
     pub fn tell_dropped(&self, dropped: impl Fn(&block::Object) + Clone + Send + Sync + 'static) {
-        self.memory.tell_wrong(dropped.clone());
-        self.disk.tell_dropped(dropped);
+        self.stack.tell_dropped(dropped);
     }
 
     /// Leave the cache folder as the next node wants to find it.
     pub fn close(&self) {
-        self.disk.close();
+        self.stack.close();
     }
 }

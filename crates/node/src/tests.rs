@@ -1,14 +1,17 @@
 //! A whole node over a store in memory: what a mount would ask of it, without a kernel.
 
 use crate::fill::When;
-use crate::load::{self, Tally};
+use crate::load::Tally;
+use crate::namespace::{Namespace, Opening, Reading};
 use crate::node::{Node, Settings};
 use crate::select::Wanted;
 use crate::view::{Source, View};
-use block::{Run, SMALL, Source as _};
+use block::{Run, SMALL};
+use bytes::Bytes;
 use cache::disk::Limits;
 use futures_util::StreamExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -25,8 +28,10 @@ pub fn content(size: u64) -> Vec<u8> {
 
 pub fn ground(limit_bytes: u64, files: &[(&str, u64)]) -> Ground {
     let store = Arc::new(store::Memory::new("set"));
+    let mut made = std::collections::HashMap::new();
     for (key, size) in files {
-        store.put(key, content(*size));
+        let content: &Bytes = made.entry(*size).or_insert_with(|| content(*size).into());
+        store.put(key, content.clone());
     }
     let folder = tempfile::tempdir().expect("a scratch folder");
     let node = start(&folder, limit_bytes, [7; 16]);
@@ -66,15 +71,93 @@ async fn a_load_that_goes_on_counts_what_it_fetched_and_what_it_found() {
         manifest.find(name.as_bytes()).and_then(|node| manifest.object(node)).expect("a file")
     };
     for (name, blocks) in [("half", 0..16), ("there", 0..1)] {
-        let mut blocks = ground.node.disk.fetch(Run::new(object(name), blocks).via(view.door()));
+        let mut blocks = ground.node.stack.inner().fetch(Run::new(object(name), blocks).via(view.door()));
         while let Some(block) = blocks.next().await {
             block.expect("a block");
         }
     }
     let (before, tally) = (ground.sent(), Arc::new(Tally::default()));
-    load::load(&view, &Wanted::default(), false, &tally).await.expect("a load");
+    view.load(&Wanted::default(), false, &tally).await.expect("a load");
     let progress = tally.progress();
     assert_eq!((progress.files_done, progress.bytes_done), (4, (12 << 20) + 1000));
     assert_eq!((progress.files_present, progress.bytes_present), (1, (4 << 20) + SMALL));
     assert_eq!(ground.sent() - before, progress.bytes_done - progress.bytes_present);
+}
+
+/// Bytes that one read of the kernel asks for.
+const READ_BYTES: u32 = 128 << 10;
+
+/// Open a file, read it whole and compare it.
+async fn read(view: &View, name: &str, expected: &[u8]) {
+    let node = view.manifest().find(name.as_bytes()).expect("a file");
+    let content = match view.open(node) {
+        Opening::Ready(content) => content,
+        Opening::Waiting(content) => content.await,
+    };
+    let (content, mut bytes) = (content.expect("an open file"), Vec::new());
+    while bytes.len() < expected.len() {
+        let pieces = match content.read(bytes.len() as u64, READ_BYTES) {
+            Reading::Ready(pieces) => pieces,
+            Reading::Waiting(pieces) => pieces.await,
+        };
+        bytes.extend(pieces.expect("bytes").concat());
+    }
+    assert!(bytes == expected, "{name}");
+}
+
+/// Each file opened once and read whole, in an order that is not that of the names, by several readers. What came
+/// from the store, over the size of the set.
+async fn cold_epoch(fill: When, size: u64, files: usize, room: f64, readers: usize) -> f64 {
+    let names: Vec<String> = (0..files).map(|number| format!("train/{:02}/{number:04}", number % 7)).collect();
+    let set: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), size)).collect();
+    let bytes = size * files as u64;
+    let ground = ground((bytes as f64 * room) as u64, &set);
+    let view = ground.view(fill).await;
+    let expected: Arc<[u8]> = content(size).into();
+    let order = (0..files).map(|step| names[step * 7_919 % files].clone());
+    let reads = order.map(|name| {
+        let (view, expected) = (view.clone(), expected.clone());
+        tokio::spawn(async move { read(&view, &name, &expected).await })
+    });
+    futures_util::stream::iter(reads)
+        .buffer_unordered(readers)
+        .for_each(|done| async { done.expect("a reader") })
+        .await;
+    ground.sent() as f64 / bytes as f64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_epoch_fetches_each_byte_once_whatever_is_filled() {
+    for (size, files) in [(100_000, 60), (1_000_000, 24), (4_000_000, 11), (17_000_000, 5)] {
+        for room in [0.5, 1.0] {
+            for fill in [When::Off, When::Auto, When::All] {
+                let share = cold_epoch(fill, size, files, room, 4).await;
+                assert!((1.0..=1.005).contains(&share), "{share} with {files} of {size}, room {room}, {fill:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fill_takes_free_room_and_keeps_what_it_fetches() {
+    const MIB: u64 = 1 << 20;
+    let names: Vec<String> = (0..20).map(|number| format!("{number:02}")).collect();
+    let set: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 3 * MIB)).collect();
+    let ground = ground(31 * MIB, &set);
+    let view = ground.view(When::All).await;
+    let kept = || view.fill().files.load(Relaxed);
+    tokio::time::timeout(Duration::from_secs(60), async {
+        while kept() < 10 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("ten files fit");
+    let expected = content(3 * MIB);
+    for name in &names {
+        read(&view, name, &expected).await;
+    }
+    assert_eq!((kept(), ground.sent()), (10, 60 * MIB));
+    drop(view);
+    assert_eq!(ground.node.figures().names_bytes, 0, "nothing holds on to a view that has ended");
 }

@@ -4,17 +4,19 @@
 
 use crate::content::{Empty, Kept, Local, Streamed};
 use crate::fill::{self, Fill, When};
+use crate::load::{self, Reach, Tally};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
+use crate::select::Wanted;
 use crate::snapshots;
-use block::{Cause, Door, Error, Object, Result};
+use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
 use futures_util::StreamExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Entrance, Folder, Store};
 use tokio::time::Instant;
@@ -46,8 +48,6 @@ pub struct View {
     fetched: Arc<Count>,
     /// Whether it was said that names were lost.
     damage_told: AtomicBool,
-    /// Itself, for work that goes on behind a reader and ends with the view.
-    this: Weak<View>,
 }
 
 impl View {
@@ -73,15 +73,12 @@ impl View {
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
         let (fetched, damage_told) = Default::default();
-        let view = Arc::new_cyclic(|this: &Weak<View>| {
-            let this = this.clone();
-            View { node, source, entrance, names, snapshot, refreshing, fill, fetched, damage_told, this }
-        });
+        let view = Arc::new(View { node, source, entrance, names, snapshot, refreshing, fill, fetched, damage_told });
         view.node.keep(&view);
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
         if view.fill.at_once() {
-            tokio::spawn(fill::run(view.this.clone(), Vec::new()));
+            tokio::spawn(fill::run(view.reach(), view.fill.clone(), Vec::new()));
         }
         Ok(view)
     }
@@ -107,7 +104,7 @@ impl View {
                 gone.extend(previous.object(file.node));
             }
         }
-        self.node.disk.release(gone.iter());
+        self.node.stack.release(&gone);
     }
 
     /// What each read of the data set goes by.
@@ -118,6 +115,7 @@ impl View {
     /// End whatever is fetched for this view. Called when its mount has ended, since work behind readers may still
     /// hold the view.
     pub fn close(&self) {
+        self.fill.end();
         self.entrance.close();
     }
 
@@ -133,6 +131,23 @@ impl View {
     /// Opens that had to wait for their file, and the bytes of those files.
     pub fn fetched(&self) -> (u64, u64) {
         self.fetched.get()
+    }
+
+    /// Fetch ahead what is wanted; see [`load`].
+    pub async fn load(&self, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+        if self.is_local() {
+            return Err(Error::invalid(
+                "the data set lies on a local file system and is read where it lies",
+                self.url(),
+            )
+            .hint("nothing needs to be loaded"));
+        }
+        load::load(&self.reach(), wanted, verify, tally).await
+    }
+
+    /// What it takes to fetch the files of the data set as it is now.
+    fn reach(&self) -> Reach {
+        Reach { manifest: self.manifest(), stack: self.node.stack.clone(), via: self.door() }
     }
 
     /// What the background fill did.
@@ -190,12 +205,12 @@ impl View {
             let opened = folder.open(&object);
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
-        self.node.disk.opened(&object, self.totals().bytes);
-        let standing = self.node.disk.find(&object);
+        self.node.stack.opened(&object, self.totals().bytes);
+        let standing = self.node.stack.find(&object);
         if matches!(standing, Standing::Absent)
             && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())
         {
-            self.node.runtime.spawn(fill::run(self.this.clone(), folder));
+            self.node.runtime.spawn(fill::run(self.reach(), self.fill.clone(), folder));
         }
         match standing {
             Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
@@ -210,12 +225,11 @@ impl View {
         let (node, door, streamed) = (self.node.clone(), self.door(), self.streamed(object.clone()));
         let (fill, fetched) = (self.fill.clone(), self.fetched.clone());
         async move {
-            let address = block::Address { object: object.clone(), index: 0 };
             let began = Instant::now();
-            let block = node.memory.block(&address, 0, door).await?;
+            let block = node.stack.small(&object, door).await?;
             fill.waited(began.elapsed().as_secs_f64());
             if block.is_kept()
-                && let Standing::Complete(whole) = node.disk.find(&object)
+                && let Standing::Complete(whole) = node.stack.find(&object)
             {
                 fetched.add(1, object.size);
                 return Ok(streamed_as_kept(&node, whole, door));
@@ -230,8 +244,8 @@ impl View {
         let (fetch, streamed) = (self.fetch(object.clone()), self.streamed(object.clone()));
         async move {
             let checked = {
-                let _wait = node.memory.waits().begin_for(Cause::Disk);
-                node.disk.check(&object).await?
+                let _wait = node.stack.wait_for_disk();
+                node.stack.check(&object).await?
             };
             match checked {
                 Some(whole) => Ok(streamed_as_kept(&node, whole, door)),
@@ -255,13 +269,19 @@ impl View {
 }
 
 fn streamed(node: &Node, object: Arc<Object>, via: Door) -> Arc<Streamed> {
-    let (memory, runtime) = (node.memory.clone(), node.runtime.clone());
-    Arc::new(Streamed { object, memory, readahead: Default::default(), via, runtime })
+    let (stack, runtime) = (node.stack.clone(), node.runtime.clone());
+    Arc::new(Streamed { object, stack, readahead: Default::default(), via, runtime })
 }
 
 fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Content> {
     let otherwise = streamed(node, whole.object.clone(), via);
-    Arc::new(Kept { whole, otherwise, disk: node.disk.clone() })
+    Arc::new(Kept { whole, otherwise })
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.fill.end();
+    }
 }
 
 impl Namespace for View {
@@ -291,7 +311,7 @@ impl Namespace for View {
         }
         let set_bytes = self.totals().bytes;
         for object in nodes.iter().filter_map(|node| self.names.object(*node)) {
-            self.node.disk.opened(&object, set_bytes);
+            self.node.stack.opened(&object, set_bytes);
         }
     }
 

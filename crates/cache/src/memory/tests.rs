@@ -2,8 +2,10 @@
 
 use super::*;
 use block::{Blocks, Fixed};
-use std::sync::atomic::AtomicU64;
+use block::{SMALL, STRIPE_BLOCKS};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Where nothing depends on who asks.
 const DOOR: Door = Door::NONE;
@@ -15,12 +17,14 @@ mod budget;
 struct Slow {
     below: Fixed,
     requests: AtomicU64,
+    runs: Mutex<Vec<std::ops::Range<u32>>>,
     gate: Arc<Semaphore>,
 }
 
 impl Source for Slow {
     fn fetch(&self, run: Run) -> Blocks {
         self.requests.fetch_add(1, Relaxed);
+        self.runs.lock().expect("runs").push(run.blocks.clone());
         let (gate, blocks) = (self.gate.clone(), self.below.fetch(run));
         let opened = async move { gate.acquire().await.expect("open").forget() };
         futures_util::stream::once(opened).flat_map(move |()| futures_util::stream::empty()).chain(blocks).boxed()
@@ -35,14 +39,14 @@ impl Source for Slow {
 fn set(count: usize, mebibytes: u64) -> (Slow, Vec<Arc<Object>>) {
     let mut below = Fixed::default();
     let objects = (0..count).map(|n| below.add(&format!("{n}"), vec![n as u8; (mebibytes * SMALL) as usize])).collect();
-    (Slow { below, requests: AtomicU64::new(0), gate: Arc::new(Semaphore::new(0)) }, objects)
+    (Slow { below, requests: AtomicU64::new(0), runs: Mutex::default(), gate: Arc::new(Semaphore::new(0)) }, objects)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_readers_of_a_block_share_one_fetch() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
     let readers: Vec<_> = (0..50)
         .map(|n| {
             let (memory, object) = (memory.clone(), objects[0].clone());
@@ -79,7 +83,7 @@ async fn a_refusal_of_one_door_is_not_handed_to_a_waiter_of_another() {
     let (slow, objects) = set(1, 1);
     let [wrong, good] = [1, 2].map(Door::of);
     let below = Arc::new(Refusing(slow, wrong));
-    let memory = Memory::over(below.clone(), 8 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(below.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
     let read = |via| {
         let (memory, object) = (memory.clone(), objects[0].clone());
         tokio::spawn(async move { memory.read(&object, 0, 10, via).await.map(|pieces| pieces.concat().len()) })
@@ -106,7 +110,7 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     let (slow, _) = set(0, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
     let object = Arc::new(Object { store: "memory:".into(), key: "gone".into(), version: "1".into(), size: 10 });
     for _ in 0..2 {
         assert!(memory.read(&object, 0, 10, DOOR).await.is_err_and(|error| error.kind == block::Kind::Missing));
@@ -134,8 +138,11 @@ impl Source for Panicking {
 async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() {
     let mut fixed = Fixed::default();
     let object = fixed.add("k", vec![1; 4 * SMALL as usize]);
-    let memory =
-        Memory::over(Arc::new(Panicking(fixed, AtomicU64::new(0))), 8 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(
+        Arc::new(Panicking(fixed, AtomicU64::new(0))),
+        Budget::of(8 * SMALL),
+        tokio::runtime::Handle::current(),
+    );
     let [first, second] = [4 * SMALL - 10, 0].map(|offset| {
         let (memory, object) = (memory.clone(), object.clone());
         async move { memory.read(&object, offset, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
@@ -152,7 +159,7 @@ async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() 
 async fn a_reader_that_gives_up_does_not_stop_the_others() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 8 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
     let first = tokio::spawn({
         let (memory, object) = (memory.clone(), objects[0].clone());
         async move { memory.read(&object, 0, 10, DOOR).await.map(drop) }
@@ -174,7 +181,7 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
     let (slow, objects) = set(6, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), 4 * SMALL, tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(4 * SMALL), tokio::runtime::Handle::current());
     memory.read(&objects[0], 0, 10, DOOR).await.expect("bytes");
     for object in &objects[1..5] {
         memory.read(object, 0, SMALL, DOOR).await.expect("bytes");
@@ -187,8 +194,26 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
 async fn memory_keeps_the_promises_of_a_source() {
     let runtime = tokio::runtime::Handle::current();
     block::contract::run(|fixed| {
-        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), 20 * SMALL, runtime.clone()));
+        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), Budget::of(20 * SMALL), runtime.clone()));
         (memory, ())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_lies_in_one_stripe_wherever_it_is_asked_from() {
+    let (slow, objects) = set(1, 50);
+    slow.gate.add_permits(1_000);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), Budget::of(128 * SMALL), tokio::runtime::Handle::current());
+    for (start, end) in [(40, 140), (0, 200), (63, 65)] {
+        memory.ahead(&objects[0], start..end, DOOR);
+        memory
+            .read(&objects[0], u64::from(start) * block::BLOCK, u64::from(end - start) * block::BLOCK, DOOR)
+            .await
+            .expect("bytes");
+    }
+    let runs = slow.runs.lock().expect("runs").clone();
+    assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u32>(), 200, "{runs:?}");
+    assert!(runs.iter().all(|run| run.start / STRIPE_BLOCKS == (run.end - 1) / STRIPE_BLOCKS), "{runs:?}");
 }

@@ -47,7 +47,7 @@ fn made(n: u8, size: u64) -> Arc<Object> {
 /// Streams side by side within a budget.
 async fn stay_within(budget: u64) {
     let alive = Arc::new(Alive::default());
-    let memory = Memory::over(Arc::new(Making(alive.clone())), budget, tokio::runtime::Handle::current());
+    let memory = Memory::over(Arc::new(Making(alive.clone())), Budget::of(budget), tokio::runtime::Handle::current());
     let readers: Vec<_> = (32..96)
         .map(|n| {
             let (memory, alive, object) = (memory.clone(), alive.clone(), made(n, 6 * SMALL));

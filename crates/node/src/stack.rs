@@ -1,0 +1,165 @@
+//! The tiers of a node, laid over each other in one expression, and everything that is asked of them.
+//!
+//! Readers ask the outer source, other nodes the inner one, so that both share each fetch. What a data set wants to
+//! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
+
+use block::{Address, Block, Cause, Door, Object, Result, Run, Source};
+use bytes::Bytes;
+use cache::disk::{self, Limits, Standing, Used, Whole};
+use cache::memory::Memory;
+use cache::readahead::Readahead;
+use cache::tally::Tally;
+use cache::waits::{Wait, Waits};
+use cache::{Budget, Disk, Flight};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// The tiers over the stores.
+#[derive(Clone)]
+pub struct Stack {
+    disk: Disk,
+    inner: Flight,
+    outer: Memory,
+}
+
+impl Stack {
+    pub fn over(
+        origins: Arc<dyn Source>,
+        on_disk: disk::Settings,
+        budget: &Budget,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Stack> {
+        let disk = Disk::over(origins, on_disk, runtime.clone())?;
+        let inner = Flight::over(Arc::new(disk.clone()), budget.clone(), runtime.clone());
+        let outer = Memory::over(Arc::new(inner.clone()), budget.clone(), runtime.clone());
+        Ok(Stack { disk, inner, outer })
+    }
+
+    /// What this node has or fetches, for other nodes: without what its readers have in memory.
+    pub fn inner(&self) -> Arc<dyn Source> {
+        Arc::new(self.inner.clone())
+    }
+
+    /// Bytes of an object if all of them are in memory now.
+    pub fn at_hand(&self, object: &Arc<Object>, offset: u64, length: u64) -> Option<Vec<Bytes>> {
+        self.outer.at_hand(object, offset, length)
+    }
+
+    /// Bytes of an object, wherever they are.
+    pub async fn read(&self, object: &Arc<Object>, offset: u64, length: u64, via: Door) -> Result<Vec<Bytes>> {
+        self.outer.read(object, offset, length, via).await
+    }
+
+    /// The block of a small object.
+    pub async fn small(&self, object: &Arc<Object>, via: Door) -> Result<Block> {
+        self.outer.block(&Address { object: object.clone(), index: 0 }, 0, via).await
+    }
+
+    /// Note a read of an open file, and ask for what will follow.
+    pub fn follow(&self, object: &Arc<Object>, past: &Mutex<Readahead>, offset: u64, length: u64, via: Door) {
+        self.outer.follow(object, past, offset, length, via);
+    }
+
+    /// Blocks for nobody but the disk, in order.
+    pub fn fetch(&self, run: Run) -> block::Blocks {
+        self.outer.fetch(run)
+    }
+
+    /// Ask for blocks that will be wanted, as far as there is room.
+    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) {
+        self.outer.ahead(object, blocks, via);
+    }
+
+    /// Let go of the blocks of an object in memory, because one of them is wrong.
+    pub fn forget(&self, object: &Object) {
+        self.outer.forget(object);
+    }
+
+    /// Somebody opened an object of a set of so many bytes, whichever way it is read then.
+    pub fn opened(&self, object: &Object, set_bytes: u64) {
+        self.disk.opened(object, set_bytes);
+    }
+
+    /// Where an object stands; a complete one is opened.
+    pub fn find(&self, object: &Arc<Object>) -> Standing {
+        self.disk.find(object)
+    }
+
+    /// Read a complete file of an earlier boot once, and trust it from then on. Damaged, it is dropped.
+    pub async fn check(&self, object: &Arc<Object>) -> Result<Option<Arc<Whole>>> {
+        self.disk.check(object).await
+    }
+
+    /// Read a complete file again and compare it with what the store says.
+    pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
+        self.disk.verify(object, via).await
+    }
+
+    /// Wait until an object whose blocks were all handed on is complete, or will not be for now.
+    pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
+        self.disk.settled(object, via).await
+    }
+
+    /// Whether all of an object is here, trusted or to be checked.
+    pub fn is_complete(&self, object: &Arc<Object>) -> bool {
+        self.disk.is_complete(object)
+    }
+
+    /// Whether a block lies on the disk.
+    pub fn holds(&self, address: &Address) -> bool {
+        self.disk.holds(address)
+    }
+
+    /// Whether an object is here, or would be kept if it were fetched now.
+    pub fn has_room(&self, object: &Arc<Object>) -> bool {
+        self.disk.has_room(object)
+    }
+
+    /// Objects that their data set does not list any more: they give way first.
+    pub fn release(&self, objects: &[Arc<Object>]) {
+        self.disk.release(objects.iter());
+    }
+
+    /// A reader begins to wait for the disk; it ends when what comes back is dropped.
+    pub fn wait_for_disk(&self) -> Wait<'_> {
+        self.outer.waits().begin_for(Cause::Disk)
+    }
+
+    /// Bytes of a complete file were read for a reader, past the tiers.
+    pub fn read_from_disk(&self, bytes: usize) {
+        self.disk.tally().here.add(1, bytes as u64);
+    }
+
+    /// What the tiers served, memory first.
+    pub fn tallies(&self) -> (&Tally, &Tally) {
+        (self.outer.tally(), self.disk.tally())
+    }
+
+    pub fn waits(&self) -> &Waits {
+        self.outer.waits()
+    }
+
+    /// Use of the disk, and its limits.
+    pub fn disk_usage(&self) -> (Used, Limits) {
+        self.disk.usage()
+    }
+
+    /// Bytes that can be kept without anything giving way.
+    pub fn free_bytes(&self) -> u64 {
+        let (used, limits) = self.disk.usage();
+        let within = limits.bytes.saturating_sub(used.bytes);
+        within.min(used.free_bytes.saturating_sub(limits.free_bytes_min))
+    }
+
+    /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out. What is told
+    /// must not call back into the tiers.
+    pub fn tell_dropped(&self, dropped: impl Fn(&Object) + Clone + Send + Sync + 'static) {
+        self.outer.tell_wrong(dropped.clone());
+        self.disk.tell_dropped(dropped);
+    }
+
+    /// Leave the cache folder as the next node wants to find it.
+    pub fn close(&self) {
+        self.disk.close();
+    }
+}
