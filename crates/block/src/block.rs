@@ -43,6 +43,12 @@ impl Block {
         self
     }
 
+    /// The same block in memory of its own. Pieces keep the whole buffers alive in which they were received, which can
+    /// be twice as much; so whoever holds a block for long holds this.
+    pub fn apart(&self) -> Block {
+        Block { pieces: [Bytes::from(self.pieces.concat())].into(), ..self.clone() }
+    }
+
     /// Whether a lower tier holds the block, so that memory need not.
     pub fn is_kept(&self) -> bool {
         self.kept
@@ -97,6 +103,16 @@ mod tests {
     fn a_short_body_never_becomes_a_block() {
         let short = Block::verified(address(10), vec![Bytes::from_static(b"123456789")]);
         assert!(short.is_err_and(|error| error.kind == crate::Kind::Corrupt));
+    }
+
+    #[test]
+    fn a_block_apart_leaves_the_buffers_that_it_came_in() {
+        let buffer = Bytes::from(b"head 0123456789 tail".to_vec());
+        let block = Block::verified(address(10), vec![buffer.slice(5..8), buffer.slice(8..15)]).expect("ten bytes");
+        let apart = block.apart();
+        drop(block);
+        assert!(buffer.is_unique(), "nobody else holds it");
+        assert_eq!(apart.pieces().concat(), b"0123456789");
     }
 
     #[test]

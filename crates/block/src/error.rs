@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_stale_file_says_to_refresh() {
         let error = Error::io("reading", "file", &std::io::Error::from_raw_os_error(116));
-        assert!(error.kind == Kind::Changed && error.hint.contains("stoker refresh"), "{error}");
+        assert!(error.kind == Kind::Changed && error.hint.contains("refresh the data set"), "{error}");
     }
 
     #[test]

@@ -277,9 +277,10 @@ impl Disk {
         self.index().usage()
     }
 
-    /// Anonymous memory that the index takes.
+    /// Anonymous memory that the index and the count of distinct bytes take.
     pub fn memory_bytes(&self) -> u64 {
-        self.index().bytes()
+        let distinct = self.0.distinct.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes();
+        self.index().bytes() + distinct
     }
 
     /// What was served from here and from below.

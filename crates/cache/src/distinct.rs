@@ -55,6 +55,12 @@ impl Distinct {
         bytes
     }
 
+    /// Anonymous memory that this takes: a hash table has a byte a place beside what it holds.
+    pub fn memory_bytes(&self) -> u64 {
+        let (whole, parts) = (size_of::<u64>() + 1, size_of::<(u64, Part)>() + 1);
+        (self.whole.capacity() * whole + self.parts.capacity() * parts + self.bits_bytes) as u64
+    }
+
     /// The sum.
     pub fn bytes(&self) -> u64 {
         self.bytes

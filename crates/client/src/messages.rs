@@ -195,6 +195,8 @@ pub struct Limits {
     /// Of it: blocks in flight or at hand, and their budget.
     pub blocks_bytes: u64,
     pub blocks_used: u64,
+    /// What the index of the cache takes, which grows with its objects and leaves less to blocks.
+    pub index_bytes: u64,
     pub disk_bytes: u64,
     pub disk_used: u64,
     pub disk_files: u64,

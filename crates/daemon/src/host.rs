@@ -270,6 +270,7 @@ impl Host {
     }
 
     fn look(&self) {
+        self.node.make_room_for_index();
         let (figures, now) = (self.node.figures(), self.journal.now());
         let mut totals = Totals { at: now, ..Totals::default() };
         let mut pulse = self.pulse();

@@ -26,6 +26,7 @@ pub fn status(host: &Host) -> Status {
             memory_used: memory_used(),
             blocks_bytes: figures.blocks.1,
             blocks_used: figures.blocks.0,
+            index_bytes: figures.index_bytes,
             disk_bytes: figures.limits.bytes,
             disk_used: figures.used.bytes,
             disk_files: figures.limits.files,

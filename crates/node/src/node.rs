@@ -77,6 +77,8 @@ pub struct Figures {
     pub stores: Vec<(Arc<str>, Counts)>,
     /// Bytes of blocks in memory, and their budget.
     pub blocks: (u64, u64),
+    /// Bytes of the index in memory, which are taken off that budget.
+    pub index_bytes: u64,
     /// Bytes of mapped names of all data sets: not anonymous, so no part of the limit.
     pub names_bytes: u64,
     pub memory_limit: u64,
@@ -110,6 +112,7 @@ impl Node {
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime)?;
         let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), _home: home };
+        node.make_room_for_index();
         snapshots::prepare(&node.snapshots())?;
         Ok(Arc::new(node))
     }
@@ -150,6 +153,11 @@ impl Node {
         self.origins.open(store, OriginSettings { seed, budget, ..Default::default() })
     }
 
+    /// Take what the index has grown to off the budget of blocks. To be called now and then.
+    pub fn make_room_for_index(&self) {
+        self.budget.leave(self.stack.index_bytes(), &self.runtime);
+    }
+
     pub fn figures(&self) -> Figures {
         let (used, limits) = self.stack.disk_usage();
         let (memory, disk) = self.stack.tallies();
@@ -163,6 +171,7 @@ impl Node {
             stores: self.origins.counts(),
             requests_limit: self.origins.requests_limit(),
             blocks: self.budget.usage(),
+            index_bytes: self.stack.index_bytes(),
             names_bytes: self.views().iter().map(|view| view.names_bytes()).sum(),
             memory_limit: self.settings.memory_bytes,
             used,

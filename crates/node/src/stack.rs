@@ -144,6 +144,11 @@ impl Stack {
         self.disk.usage()
     }
 
+    /// Anonymous memory that grows with the number of objects, whatever is read.
+    pub fn index_bytes(&self) -> u64 {
+        self.disk.memory_bytes()
+    }
+
     /// Bytes that can be kept without anything giving way.
     pub fn free_bytes(&self) -> u64 {
         let (used, limits) = self.disk.usage();

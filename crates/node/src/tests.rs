@@ -161,3 +161,18 @@ async fn fill_takes_free_room_and_keeps_what_it_fetches() {
     drop(view);
     assert_eq!(ground.node.figures().names_bytes, 0, "nothing holds on to a view that has ended");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_index_grows_at_the_cost_of_blocks() {
+    let names: Vec<String> = (0..3000).map(|n| format!("{n}")).collect();
+    let files: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 10)).collect();
+    let ground = ground(1 << 30, &files);
+    let sum = |figures: &crate::Figures| figures.index_bytes.next_multiple_of(4 << 10) + figures.blocks.1;
+    let before = ground.node.figures();
+    let view = ground.view(When::Off).await;
+    view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");
+    ground.node.make_room_for_index();
+    let after = ground.node.figures();
+    assert!(after.index_bytes >= before.index_bytes + 3000 * 20, "{} and {}", before.index_bytes, after.index_bytes);
+    assert_eq!(sum(&after), sum(&before), "blocks leave what the index takes");
+}

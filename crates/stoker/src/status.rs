@@ -160,9 +160,10 @@ fn now(status: &Status) -> String {
 fn limits(limits: &Limits) -> String {
     use show::{bytes, count};
     format!(
-        "  limits  memory {} of {}, disk {} of {} in {} files\n",
+        "  limits  memory {} of {} (index {}), disk {} of {} in {} files\n",
         bytes(limits.memory_used),
         bytes(limits.memory_bytes),
+        bytes(limits.index_bytes),
         bytes(limits.disk_used),
         bytes(limits.disk_bytes),
         count(limits.disk_files_used)

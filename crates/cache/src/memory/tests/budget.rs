@@ -75,3 +75,45 @@ async fn stay_within(budget: u64) {
 async fn sixty_four_streams_stay_within_the_budget() {
     stay_within(8 * SMALL).await;
 }
+
+/// A source whose blocks are cut out of larger buffers, as a connection delivers them.
+struct Received(Arc<Alive>);
+
+impl Source for Received {
+    fn fetch(&self, run: Run) -> Blocks {
+        let alive = self.0.clone();
+        let blocks = run.addresses().map(move |address| {
+            let buffer = vec![7; 2 * address.len()];
+            alive.0.fetch_add(buffer.len() as u64, Relaxed);
+            let buffer = Bytes::from_owner(Counted(buffer, alive.clone()));
+            let piece = buffer.slice(100..100 + address.len());
+            Block::verified(address, vec![piece])
+        });
+        futures_util::stream::iter(blocks).boxed()
+    }
+
+    fn checksum(&self, _object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_that_stay_do_not_keep_the_buffers_that_they_came_in() {
+    let alive = Arc::new(Alive::default());
+    let below = Arc::new(Received(alive.clone()));
+    let memory = Memory::over(below, Budget::of(64 * SMALL), tokio::runtime::Handle::current());
+    let object = made(b'x', 8 * SMALL);
+    for at in (0..object.size).step_by(SMALL as usize) {
+        let bytes = memory.read(&object, at, 1000, DOOR).await.expect("bytes").concat();
+        assert_eq!(bytes, [7; 1000]);
+        assert!(memory.at_hand(&object, at, 1000).is_some(), "it stays");
+    }
+    // A flight lets go of the last buffer once it has told its reader.
+    let gone = async {
+        while alive.0.load(Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.expect("no buffer is held");
+    assert!(memory.usage().0 > 0);
+}
