@@ -38,15 +38,18 @@ pub fn ground(limit_bytes: u64, files: &[(&str, u64)]) -> Ground {
     Ground { store, node, _folder: folder }
 }
 
-pub fn start(folder: &TempDir, limit_bytes: u64, boot: [u8; 16]) -> Arc<Node> {
-    let settings = Settings {
+fn settings(folder: &TempDir, limit_bytes: u64) -> Settings {
+    Settings {
         cache: folder.path().to_owned(),
         limits: Limits { bytes: limit_bytes, files: 1 << 20, free_bytes_min: 0, free_files_min: 0 },
         memory_bytes: 256 << 20,
         seed: 1,
         patience: Duration::from_secs(1),
-    };
-    Node::start(settings, boot, tokio::runtime::Handle::current()).expect("a node")
+    }
+}
+
+pub fn start(folder: &TempDir, limit_bytes: u64, boot: [u8; 16]) -> Arc<Node> {
+    Node::start(settings(folder, limit_bytes), boot, tokio::runtime::Handle::current()).expect("a node")
 }
 
 impl Ground {
@@ -82,6 +85,37 @@ async fn a_load_that_goes_on_counts_what_it_fetched_and_what_it_found() {
     assert_eq!((progress.files_done, progress.bytes_done), (4, (12 << 20) + 1000));
     assert_eq!((progress.files_present, progress.bytes_present), (1, (4 << 20) + SMALL));
     assert_eq!(ground.sent() - before, progress.bytes_done - progress.bytes_present);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_of_an_earlier_boot_is_served_at_once_and_passes_through_once_it_was_checked() {
+    let size = (64 << 20) + 5;
+    let ground = ground(1 << 30, &[("large", size)]);
+    let view = ground.view(When::Off).await;
+    view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");
+    let Ground { store, node, _folder: folder } = ground;
+    view.close();
+    drop((view, node));
+    let sent = loop {
+        // The node of before lets go of its folder when its last task has ended.
+        match Node::start(settings(&folder, 1 << 30), [8; 16], tokio::runtime::Handle::current()) {
+            Ok(node) => break Ground { store, node, _folder: folder },
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let view = sent.view(When::Off).await;
+    let node = view.manifest().find(b"large").expect("a name");
+    let Opening::Ready(first) = view.open(node) else { panic!("the open waits for the whole file") };
+    assert!(first.expect("content").backing().is_none(), "the kernel must not read what nobody compared");
+    read(&view, "large", &content(size)).await;
+    let passes = || match view.open(node) {
+        Opening::Ready(content) => content.expect("content").backing().is_some(),
+        Opening::Waiting(_) => false,
+    };
+    while !passes() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(sent.sent(), 0, "nothing is fetched again");
 }
 
 /// Bytes that one read of the kernel asks for.

@@ -21,6 +21,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Entrance, Folder, Store};
 use tokio::time::Instant;
 
+/// Files of an earlier boot up to this size are read whole at their first open, which a local disk does in a tenth of a
+/// second; larger ones are served by the daemon meanwhile.
+const CHECKED_AT_OPEN_MAX: u64 = 64 << 20;
+
 /// Where a data set comes from.
 #[derive(Clone)]
 pub struct Source {
@@ -216,6 +220,10 @@ impl View {
             Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
             Standing::Absent | Standing::Cut if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
             Standing::Absent | Standing::Cut => Opening::Waiting(Box::pin(self.fetch(object))),
+            Standing::Unchecked(whole) if object.size > CHECKED_AT_OPEN_MAX => {
+                self.check_behind(&whole);
+                Opening::Ready(Ok(self.streamed(object)))
+            }
             Standing::Unchecked(_) => Opening::Waiting(Box::pin(self.check(object))),
         }
     }
@@ -253,6 +261,19 @@ impl View {
                 None => Ok(streamed as Arc<dyn Content>),
             }
         }
+    }
+
+    /// Check a large file of an earlier boot while it is served, each read compared: the next open passes through.
+    fn check_behind(&self, whole: &Arc<Whole>) {
+        if whole.is_being_checked() {
+            return;
+        }
+        let (stack, object) = (self.node.stack.clone(), whole.object.clone());
+        self.node.runtime.spawn(async move {
+            if let Err(error) = stack.check(&object).await {
+                tracing::warn!("a file of an earlier boot could not be checked: {error}");
+            }
+        });
     }
 
     fn kept(&self, whole: Arc<Whole>) -> Arc<dyn Content> {

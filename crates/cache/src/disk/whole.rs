@@ -45,6 +45,11 @@ impl Whole {
         })
     }
 
+    /// Whether somebody reads all of it at the moment, to compare it.
+    pub fn is_being_checked(&self) -> bool {
+        self.checking.try_lock().is_err()
+    }
+
     /// The descriptor, read-only.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.file.descriptor()
