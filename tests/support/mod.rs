@@ -138,6 +138,14 @@ impl Bed {
             command.env("AWS_ACCESS_KEY_ID", access).env("AWS_SECRET_ACCESS_KEY", secret);
         }
         command.args(words).stdin(Stdio::null());
+        // SAFETY: signal is async-signal-safe, and nothing else happens between fork and exec.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                // Tests that were started by nohup(1) hand on that hangups are ignored.
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         command
     }
 
