@@ -118,8 +118,8 @@ impl Job {
         if is_there {
             return Ok(true);
         }
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        let part = path.with_file_name(std::ffi::OsStr::from_bytes(&[b".", name, b".stoker-part"].concat()));
+        // No key of the data set has the name of a part but by an attempt at it, and none is too long for one.
+        let part = path.with_file_name(format!(".{}.stoker-part", object.id()));
         let doing = |error: std::io::Error| Error::io("cannot write the copy", part.display(), &error);
         std::fs::create_dir_all(path.parent().unwrap_or(&self.folder)).map_err(doing)?;
         let file = create(&part).map_err(doing)?;

@@ -72,6 +72,8 @@ pub struct Fill {
     started: AtomicBool,
     /// Runs begun: an older one ends when a wider one begins.
     runs: AtomicU64,
+    /// The mount has ended.
+    over: AtomicBool,
     scope: Mutex<Scope>,
     demand: Mutex<Demand>,
     pub files: AtomicU64,
@@ -165,6 +167,7 @@ impl Fill {
 
     /// The mount has ended: what runs stops, and nothing begins any more.
     pub fn end(&self) {
+        self.over.store(true, Relaxed);
         self.runs.fetch_add(1, Relaxed);
     }
 
@@ -199,7 +202,7 @@ pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
             under_way -= ended.unwrap_or(0);
             width = fill.next(width);
         }
-        if fill.runs.load(Relaxed) != run {
+        if fill.over.load(Relaxed) || fill.runs.load(Relaxed) != run {
             return;
         }
         if !fits(&reach, &object, under_way) {

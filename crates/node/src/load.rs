@@ -178,7 +178,9 @@ async fn object_to_disk(reach: &Reach, object: Arc<Object>, verify: bool) -> Res
             Standing::Complete(_) if verify && object.blocks() == 1 => {
                 return disk.verify(&object, *via).await.map(|_| Outcome::There { found });
             }
-            Standing::Complete(_) | Standing::Cut => return Ok(Outcome::There { found }),
+            Standing::Complete(_) => return Ok(Outcome::There { found }),
+            // Its stripes came one by one, and nobody compared the whole yet.
+            Standing::Cut if disk.verify(&object, *via).await? => return Ok(Outcome::There { found }),
             _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
             _ => disk.forget(&object),
         }

@@ -112,7 +112,6 @@ impl Node {
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime)?;
         let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), _home: home };
-        node.make_room_for_index();
         snapshots::prepare(&node.snapshots())?;
         Ok(Arc::new(node))
     }

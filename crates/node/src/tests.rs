@@ -202,6 +202,8 @@ async fn the_index_grows_at_the_cost_of_blocks() {
     let files: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 10)).collect();
     let ground = ground(1 << 30, &files);
     let sum = |figures: &crate::Figures| figures.index_bytes.next_multiple_of(4 << 10) + figures.blocks.1;
+    // Not at the start, which does not wait for the index to be read.
+    ground.node.make_room_for_index();
     let before = ground.node.figures();
     let view = ground.view(When::Off).await;
     view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");

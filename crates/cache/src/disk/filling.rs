@@ -15,9 +15,6 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Times that the whole of an object may differ from the store's checksum before reading it is an error.
-const FLAWS_MAX: u8 = 3;
-
 /// Files with holes that are held open. More would take descriptors that readers need; opening one again is cheap.
 /// Simulations have few files.
 pub const OPEN_MAX: usize = if cfg!(any(test, feature = "simulate")) { 2 } else { 256 };
@@ -52,7 +49,8 @@ struct There {
     stripe: Option<u32>,
     is_grown: bool,
     is_sealed: bool,
-    flaws: u8,
+    /// A block that was right under this boot is not any more: what the log says of the others is in doubt.
+    is_rotten: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +60,6 @@ enum State {
     Told,
     /// Somebody is writing it.
     Writing,
-    /// Somebody is writing it, and it is known to be wrong.
-    Doomed,
     Here,
 }
 
@@ -87,7 +83,7 @@ impl Filling {
             stripe: None,
             is_grown: blocks <= STRIPE_BLOCKS,
             is_sealed: false,
-            flaws: 0,
+            is_rotten: false,
         };
         let residency = Residency { id: segment.id(), number };
         let (open, settled, finishing) = Default::default();
@@ -169,6 +165,16 @@ impl Filling {
         there.is_sealed.then(|| there.sums.clone())
     }
 
+    /// Whether the disk lost what it had under this boot.
+    pub fn is_rotten(&self) -> bool {
+        self.there().is_rotten
+    }
+
+    /// The word that it is complete could not be written: it goes on to be filled.
+    pub fn unseal(&self) {
+        self.there().is_sealed = false;
+    }
+
     /// Bytes that room is to be taken for: one stripe until a second one is wanted.
     pub fn reserves(&self) -> u64 {
         let there = self.there();
@@ -227,17 +233,6 @@ impl Filling {
         Ok(digest.matches(described))
     }
 
-    /// The whole was wrong: forget every block. True once that has happened too often.
-    pub fn flawed(&self) -> bool {
-        let mut there = self.there();
-        for state in &mut there.blocks {
-            *state = if matches!(state, State::Writing | State::Doomed) { State::Doomed } else { State::Absent };
-        }
-        there.missing = there.blocks.len() as u32;
-        there.flaws += 1;
-        there.flaws >= FLAWS_MAX
-    }
-
     fn begin(&self, index: u32) -> bool {
         let mut there = self.there();
         let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return false };
@@ -273,6 +268,7 @@ impl Filling {
         let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return };
         if matches!(there.blocks[at], State::Here | State::Told) {
             there.missing += u32::from(there.blocks[at] == State::Here);
+            there.is_rotten |= there.blocks[at] == State::Here;
             there.blocks[at] = State::Absent;
         }
     }
@@ -297,9 +293,14 @@ impl Filling {
         // One that is being opened at this moment is not waited for.
         if let Some(oldest) =
             oldest.and_then(|oldest| oldest.upgrade()).filter(|oldest| !Arc::ptr_eq(oldest, &self.open))
-            && let Ok(mut oldest) = oldest.try_lock()
         {
-            *oldest = None;
+            match oldest.try_lock() {
+                Ok(mut oldest) => *oldest = None,
+                Err(_) => {
+                    let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    pool.push_back(Arc::downgrade(&oldest));
+                }
+            }
         }
     }
 

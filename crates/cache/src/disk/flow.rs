@@ -221,7 +221,10 @@ impl Flow {
                     self.disk.0.tally.here.add(1, block.len() as u64);
                     return Ok(block);
                 }
-                Err(error) => tracing::warn!("fetching a block again: {error}"),
+                Err(error) => {
+                    tracing::warn!("fetching a block again: {error}");
+                    self.disk.drop_rotten(&self.filling);
+                }
             }
         }
         if self.below.is_none() {
@@ -239,8 +242,7 @@ impl Flow {
         }
         if !is_first && got.as_ref().is_err_and(|error| error.kind == block::Kind::Corrupt) {
             // The whole differs from its checksum, so any block of it that is out already may be the wrong one.
-            self.filling.flawed();
-            self.disk.tell_wrong(&self.run.object);
+            self.disk.flawed(&self.filling);
         }
         let block = got?;
         self.unkept = Some(block.clone());

@@ -243,7 +243,7 @@ impl Index {
     /// Call a segment complete if every block of its file is here.
     pub fn complete_filled(&mut self, filling: &Arc<Filling>) -> Result<bool> {
         let Some(sums) = self.is_filling(filling).then(|| filling.seal()).flatten() else { return Ok(false) };
-        self.complete(&filling.segment, filling.residency, sums)?;
+        self.complete(&filling.segment, filling.residency, sums).inspect_err(|_| filling.unseal())?;
         self.filling.remove(&filling.residency.id);
         Ok(true)
     }
@@ -259,15 +259,24 @@ impl Index {
     }
 
     /// Trust a complete file that was read again under this boot. False if it has gone meanwhile.
-    pub fn verified(&mut self, residency: Residency) -> Result<bool> {
+    pub fn verified(&mut self, residency: Residency) -> bool {
         match self.current(residency).map(|slot| slot.state) {
             Some(State::Unchecked) => {
                 self.table.change(residency.id, |slot| slot.state = State::Complete);
-                self.log.append(&Record::Verified(residency)).map(|_| true)
+                // Unwritten, it costs another reading after the next start, and no reader an error.
+                if let Err(error) = self.log.append(&Record::Verified(residency)) {
+                    tracing::warn!("{error}");
+                }
+                true
             }
-            Some(State::Complete) => Ok(true),
-            _ => Ok(false),
+            Some(State::Complete) => true,
+            _ => false,
         }
+    }
+
+    /// Whether this very file is complete and was compared under this boot.
+    pub fn trusts(&self, residency: Residency) -> bool {
+        self.current(residency).is_some_and(|slot| slot.state == State::Complete)
     }
 
     /// Unlink the file of a residency and forget it. Whoever has it open reads on undisturbed.

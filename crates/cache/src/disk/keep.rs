@@ -74,6 +74,7 @@ impl Disk {
         let proven = self.aside(move || file.unproven().into_iter().try_for_each(|index| file.read(index).map(drop)));
         if let Err(error) = proven.await {
             tracing::warn!("a block that an earlier boot wrote will be fetched again: {error}");
+            self.drop_rotten(filling);
             return Ok(());
         }
         let is_known = is_compared || !filling.segment.is_whole();
@@ -86,6 +87,7 @@ impl Disk {
                 Err(error) => {
                     // That is the disk's failure, and none of whoever reads: what is damaged is missing now.
                     tracing::warn!("a block will be fetched again: {error}");
+                    self.drop_rotten(filling);
                     return Ok(());
                 }
             },
@@ -95,10 +97,21 @@ impl Disk {
         }
         let what = "the bytes that the store sent differ from its own checksum of the object";
         let error = Error::corrupt(what, &*filling.segment.object);
-        if filling.flawed() {
+        self.flawed(filling);
+        Err(error)
+    }
+
+    /// The whole was wrong, so any block of it may be: the file goes, and all who opened it are told.
+    pub(super) fn flawed(&self, filling: &Filling) {
+        let object = &filling.segment.object;
+        self.index().drop_segment(filling.residency, object);
+        self.tell_wrong(object);
+    }
+
+    /// A file that lost what it had goes, since its log would vouch for that again after a restart.
+    pub(super) fn drop_rotten(&self, filling: &Filling) {
+        if filling.is_rotten() {
             self.index().drop_segment(filling.residency, &filling.segment.object);
         }
-        self.tell_wrong(&filling.segment.object);
-        Err(error)
     }
 }

@@ -76,7 +76,8 @@ impl Log {
             head if head == HEADER => Found::Ours,
             _ => Found::Foreign,
         };
-        let log = Log { medium, file, path: path.into(), bytes: HEADER.len() as u64, is_cut: found != Found::Ours };
+        let bytes = if found == Found::Ours { UNREAD } else { HEADER.len() as u64 };
+        let log = Log { medium, file, path: path.into(), bytes, is_cut: found != Found::Ours };
         if found != Found::Ours {
             log.file.set_len(0).and_then(|()| write(&*log.file, HEADER, 0)).map_err(doing)?;
         }

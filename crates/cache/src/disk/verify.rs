@@ -16,7 +16,8 @@ impl Disk {
         let segment = Segment::whole(object);
         let Some(whole) = self.held(&segment)? else { return Ok(None) };
         let _one = whole.checking.lock().await;
-        let is_checked = matches!(self.index().known(&segment), Found::Complete(_));
+        // Of this very file: another may have come while this one was waited for.
+        let is_checked = self.index().trusts(whole.residency);
         if !is_checked && !self.inspect(&whole, None).await? {
             return Ok(None);
         }
@@ -85,7 +86,7 @@ impl Disk {
 
     fn judge(&self, whole: &Whole, read: Result<()>) -> Result<bool> {
         match read {
-            Ok(()) => self.index().verified(whole.residency),
+            Ok(()) => Ok(self.index().verified(whole.residency)),
             Err(error) if file::is_damage(&error) => {
                 self.damaged(whole, &error);
                 Ok(false)

@@ -155,6 +155,10 @@ impl Index {
             None => {
                 self.has_strays = true;
                 self.table.remove(id);
+                self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
+                if slot.state == State::Filling {
+                    self.unwritten = self.unwritten.saturating_sub(slot.bytes);
+                }
             }
         }
     }

@@ -170,6 +170,56 @@ async fn parts_of_two_answers_are_compared_with_the_checksum_of_the_whole() {
 }
 
 #[tokio::test]
+async fn a_file_that_took_the_place_of_the_one_waited_for_does_not_vouch_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (object, store) = (&objects[3].0, Arc::new(store));
+    {
+        let disk = disk(&store, folder.path(), 1);
+        read(&disk, object).await.expect("bytes");
+    }
+    let disk = disk(&store, folder.path(), 2);
+    let Standing::Unchecked(old) = disk.find(object) else { panic!("another boot") };
+    let one = old.checking.lock().await;
+    let mut second = Box::pin(disk.check(object));
+    assert!(futures_util::poll!(&mut second).is_pending(), "it waits for the first");
+    // The first finds it damaged, and another file comes.
+    disk.index().drop_segment(old.residency, object);
+    read(&disk, object).await.expect("bytes");
+    assert!(matches!(disk.find(object), Standing::Complete(_)));
+    drop(one);
+    assert!(second.await.expect("checked").is_none(), "the old file is given to nobody");
+}
+
+#[tokio::test]
+async fn what_was_wrong_does_not_come_back_with_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, _) = large(2);
+    store.told.lock().expect("told").insert(object.key.clone(), Checksum::Crc64Nvme(1));
+    {
+        let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+        run(&disk, &object, 2..3).await;
+        let all: Vec<_> = disk.fetch(Run::new(object.clone(), 0..8)).collect().await;
+        assert!(all.last().expect("an end").is_err(), "the whole differs from its checksum");
+        assert_eq!(disk.usage().0.bytes, 0);
+    }
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    assert!((0..8).all(|index| !disk.holds(&Address { object: object.clone(), index })));
+}
+
+#[tokio::test]
+async fn a_half_file_that_rots_is_dropped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(2);
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    run(&disk, &object, 0..4).await;
+    flip(&path(folder.path(), &object), 5);
+    run(&disk, &object, 0..1).await;
+    assert_eq!(disk.usage().0.bytes, 0, "its log would vouch for it again");
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+}
+
+#[tokio::test]
 async fn a_lack_of_descriptors_is_no_damage() {
     for errno in [24, 23, 12] {
         let folder = tempfile::tempdir().expect("a folder");
