@@ -245,7 +245,9 @@ impl Disk {
             let found = self.index().known(&segment);
             let Found::Filling(filling) = found else { continue };
             let told = filling.settled.notified();
-            if self.index().is_filling(&filling) && !filling.is_full() {
+            // What no room was found for will not come.
+            let may_come = filling.has_room_for(&segment.blocks);
+            if may_come && self.index().is_filling(&filling) && !filling.is_full() {
                 let _ = tokio::time::timeout(KEPT_WITHIN, told).await;
             }
             // Blocks that were at hand in memory bring nobody who would compare the whole.

@@ -67,8 +67,13 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
     let (path, reach) = (std::path::absolute(&args.dir)?, place::reach(&args.reach));
     let log = args.node.log.as_deref().map(std::path::absolute).transpose()?;
+    // A folder as it was typed here; the node works in a folder of its own.
+    let url = match Path::new(&args.url).exists() {
+        true => std::path::absolute(&args.url)?.to_string_lossy().into_owned(),
+        false => args.url.clone(),
+    };
     Ok(MountRequest {
-        url: args.url.clone(),
+        url,
         path: path.to_string_lossy().into_owned(),
         endpoint: reach.endpoint,
         region: reach.region,

@@ -59,11 +59,13 @@ impl Index {
     }
 
     /// Whether there is room without evidence: free, or held by what its data set does not list any more. A segment that
-    /// is here has its room.
+    /// is here has what room was taken for it, which may be less than all.
     pub fn has_room(&mut self, id: ObjectId, bytes: u64) -> bool {
         self.look();
-        let (short, free) = (room::shortage(&self.limits, &self.table.used, bytes, 1), self.table.yielding());
-        self.table.get(id).is_some() || (!self.look.full && free.0 >= short.0 && free.1 >= short.1)
+        let (taken, files) = self.table.get(id).map_or((0, 1), |slot| (slot.bytes, 0));
+        let more = bytes.saturating_sub(taken);
+        let (short, free) = (room::shortage(&self.limits, &self.table.used, more, files), self.table.yielding());
+        more == 0 || (!self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
     /// Count room as taken.

@@ -52,7 +52,7 @@ async fn an_object_that_is_cut_can_be_here_whole() {
     assert!(!disk.is_complete(&object));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_look_at_the_head_of_a_file_takes_room_for_one_stripe() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::default();
@@ -65,10 +65,13 @@ async fn a_look_at_the_head_of_a_file_takes_room_for_one_stripe() {
     for object in &objects[..1] {
         read(&disk, object).await.expect("bytes");
     }
+    let began = tokio::time::Instant::now();
     assert!(
         matches!(disk.settled(&objects[0], Door::default()).await, Standing::Absent),
         "there is no room for its second stripe"
     );
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO, "nobody waits for what can't come");
+    assert!(!disk.has_room(&objects[0]), "and who asks hears so");
     assert!(disk.usage().0.bytes <= 6 * STRIPE);
 }
 
