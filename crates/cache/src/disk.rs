@@ -39,6 +39,7 @@ use log::Log;
 use medium::{How, Medium};
 use segment::Segment;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Longest wait for blocks that were handed on to be written: a disk that takes longer is left behind.
@@ -60,6 +61,7 @@ struct Parts {
     distinct: Mutex<Distinct>,
     keeps: fn(&Object) -> bool,
     dropped: Mutex<Dropped>,
+    is_compacting: AtomicBool,
     /// Readers outside the runtime: waits for the disk happen on its blocking threads.
     runtime: tokio::runtime::Handle,
 }
@@ -117,7 +119,9 @@ impl Disk {
         let index = Index::new(objects, limits, log, (medium.clone(), boot, clock)).into();
         let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
-        let parts = Parts { below, index, folder, medium, capacity, tally, distinct, keeps, dropped, runtime };
+        let is_compacting = AtomicBool::new(false);
+        let parts =
+            Parts { below, index, folder, medium, capacity, tally, distinct, keeps, dropped, is_compacting, runtime };
         let disk = Disk(Arc::new(parts));
         disk.load(!was_clean);
         Ok(disk)

@@ -265,10 +265,13 @@ impl Filling {
 
     fn lose(&self, index: u32) {
         let mut there = self.there();
-        let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return };
-        if matches!(there.blocks[at], State::Here | State::Told) {
+        let Some(at) = self.at(index).filter(|at| matches!(there.blocks[*at], State::Here | State::Told)) else {
+            return;
+        };
+        there.is_rotten |= there.blocks[at] == State::Here;
+        // A file that is complete is never written: it goes as a whole.
+        if !there.is_sealed {
             there.missing += u32::from(there.blocks[at] == State::Here);
-            there.is_rotten |= there.blocks[at] == State::Here;
             there.blocks[at] = State::Absent;
         }
     }

@@ -7,12 +7,13 @@
 //! What changes a residency names it: one that has gone is never taken for the one that came after it.
 
 mod borrow;
+mod compaction;
 mod replay;
 mod space;
 
 use super::file;
 use super::filling::{Filling, Pool};
-use super::log::{Entry, Line, Log};
+use super::log::{Entry, Log};
 use super::medium::Medium;
 use super::record::Record;
 use super::room::{Limits, Used};
@@ -20,6 +21,8 @@ use super::segment::{Residency, Segment};
 use super::table::{Slot, State, Table};
 use super::whole::Whole;
 use block::{Clock, Error, Object, ObjectId, Result};
+#[cfg(any(test, feature = "simulate"))]
+pub use compaction::{Compaction, Written};
 use space::Look;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -75,6 +78,16 @@ pub struct Closed {
     pub residency: Residency,
     path: PathBuf,
     entry: Entry,
+}
+
+#[cfg(any(test, feature = "simulate"))]
+impl Held {
+    pub fn residency(&self) -> Residency {
+        match self {
+            Held::Open(whole) => whole.residency,
+            Held::Closed(closed) => closed.residency,
+        }
+    }
 }
 
 impl Closed {
@@ -254,7 +267,6 @@ impl Index {
         let before = self.current(residency).map_or(0, |slot| slot.length);
         self.table.change(residency.id, |slot| (slot.at, slot.length, slot.state) = (at, length, State::Complete));
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(before)) + u64::from(length);
-        self.compact();
         Ok(())
     }
 
@@ -298,7 +310,6 @@ impl Index {
         if let Err(error) = self.log.append(&Record::Gone(residency)) {
             tracing::warn!("{error}");
         }
-        self.compact();
     }
 
     fn unlink(&mut self, residency: Residency, object: &Object) {
@@ -367,36 +378,6 @@ impl Index {
     /// Whether a residency lasts: a file of one that does not is a killed daemon's.
     pub fn knows(&self, residency: Residency) -> bool {
         self.current(residency).is_some()
-    }
-
-    /// Rewrite the log once most of it is about segments that have become complete or have gone.
-    fn compact(&mut self) {
-        if self.log.wants_compaction(self.live_bytes)
-            && let Err(error) = self.compact_now()
-        {
-            tracing::warn!("the cache index stays as long as it is: {error}");
-            self.live_bytes = self.log.bytes();
-        }
-    }
-
-    /// What was not proven under this boot must not come to lie behind its word.
-    pub fn compact_now(&mut self) -> Result<()> {
-        let unchecked = self.table.in_state(State::Unchecked);
-        let complete = self.table.in_state(State::Complete);
-        let mut filling: Vec<_> = self.filling.values().collect();
-        filling.sort_unstable_by_key(|filling| filling.residency.number);
-        let (before, after): (Vec<_>, Vec<_>) = filling.into_iter().map(|filling| filling.story()).unzip();
-        let mut lines: Vec<Line> = unchecked.iter().map(|(_, at)| Line::At(*at)).collect();
-        lines.extend(before.into_iter().flatten().map(Line::New));
-        lines.push(Line::New(Record::Boot(self.boot)));
-        let first = lines.len();
-        lines.extend(complete.iter().map(|(_, at)| Line::At(*at)));
-        lines.extend(after.into_iter().flatten().map(Line::New));
-        let offsets = self.log.rewrite(&lines)?;
-        let moved = unchecked.iter().zip(&offsets).chain(complete.iter().zip(&offsets[first..]));
-        moved.for_each(|((id, _), at)| self.table.change(*id, |slot| slot.at = *at));
-        self.live_bytes = self.log.bytes();
-        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The index log: one append-only file that says what lies in the cache folder.
 //!
-//! It is written after the bytes that it speaks of and never forced to the disk: a killed daemon loses
-//! nothing (the kernel has the pages), a lost machine loses at most the tail, and what the log then says
-//! of a file is checked against the file before it is believed (boot id, checksums).
+//! It is written after the bytes that it speaks of and not forced to the disk, but for a draft that is to take its
+//! place: a killed daemon loses nothing (the kernel has the pages), a lost machine loses at most the tail, and what the
+//! log then says of a file is checked against the file before it is believed (boot id, checksums).
 //!
 //! Invariant: the log is a prefix of what happened. The first damaged record ends it.
 
@@ -11,7 +11,7 @@ use super::record::Record;
 use block::{Error, Result};
 use rustix::io::Errno;
 use std::io::IoSlice;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The first bytes of a log: eight letters and the format version. Another version is discarded, never guessed.
@@ -58,7 +58,18 @@ pub enum Found {
     Foreign,
 }
 
-/// A record of a rewritten log.
+/// A log before it has its name.
+pub struct Draft {
+    file: Arc<dyn Handle>,
+    path: PathBuf,
+    /// Where it ends.
+    pub bytes: u64,
+    of: Arc<dyn Handle>,
+    /// Where the log ended of which it is the draft.
+    pub told: u64,
+}
+
+/// A record of a draft.
 pub enum Line {
     /// The one that lies at this offset so far.
     At(u64),
@@ -69,6 +80,8 @@ impl Log {
     /// Open or create. What is in it is read by [`Log::replay`], which comes before anything else.
     pub fn open(medium: Arc<dyn Medium>, path: &Path) -> Result<(Log, Found)> {
         let doing = |error: std::io::Error| Error::io("cannot open the cache index", path.display(), &error);
+        // Of a program that was killed while it wrote it.
+        let _ = medium.remove(&draft_of(path));
         let file = medium.open(path, How::OpenOrCreate).map_err(doing)?;
         let head = read(&*file, 0, HEADER.len()).map_err(doing)?;
         let found = match &head[..] {
@@ -144,18 +157,20 @@ impl Log {
         self.file.status().map_or(true, |status| status.is_linked)
     }
 
-    /// Replace the log by these records, atomically. Their new offsets come back in order.
-    pub fn rewrite(&mut self, lines: &[Line]) -> Result<Vec<u64>> {
+    /// Write these records into a file beside the log, and wait until the disk has them: without that, the name of the
+    /// log could reach the disk before the bytes, and a lost machine would lose all that the log ever told. Their offsets
+    /// come back in order. The log may be told more meanwhile.
+    pub fn draft(&self, lines: impl Iterator<Item = Line>) -> Result<(Draft, Vec<u64>)> {
         self.must_be_read()?;
-        let beside = self.path.with_extension("new");
+        let beside = draft_of(&self.path);
         let doing = |error: std::io::Error| Error::io("cannot compact the cache index", beside.display(), &error);
         let file = self.medium.open(&beside, How::OpenOrCreate).map_err(doing)?;
         file.set_len(0).map_err(doing)?;
-        let (mut written, mut offsets, mut passage) = (0, Vec::with_capacity(lines.len()), HEADER.to_vec());
+        let (mut written, mut offsets, mut passage) = (0, Vec::new(), HEADER.to_vec());
         for line in lines {
             offsets.push(written + passage.len() as u64);
             match line {
-                Line::At(at) => passage.extend(self.read(*at)?.encode()),
+                Line::At(at) => passage.extend(self.read(at)?.encode()),
                 Line::New(record) => passage.extend(record.encode()),
             }
             if passage.len() >= PASSAGE_BYTES {
@@ -165,9 +180,31 @@ impl Log {
             }
         }
         write(&*file, &passage, written).map_err(doing)?;
-        self.medium.rename(&beside, &self.path).map_err(doing)?;
-        (self.file, self.bytes, self.is_cut) = (file, written + passage.len() as u64, true);
-        Ok(offsets)
+        file.sync().map_err(doing)?;
+        let bytes = written + passage.len() as u64;
+        Ok((Draft { file, path: beside, bytes, of: self.file.clone(), told: self.bytes }, offsets))
+    }
+
+    /// Let a draft take the place of the log, atomically, with what the log was told since. False if it is the draft of
+    /// another log by now.
+    pub fn adopt(&mut self, draft: &Draft) -> Result<bool> {
+        if !Arc::ptr_eq(&self.file, &draft.of) {
+            return Ok(false);
+        }
+        let doing = |error: std::io::Error| Error::io("cannot compact the cache index", draft.path.display(), &error);
+        let (mut from, mut bytes) = (draft.told, draft.bytes);
+        while from < self.bytes {
+            let length = (self.bytes - from).min(PASSAGE_BYTES as u64);
+            let passage = read(&*self.file, from, length as usize).map_err(doing)?;
+            if passage.is_empty() {
+                return Err(doing(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+            write(&*draft.file, &passage, bytes).map_err(doing)?;
+            (from, bytes) = (from + passage.len() as u64, bytes + passage.len() as u64);
+        }
+        self.medium.rename(&draft.path, &self.path).map_err(doing)?;
+        (self.file, self.bytes, self.is_cut) = (draft.file.clone(), bytes, true);
+        Ok(true)
     }
 
     /// Whether it was read to its end, so that more can be appended.
@@ -223,6 +260,10 @@ impl Entry {
         let bytes = bytes(usize::try_from(length).map_err(|_| damaged())?)?;
         Record::decode(&bytes).map(|(record, _)| record).ok_or_else(damaged)
     }
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }
 
 /// Bytes of a file, fewer only at its end.
@@ -298,18 +339,21 @@ mod tests {
     }
 
     #[test]
-    fn a_rewrite_keeps_what_it_is_given() {
+    fn a_draft_keeps_what_it_is_given_and_what_came_since() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("index");
         let (mut log, _) = open(&path);
         for n in 0..100 {
             log.append(&Record::Boot([n; 16])).expect("written");
         }
-        let offsets = log.rewrite(&[Line::New(Record::Boot([9; 16]))]).expect("rewritten");
+        let (draft, offsets) = log.draft(std::iter::once(Line::New(Record::Boot([9; 16])))).expect("drafted");
+        let (late, _) = log.append(&Record::Boot([7; 16])).expect("written");
+        assert!(log.adopt(&draft).expect("adopted") && !log.adopt(&draft).expect("refused"), "once");
         assert_eq!(log.read(offsets[0]).expect("read"), Record::Boot([9; 16]));
+        assert_eq!(log.read(late - draft.told + draft.bytes).expect("moved"), Record::Boot([7; 16]));
         log.append(&Record::Boot([8; 16])).expect("written");
         let error = log.entry(1 << 40).read().expect_err("nothing is there");
         assert_eq!(error.on, path.display().to_string(), "it names the log, not what was looked for");
-        assert_eq!(replayed(&path).0, vec![Record::Boot([9; 16]), Record::Boot([8; 16])]);
+        assert_eq!(replayed(&path).0, [9, 7, 8].map(|n| Record::Boot([n; 16])));
     }
 }

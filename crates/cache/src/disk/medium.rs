@@ -48,6 +48,9 @@ pub trait Handle: std::any::Any + Send + Sync {
 
     fn set_len(&self, bytes: u64) -> Result<()>;
 
+    /// Wait until the disk has all of it.
+    fn sync(&self) -> Result<()>;
+
     fn status(&self) -> Result<Status>;
 
     /// The descriptor, for the kernel to read from; a simulated file has none.

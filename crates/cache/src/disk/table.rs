@@ -276,6 +276,15 @@ impl Table {
         complete.for_each(|slot| slot.state = State::Unchecked);
     }
 
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.residents.values().iter().map(|resident| &resident.slot)
+    }
+
+    /// To change where the log tells of them.
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.residents.values_mut().map(|resident| &mut resident.slot)
+    }
+
     /// Objects in a state, in the order in which the log tells of them.
     pub fn in_state(&self, state: State) -> Vec<(ObjectId, u64)> {
         let all = self.residents.values().iter().filter(|resident| resident.slot.state == state);

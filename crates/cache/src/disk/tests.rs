@@ -326,7 +326,8 @@ async fn a_compacted_log_tells_the_same() {
             };
             index.drop_segment(closed.residency, object);
         }
-        index.compact_now().expect("compacted");
+        drop(index);
+        disk.compact().expect("compacted");
     }
     let size = std::fs::metadata(folder.path().join("index")).expect("the log").len();
     assert!(size < 20 * 160 + 100, "{size} bytes");
@@ -352,7 +353,7 @@ async fn what_changes_while_a_file_is_being_opened_is_noticed() {
     disk.index().drop_segment(closed[0].residency, &objects[0]);
     assert!(disk.index().opened(&closed[0], opened).is_none(), "a file that has gone is not given out");
     assert!(closed[0].open().is_err());
-    disk.index().compact_now().expect("compacted");
+    disk.compact().expect("compacted");
     let opened = closed[1].open().expect("the old log is there for it");
     assert!(disk.index().opened(&closed[1], opened).is_some(), "the log tells of it elsewhere now");
     let error = Error::corrupt("as if it were damaged", "");

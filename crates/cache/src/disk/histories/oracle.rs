@@ -6,7 +6,8 @@ use super::pages::PAGE;
 use super::step::Scene;
 use super::truth::{STORE_FAILS, Store, Truth, lie};
 use crate::disk::filling::OPEN_MAX;
-use crate::disk::segment::Residency;
+use crate::disk::index::Found;
+use crate::disk::segment::{Residency, Segment};
 use crate::disk::{Disk, Whole};
 use block::{Block, Error, Kind, ObjectId};
 use std::any::Any;
@@ -143,6 +144,14 @@ pub fn distinct(disk: &Disk, store: &Store) -> Verdict {
     match told <= due {
         true => Ok(()),
         false => Err(format!("{told} distinct bytes are told of, and the store gave {due}")),
+    }
+}
+
+/// The complete file that holds all of an object, as far as the index tells.
+pub fn residency(disk: &Disk, truth: &Truth) -> Option<Residency> {
+    match disk.index().known(&Segment::whole(&truth.object)) {
+        Found::Complete(held) | Found::Unchecked(held) => Some(held.residency()),
+        Found::Filling(_) | Found::Absent => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a simulated file holds: pages as the kernel shows them, and beside them what lies on the disk.
 //!
-//! Invariant: only [`Pages::write_back`] and [`Pages::lose`] change what lies on the disk, but for rot.
+//! Invariant: only [`Pages::write_back`], [`Pages::sync`] and [`Pages::lose`] change what lies on the disk, but for rot.
 
 use super::chance::Chance;
 use std::sync::Arc;
@@ -163,6 +163,14 @@ impl Pages {
         }
     }
 
+    /// All of it reaches the disk.
+    pub fn sync(&mut self) {
+        for page in &mut self.pages {
+            (page.kept, page.is_dirty) = (page.now.clone(), false);
+        }
+        self.kept_size = self.size;
+    }
+
     /// The power goes: of what did not reach the disk one part in so many did after all. There is no excuse for rot
     /// from then on, because nothing of this file may be believed any more.
     pub fn lose(&mut self, chance: &mut Chance, one_in: u64) {
@@ -182,7 +190,7 @@ impl Pages {
             _ => self.size,
         };
         self.cut(self.size);
-        self.write_back(chance, 1);
+        self.sync();
         self.rotten.clear();
     }
 }

@@ -122,8 +122,11 @@ pub enum Act {
     Ask {
         object: u64,
     },
-    /// The index is rewritten, as it is when most of it means nothing any more.
-    Compact,
+    /// The index is rewritten, as it is when most of it means nothing any more: all at once, or other steps come in
+    /// between.
+    Compact {
+        polls: u64,
+    },
     /// The next program may keep a share of this.
     Limit {
         share: u64,
@@ -138,6 +141,11 @@ pub enum Act {
         end: End,
     },
     Trouble {
+        trouble: Trouble,
+        one_in: u64,
+    },
+    /// Calls fail while the next program starts.
+    TroubleAtStart {
         trouble: Trouble,
         one_in: u64,
     },
@@ -240,7 +248,8 @@ impl Temper {
                 let takes = if chance.one_in(3) { chance.below(5) } else { 64 };
                 Act::Read { object, from, blocks, takes }
             }
-            30..40 => Act::Go { task: object, polls: 1 + other % 8 },
+            30..36 => Act::Go { task: object, polls: 1 + other % 8 },
+            36..40 => Act::Compact { polls: 1 + other % 2 },
             40..43 => Act::Abandon { task: object },
             43..51 => Act::Find { object },
             51..54 => Act::LetGo { whole: object },
@@ -248,8 +257,7 @@ impl Temper {
             59..62 => Act::Verify { object },
             62..67 => Act::Settle { object },
             67..69 => Act::Refresh { object },
-            69..70 if other.is_multiple_of(3) => Act::Ask { object },
-            69..70 => Act::Compact,
+            69..70 => Act::Ask { object },
             70..72 => Act::Wait { seconds: other % 15 },
             72..78 => Act::End(chance.pick(&self.ends)),
             78..81 => match chance.pick(&self.ends) {
@@ -257,12 +265,16 @@ impl Temper {
                 end => Act::EndSoon { calls: other % 30, end },
             },
             81..85 if !self.troubles.is_empty() => {
-                Act::Trouble { trouble: chance.pick(&self.troubles), one_in: 1 + other % 4 }
+                let (trouble, one_in) = (chance.pick(&self.troubles), 1 + other % 4);
+                match chance.one_in(3) {
+                    true => Act::TroubleAtStart { trouble, one_in },
+                    false => Act::Trouble { trouble, one_in },
+                }
             }
             85..88 => Act::Fair,
             88..90 => Act::Mood(chance.pick(&self.moods)),
             90..92 if self.has_others => Act::Others { free_bytes: chance.below(4 * SMALL) },
-            92..94 => Act::WriteBack { one_in: 1 + other % 4 },
+            92..94 => Act::WriteBack { one_in: chance.pick(&[1, 1, 1, 2, 3, 4]) },
             94..96 if self.has_rot => Act::Rot { file: object, at: chance.number() >> 8 },
             96..98 if self.has_strangers => Act::TakeAway { what: object },
             98..99 if self.has_strangers => Act::Stray { what: object },
@@ -300,7 +312,8 @@ impl fmt::Display for Act {
             Act::Settle { .. } => write!(out, "somebody waits until it is settled:"),
             Act::Refresh { .. } => write!(out, "a key gets a new version, the old one is released:"),
             Act::Ask { .. } => write!(out, "somebody asks for room and blocks:"),
-            Act::Compact => write!(out, "the index is compacted"),
+            Act::Compact { polls: 1 } => write!(out, "a compaction of the index begins"),
+            Act::Compact { .. } => write!(out, "the index is compacted"),
             Act::Limit { share } => write!(out, "the next program may keep 1/{share} of everything"),
             Act::Wait { seconds } => write!(out, "{seconds} seconds pass"),
             Act::End(end) => write!(out, "the program ends ({end:?}), and the next one starts"),
@@ -308,6 +321,9 @@ impl fmt::Display for Act {
                 write!(out, "the program will end after {calls} calls of the disk ({end:?})")
             }
             Act::Trouble { trouble, one_in } => write!(out, "one call in {one_in} fails: {trouble:?}"),
+            Act::TroubleAtStart { trouble, one_in } => {
+                write!(out, "one call in {one_in} will fail while the next program starts: {trouble:?}")
+            }
             Act::Fair => write!(out, "no call fails"),
             Act::Mood(mood) => write!(out, "one answer of the store in so many (0: none): {mood:?}"),
             Act::Others { free_bytes } => write!(out, "others leave {free_bytes} bytes of the file system"),

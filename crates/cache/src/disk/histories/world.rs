@@ -9,6 +9,8 @@ use super::forgetful::{Forgetful, Process};
 use super::oracle::{self, Dropped, Held, OBJECTS, STRAY, Verdict};
 use super::step::{Act, End, Scene, Step};
 use super::truth::{Mood, Store, Truth};
+use super::weather::Trouble;
+use crate::disk::segment::Residency;
 use crate::disk::{Disk, Limits, Settings, Standing};
 use block::{Door, RUN_BLOCKS_MAX, Result, Run, Source};
 use std::path::Path;
@@ -41,6 +43,10 @@ pub struct World {
     has_damage: bool,
     /// How the program ends if it dies in the middle of something.
     dying: End,
+    /// What will be wrong with the disk while the next program starts.
+    at_start: Option<(Trouble, u64)>,
+    /// Complete files that lay on the disk with all that tells of them when the kernel had written everything.
+    durable: Vec<(Truth, Residency)>,
     /// Whether files may have got lost that the index knows of.
     has_losses: bool,
     /// What happened, if somebody wants to read it.
@@ -89,6 +95,8 @@ impl World {
             has_losses: false,
             has_damage: false,
             dying: End::Killed,
+            at_start: None,
+            durable: vec![],
             blocks: 0,
         }
     }
@@ -118,7 +126,13 @@ impl World {
         self.process = Process::new(&self.forgetful);
         self.scene.bytes_max = self.bytes_max;
         self.store.state().fetched.clear();
-        let disk = self.open().or_else(|error| {
+        let usual = self.change_weather();
+        let opened = self.open();
+        if let Some((trouble, one_in)) = usual {
+            let weather = &mut self.forgetful.state().weather;
+            (weather.trouble, weather.one_in) = (trouble, one_in);
+        }
+        let disk = opened.or_else(|error| {
             self.tell(|| format!("    it does not start: {}; the weather clears up", error.what));
             self.fair();
             self.process = Process::new(&self.forgetful);
@@ -129,6 +143,15 @@ impl World {
         disk.tell_dropped(move |object| dropped.lock().unwrap_or_else(PoisonError::into_inner).push(object.id()));
         self.disk = Some(disk);
         Ok(())
+    }
+
+    /// Trouble that strikes at this start alone. What was usual before comes back.
+    fn change_weather(&mut self) -> Option<(Option<Trouble>, u64)> {
+        let (trouble, one_in) = self.at_start.take()?;
+        let weather = &mut self.forgetful.state().weather;
+        let usual = (weather.trouble, weather.one_in);
+        (weather.trouble, weather.one_in) = (Some(trouble), one_in);
+        Some(usual)
     }
 
     fn open(&self) -> Result<Disk> {
@@ -162,10 +185,6 @@ impl World {
         let mut state = self.forgetful.state();
         state.weather.calls_left = None;
         state.unlinked.clear();
-        for (_, inode) in state.files("") {
-            inode.is_given_out.store(false, std::sync::atomic::Ordering::Relaxed);
-            inode.pages().forget_seen();
-        }
         match end {
             End::PowerLost { kept_one_in } => {
                 state.lose(chance, kept_one_in);
@@ -174,9 +193,15 @@ impl World {
             End::Remounted { kept_one_in } => state.lose(chance, kept_one_in),
             End::Closed | End::Dropped | End::Killed => {}
         }
+        // Also of files whose names came back.
+        for (_, inode) in state.files("") {
+            inode.is_given_out.store(false, std::sync::atomic::Ordering::Relaxed);
+            inode.pages().forget_seen();
+        }
     }
 
     fn fair(&mut self) {
+        self.at_start = None;
         let mut state = self.forgetful.state();
         (state.weather.trouble, state.weather.calls_left, state.others_bytes) = (None, None, 0);
     }
@@ -194,11 +219,15 @@ impl World {
         self.has_damage |= matches!(&step.act, Act::TakeAway { .. } | Act::Rot { .. });
         // A program that dies between two calls leaves a word in the index of a file that it has unlinked.
         self.has_losses |= match &step.act {
-            Act::TakeAway { .. } | Act::Rot { .. } | Act::Trouble { .. } | Act::EndSoon { .. } => true,
+            Act::TakeAway { .. } | Act::Rot { .. } | Act::EndSoon { .. } => true,
+            Act::Trouble { .. } | Act::TroubleAtStart { .. } => true,
             Act::End(end) => matches!(end, End::PowerLost { .. } | End::Remounted { .. }),
             _ => false,
         };
         let complete = self.complete();
+        if matches!(&step.act, Act::TroubleAtStart { .. } | Act::Trouble { .. }) || !self.is_in_order(|_| false) {
+            self.durable.clear();
+        }
         let verdict = self.act(&step.act, &mut chance).await;
         tokio::task::yield_now().await;
         if !self.process.is_alive() {
@@ -206,9 +235,21 @@ impl World {
             let end = self.dying;
             self.tell(|| format!("    the program ends in the middle of it ({end:?}), and the next one starts"));
             self.end(end, &mut chance);
-            return self.start();
+            self.start()?;
+            if !matches!(&step.act, Act::Compact { .. } | Act::Wait { .. } | Act::Find { .. }) {
+                self.durable.clear();
+            }
+            return self.still_told();
         }
         verdict?;
+        match &step.act {
+            Act::End(_) => self.still_told()?,
+            Act::WriteBack { one_in: 1 } => self.durable = self.on_disk(),
+            _ => {
+                let disk = self.disk();
+                self.durable.retain(|(truth, residency)| oracle::residency(&disk, truth) == Some(*residency));
+            }
+        }
         self.nothing_good_is_gone(&complete, &step.act)?;
         self.judge()
     }
@@ -220,13 +261,37 @@ impl World {
         oracle::descriptors(self.process.handles(), self.held.len(), self.tasks.len())
     }
 
+    /// Whether a file that is right has no reason to go, as far as trouble is none.
+    fn is_in_order(&self, is_none: fn(Trouble) -> bool) -> bool {
+        let state = self.forgetful.state();
+        let is_fair = state.others_bytes == 0 && state.weather.trouble.is_none_or(is_none);
+        is_fair && self.scene.is_ample() && !self.has_damage
+    }
+
+    /// Complete files, all of which the kernel has written by now.
+    fn on_disk(&self) -> Vec<(Truth, Residency)> {
+        // What is told while the log is compacted moves to the new one and may be its tail.
+        if self.tasks.iter().any(|task| matches!(task, Task::Compact(_))) {
+            return vec![];
+        }
+        let disk = self.disk();
+        let all = self.truths.iter().filter_map(|truth| Some((truth.clone(), oracle::residency(&disk, truth)?)));
+        all.filter(|_| self.is_in_order(|_| false)).collect()
+    }
+
+    /// What lay on the disk with all that tells of it is told of still, whatever became of the machine.
+    fn still_told(&self) -> Verdict {
+        let disk = self.disk();
+        let mut durable = self.durable.iter().filter(|_| self.is_in_order(|_| false));
+        match durable.find(|(truth, residency)| oracle::residency(&disk, truth) != Some(*residency)) {
+            Some((truth, _)) => Err(format!("{} lay on the disk, and no record tells of it any more", truth.object)),
+            None => Ok(()),
+        }
+    }
+
     /// Objects that are complete, where there is no reason why one should stop to be so.
     fn complete(&self) -> Vec<Truth> {
-        let is_harmless = {
-            let state = self.forgetful.state();
-            state.others_bytes == 0 && state.weather.trouble.is_none_or(|trouble| trouble.is_harmless())
-        };
-        if !self.scene.is_ample() || !is_harmless || self.has_damage {
+        if !self.is_in_order(Trouble::is_harmless) {
             return vec![];
         }
         let disk = self.disk();
@@ -282,7 +347,8 @@ impl World {
                 self.end(end, chance);
                 self.start()?;
             }
-            Act::Compact => drop(self.disk().index().compact_now()),
+            Act::Compact { polls } => self.compact(polls)?,
+            Act::TroubleAtStart { trouble, one_in } => self.at_start = Some((trouble, one_in)),
             Act::Limit { share } => self.bytes_max = self.scene.sizes.iter().sum::<u64>() / share,
             Act::Abandon { .. } | Act::LetGo { .. } => {}
             Act::EndSoon { calls, end } => {

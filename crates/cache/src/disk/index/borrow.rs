@@ -35,7 +35,12 @@ impl DerefMut for Borrowed<'_> {
 impl Drop for Borrowed<'_> {
     /// Who hears of what left may take its time and look here again, so it is told without the index.
     fn drop(&mut self) {
-        let gone = self.index.take().map(|mut index| index.take_gone()).unwrap_or_default();
+        let Some(mut index) = self.index.take() else { return };
+        let (gone, wants_compaction) = (index.take_gone(), index.wants_compaction());
+        drop(index);
         gone.iter().for_each(|object| self.disk.tell_wrong(object));
+        if wants_compaction {
+            self.disk.compact_aside();
+        }
     }
 }

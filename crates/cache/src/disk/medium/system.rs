@@ -85,6 +85,10 @@ impl Handle for File {
         File::set_len(self, bytes)
     }
 
+    fn sync(&self) -> Result<()> {
+        self.sync_data()
+    }
+
     fn status(&self) -> Result<Status> {
         let found = fstat(self)?;
         Ok(Status { bytes: found.st_size as u64, is_linked: found.st_nlink > 0 })

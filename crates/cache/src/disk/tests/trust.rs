@@ -114,7 +114,7 @@ async fn a_compaction_does_not_vouch_for_what_an_earlier_boot_wrote() {
     let medium = Moody::new();
     run(&moody(&store, folder.path(), 1, &medium, PLENTY), &object, 0..6).await;
     forget(&path(folder.path(), &object), 0..BLOCK);
-    moody(&store, folder.path(), 2, &medium, PLENTY).index().compact_now().expect("compacted");
+    moody(&store, folder.path(), 2, &medium, PLENTY).compact().expect("compacted");
     let disk = moody(&store, folder.path(), 2, &medium, PLENTY);
     run(&disk, &object, 6..32).await;
     disk.settled(&object, Door::default()).await;
@@ -415,6 +415,10 @@ impl Handle for Counted {
 
     fn set_len(&self, bytes: u64) -> std::io::Result<()> {
         self.file.set_len(bytes)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.file.sync()
     }
 
     fn status(&self) -> std::io::Result<Status> {

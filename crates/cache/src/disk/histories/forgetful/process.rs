@@ -206,6 +206,12 @@ impl Handle for Open {
         Ok(())
     }
 
+    fn sync(&self) -> Result<()> {
+        let _state = self.writing(Call::Write)?;
+        self.inode.pages().sync();
+        Ok(())
+    }
+
     fn status(&self) -> Result<Status> {
         let _state = self.process.call(Call::Look)?;
         Ok(Status { bytes: self.inode.pages().size(), is_linked: self.inode.links.load(Relaxed) > 0 })

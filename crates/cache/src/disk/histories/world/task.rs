@@ -5,6 +5,7 @@ use crate::disk::histories::forgetful::Inode;
 use crate::disk::histories::oracle::{self, Held, Verdict};
 use crate::disk::histories::step::Act;
 use crate::disk::histories::truth::Truth;
+use crate::disk::index::{Compaction, Written};
 use crate::disk::{Standing, Whole};
 use block::{Address, Blocks, Door, RUN_BLOCKS_MAX, Result, Run, Source};
 use futures_util::future::BoxFuture;
@@ -41,6 +42,14 @@ pub enum Task {
         truth: Truth,
         answer: BoxFuture<'static, Standing>,
     },
+    Compact(Stage),
+}
+
+/// How far a compaction is.
+pub enum Stage {
+    Begun(Compaction),
+    Written(Written),
+    Over,
 }
 
 impl World {
@@ -102,6 +111,16 @@ impl World {
     fn begin(&mut self, task: Task) -> Verdict {
         self.tasks.push(task);
         self.go(self.tasks.len() as u64 - 1, 1)
+    }
+
+    pub fn compact(&mut self, polls: u64) -> Verdict {
+        // One at a time.
+        if self.tasks.len() >= TASKS_MAX || self.tasks.iter().any(|task| matches!(task, Task::Compact(_))) {
+            return Ok(());
+        }
+        let begun = self.disk().index().begin_compaction();
+        self.tasks.push(Task::Compact(Stage::Begun(begun)));
+        self.go(self.tasks.len() as u64 - 1, polls)
     }
 
     /// A file is handed out.
@@ -169,6 +188,19 @@ impl World {
                     let (truth, wrong) = (truth.clone(), wrong.clone());
                     oracle::verified(&truth, &wrong, &self.disk(), &self.forgetful)?;
                 }
+            }
+            Task::Compact(stage) => {
+                let written = match std::mem::replace(stage, Stage::Over) {
+                    Stage::Begun(begun) => begun.write().ok().map(Stage::Written),
+                    Stage::Written(written) => {
+                        let _ = self.disk.as_ref().map(|disk| disk.index().end_compaction(&written));
+                        None
+                    }
+                    Stage::Over => None,
+                };
+                let Some(written) = written else { return Ok(true) };
+                *stage = written;
+                return Ok(false);
             }
             Task::Settle { truth, answer } => {
                 let Some(standing) = tokio::task::unconstrained(answer).now_or_never() else { return Ok(false) };
