@@ -12,7 +12,7 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories mutants bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -49,6 +49,9 @@ mutants: cargo ## which lines of cache and mount no test holds (hours); ARGS='--
 
 histories: cargo ## play a million histories of the disk tier on a disk that forgets (docs/histories.md)
 	$(CARGO) test --release --locked -p stoker-cache --features simulate --test histories -- $(or $(ARGS),--from 0 --count 1000000)
+
+hits: cargo ## what whole epochs ask of the store, over sizes, shares and fill: a table (seconds; runs/*-hits)
+	STOKER_ALL_HITS=1 $(CARGO) test --release --locked -p stoker-cache --test hits -- --nocapture
 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))

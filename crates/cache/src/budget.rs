@@ -16,6 +16,10 @@ const UNIT: usize = 4 << 10;
 /// The least budget, four small objects: less could not serve an unaligned read.
 const UNITS_MIN: usize = 4 * SMALL as usize / UNIT;
 
+/// Part of the budget that is not spent on what nobody waits for yet, so that a reader who begins need not push out
+/// what others are about to read.
+const LEFT_SHARE: usize = 8;
+
 /// Shares of blocks.
 #[derive(Clone)]
 pub struct Budget(Arc<Parts>);
@@ -70,13 +74,26 @@ impl Budget {
         self.0.free.clone().acquire_many_owned(units(bytes)).await.expect("the budget is never closed")
     }
 
-    /// A share if it is free, or held by blocks that were read to their end.
+    /// A share if it is free, or held by blocks that were read to their end. Some of the budget stays free for those
+    /// who wait.
     pub fn spare(&self, bytes: usize) -> Option<Share> {
+        let left = self.0.units.load(Relaxed) / LEFT_SHARE;
+        self.beside(bytes, left)
+    }
+
+    /// The same for somebody who is about to wait.
+    pub fn at_once(&self, bytes: usize) -> Option<Share> {
+        self.beside(bytes, 0)
+    }
+
+    fn beside(&self, bytes: usize, left: usize) -> Option<Share> {
         loop {
             if self.is_short() {
                 return None;
             }
-            if let Some(share) = self.free(bytes) {
+            if self.0.free.available_permits() >= left + units(bytes) as usize
+                && let Some(share) = self.free(bytes)
+            {
                 return Some(share);
             }
             if !self.let_go(true) {

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::watch;
 
@@ -73,9 +74,14 @@ impl Memory {
 
     /// Bytes `offset..offset + length` of an object if all of them are in memory now.
     pub fn at_hand(&self, object: &Arc<Object>, offset: u64, length: u64) -> Option<Vec<Bytes>> {
-        let mut pieces = Vec::new();
+        let (id, mut pieces) = (object.id(), Vec::new());
+        let mut shelf = self.shelf();
+        // Read in part, none of them is read: it would be the first to leave, and is about to be asked for.
+        if !parts(object, offset, length).all(|(index, ..)| shelf.has(&(id, index))) {
+            return None;
+        }
         for (index, start, length) in parts(object, offset, length) {
-            let block = self.shelf().get(&(object.id(), index), start + length)?;
+            let block = shelf.get(&(id, index), start + length)?;
             self.0.tally.here.add(1, length as u64);
             pieces.extend(block.cut(start, length));
         }
@@ -88,7 +94,10 @@ impl Memory {
         let parts: Vec<_> = parts(object, offset, length).collect();
         if parts.len() > 1 {
             let blocks = parts[0].0..parts[parts.len() - 1].0 + 1;
-            self.ask(object, blocks, via, true);
+            self.ask(object, blocks.clone(), via, true);
+            // The later ones must not leave for somebody else while the earlier ones are waited for.
+            let (id, mut shelf) = (object.id(), self.shelf());
+            blocks.for_each(|index| shelf.read_until(&(id, index), 1));
         }
         let mut pieces = Vec::new();
         for (index, start, length) in parts {
@@ -139,11 +148,11 @@ impl Memory {
 
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
-    pub fn ahead(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, via: Door) -> u32 {
+    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) -> u32 {
         self.ask(object, blocks, via, false)
     }
 
-    fn ask(&self, object: &Arc<Object>, blocks: std::ops::Range<u32>, via: Door, is_urgent: bool) -> u32 {
+    fn ask(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door, is_urgent: bool) -> u32 {
         let id = object.id();
         let mut next = blocks.start;
         while next < blocks.end {
@@ -155,7 +164,8 @@ impl Memory {
             let most = blocks.end.min(next + AHEAD_RUN_BLOCKS).min(stripe_end(next));
             let end = (next + 1..most).find(|index| self.shelf().knows(&(id, *index))).unwrap_or(most);
             let run = Run::new(object.clone(), next..end).via(via);
-            let shares: Vec<Share> = run.addresses().map_while(|address| self.0.budget.spare(address.len())).collect();
+            let share = |length| if is_urgent { self.0.budget.at_once(length) } else { self.0.budget.spare(length) };
+            let shares: Vec<Share> = run.addresses().map_while(|address| share(address.len())).collect();
             if shares.len() < run.addresses().count().min(AHEAD_RUN_BLOCKS_MIN) {
                 return next;
             }
@@ -169,10 +179,19 @@ impl Memory {
     /// Note a read of an open file and ask for what will follow.
     pub fn follow(&self, object: &Arc<Object>, readahead: &Mutex<Readahead>, offset: u64, length: u64, via: Door) {
         let mut past = readahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = past.ahead();
         let ask = past.note(offset, length, object.blocks());
+        if past.ahead().is_empty() && !before.is_empty() {
+            self.abandon(object, before);
+        }
         if !ask.is_empty() {
             past.asked_until(self.ahead(object, ask, via));
         }
+    }
+
+    /// Blocks that were asked for ahead will not be read: they leave before all others, if nobody else reads them.
+    pub fn abandon(&self, object: &Arc<Object>, blocks: Range<u32>) {
+        self.shelf().abandon(object.id(), blocks);
     }
 
     /// Let go of all blocks of an object, because one of them is wrong.

@@ -56,6 +56,14 @@ impl Readahead {
         ask
     }
 
+    /// Blocks that were asked for beyond what was read.
+    pub fn ahead(&self) -> Range<u32> {
+        match self.window {
+            0 => 0..0,
+            _ => self.reached.div_ceil(BLOCK) as u32..self.asked,
+        }
+    }
+
     /// What was told to ask for was asked for up to this block only: the rest will be told again.
     pub fn asked_until(&mut self, block: u32) {
         self.asked = self.asked.min(block);

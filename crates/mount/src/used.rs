@@ -18,8 +18,9 @@ const LIST_ENOUGH: usize = LIST_MAX / 2;
 /// Several times the threads of a session.
 const LISTS: usize = 32;
 
-/// How long the first of a quiet time waits for others.
-const GATHERED: Duration = Duration::from_secs(1);
+/// How long the first of a quiet time waits for others. Much less than an epoch: a file whose open is not told of yet
+/// looks unread, and gives way to others.
+const GATHERED: Duration = Duration::from_millis(50);
 
 /// The notes of one mount.
 pub struct Used {

@@ -12,7 +12,7 @@ use cache::readahead::Readahead;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A file without bytes.
 pub struct Empty;
@@ -107,6 +107,15 @@ impl Content for Streamed {
         }
         let (stack, object, via) = (self.stack.clone(), self.object.clone(), self.via);
         Reading::Waiting(Box::pin(async move { stack.read(&object, offset, length, via).await }))
+    }
+}
+
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        let ahead = self.readahead.get_mut().unwrap_or_else(PoisonError::into_inner).ahead();
+        if !ahead.is_empty() {
+            self.stack.abandon(&self.object, ahead);
+        }
     }
 }
 

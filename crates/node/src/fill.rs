@@ -228,8 +228,8 @@ fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
 
 /// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.
 async fn fetch(reach: &Reach, object: &Arc<Object>) -> bool {
-    let first = Address { object: object.clone(), index: 0 };
     for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
+        let first = Address { object: object.clone(), index: start };
         if load::fetch_from(reach, object, start).await.is_err() || !reach.stack.holds(&first) {
             return false;
         }

@@ -70,6 +70,11 @@ impl Stack {
         self.outer.ahead(object, blocks, via);
     }
 
+    /// Blocks that were asked for ahead of a reader who has left.
+    pub fn abandon(&self, object: &Arc<Object>, blocks: Range<u32>) {
+        self.outer.abandon(object, blocks);
+    }
+
     /// Let go of the blocks of an object in memory, because one of them is wrong.
     pub fn forget(&self, object: &Object) {
         self.outer.forget(object);

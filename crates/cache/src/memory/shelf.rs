@@ -1,9 +1,11 @@
 //! Blocks at hand and blocks announced. Pure bookkeeping: no fetching, no waiting.
 //!
-//! Blocks that were read to their end leave first, then those that came first.
+//! Blocks that were read to their end leave first. Then those go that were asked for ahead and nobody has begun to read,
+//! the last one first, because it will be wanted last: the first would have to be fetched again at once.
 
 use block::{Block, Course, Door, ObjectId, Result};
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use tokio::sync::watch;
 
 pub type Key = (ObjectId, u32);
@@ -26,21 +28,28 @@ pub enum Place {
 }
 
 /// Keys in a queue before those of blocks that left are swept out of it.
-const ARRIVED_SWEEP: usize = 1024;
+const QUEUE_SWEEP: usize = 1024;
 
 #[derive(Default)]
 pub struct Shelf {
     slots: HashMap<Key, Slot>,
-    /// Keys in the order of arrival; those of blocks that left meanwhile are skipped.
-    arrived: VecDeque<(Key, u64)>,
-    /// Keys in the order in which blocks were read to their end.
-    spent: VecDeque<(Key, u64)>,
-    arrivals: u64,
+    /// By [`Read`]: keys in the order in which blocks came to that; those of blocks that went on are skipped.
+    queues: [VecDeque<(Key, u64)>; 3],
+    stamps: u64,
 }
 
 enum Slot {
     Coming { coming: Coming, read_until: usize },
-    Here { block: Block, arrival: u64, spent: bool },
+    Here { block: Block, read: Read, stamp: u64 },
+}
+
+/// How far a block was read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Read {
+    /// Asked for ahead: the one that came last will be wanted last.
+    Not,
+    InPart,
+    ToItsEnd,
 }
 
 impl Shelf {
@@ -64,6 +73,11 @@ impl Shelf {
         }
     }
 
+    /// Whether the block is here.
+    pub fn has(&self, key: &Key) -> bool {
+        matches!(self.slots.get(key), Some(Slot::Here { .. }))
+    }
+
     /// Whether the block is here or announced.
     pub fn knows(&self, key: &Key) -> bool {
         self.slots.contains_key(key)
@@ -81,15 +95,9 @@ impl Shelf {
             Some(Slot::Coming { read_until, .. }) => read_until,
             _ => 0,
         };
-        self.arrivals += 1;
-        if self.arrived.len() >= ARRIVED_SWEEP.max(2 * self.slots.len()) {
-            let slots = &self.slots;
-            self.arrived
-                .retain(|(key, stamp)| matches!(slots.get(key), Some(Slot::Here { arrival, .. }) if arrival == stamp));
-        }
-        self.arrived.push_back((key, self.arrivals));
-        self.slots.insert(key, Slot::Here { block, arrival: self.arrivals, spent: false });
-        self.read_until(&key, read_until);
+        let read = read_to(read_until, &block);
+        self.slots.insert(key, Slot::Here { block, read, stamp: 0 });
+        self.queue(key, read);
     }
 
     /// Drop all blocks of an object that are here; those on their way may still come.
@@ -100,33 +108,72 @@ impl Shelf {
     /// Note that a block was read up to here: at its end it is spent.
     pub fn read_until(&mut self, key: &Key, until: usize) {
         match self.slots.get_mut(key) {
-            Some(Slot::Here { block, arrival, spent }) if !*spent && until >= block.len() => {
-                *spent = true;
-                self.spent.push_back((*key, *arrival));
+            Some(Slot::Here { block, read, .. }) => {
+                let now = read_to(until, block);
+                if now > *read {
+                    self.queue(*key, now);
+                }
             }
             Some(Slot::Coming { read_until, .. }) => *read_until = until.max(*read_until),
-            _ => {}
+            None => {}
+        }
+    }
+
+    /// Nobody will read these blocks, if nobody began to.
+    pub fn abandon(&mut self, id: ObjectId, blocks: Range<u32>) {
+        for key in blocks.map(|index| (id, index)) {
+            match self.slots.get_mut(&key) {
+                Some(Slot::Here { read: Read::Not, .. }) => self.queue(key, Read::ToItsEnd),
+                Some(Slot::Coming { read_until, .. }) if *read_until == 0 => *read_until = usize::MAX,
+                _ => {}
+            }
         }
     }
 
     /// Take the block that may best leave off the shelf; with `spent_only`, one that was read to its end.
     pub fn push_out(&mut self, spent_only: bool) -> Option<Block> {
-        if let Some(block) = Shelf::take_oldest(&mut self.slots, &mut self.spent) {
-            return Some(block);
+        let spent = self.take(Read::ToItsEnd);
+        if spent.is_some() || spent_only {
+            return spent;
         }
-        if spent_only {
-            return None;
-        }
-        Shelf::take_oldest(&mut self.slots, &mut self.arrived)
+        self.take(Read::Not).or_else(|| self.take(Read::InPart))
     }
 
-    fn take_oldest(slots: &mut HashMap<Key, Slot>, queue: &mut VecDeque<(Key, u64)>) -> Option<Block> {
-        while let Some((key, stamp)) = queue.pop_front() {
-            let current = matches!(slots.get(&key), Some(Slot::Here { arrival, .. }) if *arrival == stamp);
-            if current && let Some(Slot::Here { block, .. }) = slots.remove(&key) {
+    /// Put a block that is here into the queue of those that were read as far.
+    fn queue(&mut self, key: Key, now: Read) {
+        self.stamps += 1;
+        let queue = &mut self.queues[now as usize];
+        if queue.len() >= QUEUE_SWEEP.max(2 * self.slots.len()) {
+            let slots = &self.slots;
+            queue.retain(|(key, stamp)| is_current(slots, key, *stamp));
+        }
+        if let Some(Slot::Here { read, stamp, .. }) = self.slots.get_mut(&key) {
+            (*read, *stamp) = (now, self.stamps);
+            queue.push_back((key, self.stamps));
+        }
+    }
+
+    fn take(&mut self, read: Read) -> Option<Block> {
+        let queue = &mut self.queues[read as usize];
+        loop {
+            let (key, stamp) = if read == Read::Not { queue.pop_back() } else { queue.pop_front() }?;
+            if is_current(&self.slots, &key, stamp)
+                && let Some(Slot::Here { block, .. }) = self.slots.remove(&key)
+            {
                 return Some(block);
             }
         }
-        None
+    }
+}
+
+fn is_current(slots: &HashMap<Key, Slot>, key: &Key, of: u64) -> bool {
+    matches!(slots.get(key), Some(Slot::Here { stamp, .. }) if *stamp == of)
+}
+
+fn read_to(until: usize, block: &Block) -> Read {
+    match until {
+        0 => Read::Not,
+        _ if until < block.len() => Read::InPart,
+        _ => Read::ToItsEnd,
     }
 }

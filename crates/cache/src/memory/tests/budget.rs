@@ -117,3 +117,82 @@ async fn blocks_that_stay_do_not_keep_the_buffers_that_they_came_in() {
     tokio::time::timeout(Duration::from_secs(20), gone).await.expect("no buffer is held");
     assert!(memory.usage().0 > 0);
 }
+
+/// How often streams side by side ask for the blocks of their objects, of which nothing is kept elsewhere.
+async fn asked_by_streams(streams: u8, budget: u64, step: u64) -> f64 {
+    let (alive, size) = (Arc::new(Alive::default()), 24 * SMALL);
+    let asked = Arc::new(Asked(Making(alive), AtomicU64::new(0)));
+    let memory = Memory::over(asked.clone(), Budget::of(budget), tokio::runtime::Handle::current());
+    let readers: Vec<_> = (0..streams)
+        .map(|n| {
+            let memory = memory.clone();
+            tokio::spawn(async move {
+                for turn in 0..4 {
+                    let (object, readahead) = (made(32 + 4 * n + turn, size), Mutex::new(Readahead::default()));
+                    for at in (0..size).step_by(step as usize) {
+                        let is_at_hand = memory.at_hand(&object, at, step).is_some();
+                        memory.follow(&object, &readahead, at, step, DOOR);
+                        if !is_at_hand {
+                            memory.read(&object, at, step, DOOR).await.expect("bytes");
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.expect("a reader");
+    }
+    asked.1.load(Relaxed) as f64 / (u64::from(streams) * 4 * size) as f64
+}
+
+/// Counts the bytes that are asked for, and answers after others had their turn.
+struct Asked(Making, AtomicU64);
+
+impl Source for Asked {
+    fn fetch(&self, run: Run) -> Blocks {
+        self.1.fetch_add(run.bytes(), Relaxed);
+        self.0
+            .fetch(run)
+            .then(|block| async {
+                tokio::task::yield_now().await;
+                block
+            })
+            .boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test]
+async fn streams_ask_for_each_block_once() {
+    for (streams, mebibytes, most) in
+        [(1, 8, 1.0), (4, 32, 1.005), (8, 32, 1.005), (16, 64, 1.005), (16, 256, 1.0), (4, 8, 1.05), (16, 16, 1.05)]
+    {
+        for step in [128 << 10, SMALL] {
+            let asked = asked_by_streams(streams, mebibytes * SMALL, step).await;
+            assert!((1.0..=most).contains(&asked), "{streams} streams, {mebibytes} MiB, reads of {step}: {asked}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_asked_for_ahead_of_a_reader_who_left_goes_before_what_others_will_read() {
+    let asked = Arc::new(Asked(Making(Arc::new(Alive::default())), AtomicU64::new(0)));
+    let memory = Memory::over(asked.clone(), Budget::of(16 * SMALL), tokio::runtime::Handle::current());
+    let ahead = |object: &Arc<Object>| memory.ahead(object, 0..16, DOOR);
+    let [stays, left] = [made(b'a', 4 * SMALL), made(b'b', 4 * SMALL)];
+    assert_eq!((ahead(&stays), ahead(&left)), (16, 16));
+    for object in [&stays, &left] {
+        memory.read(object, 4 * SMALL - 1, 1, DOOR).await.expect("they are here");
+    }
+    memory.abandon(&left, 0..16);
+    for n in 0..10 {
+        memory.read(&made(b'c' + n, SMALL), 0, 10, DOOR).await.expect("bytes");
+    }
+    assert!(memory.at_hand(&left, 0, 10).is_none(), "nobody will read it");
+    assert!(memory.at_hand(&stays, 0, 3 * SMALL).is_some(), "it is still to be read");
+}
