@@ -55,8 +55,8 @@ const BASELINE_WAITS: u32 = 16;
 /// Demand that is older than this says nothing any more: its readers pause, and the bandwidth is spare.
 const DEMAND_STALE: Duration = Duration::from_millis(250);
 
-/// The next number of requests in flight, after one has ended. Additive up (one for each window), down by an
-/// eighth at most once for each window: pure, and the whole policy.
+/// The next number of requests in flight, after one has ended: one more for each window, or an eighth of a request
+/// less for each that ends. Pure, and the whole policy.
 pub fn window(now: f64, latency: f64, baseline: f64) -> f64 {
     let congested = latency > baseline * LATENCY_RISE + LATENCY_SLACK;
     let next = if congested { now - 0.125 } else { now + 1.0 / now.max(1.0) };
@@ -192,7 +192,7 @@ fn common<'a>(left: &'a [u8], right: &[u8]) -> &'a [u8] {
 /// mount.
 pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
     let run = fill.runs.fetch_add(1, Relaxed) + 1;
-    let (mut flights, mut width, mut under_way) = (JoinSet::new(), WINDOW_FIRST, 0);
+    let (mut flights, mut width, mut under_way) = (JoinSet::new(), fill.next(WINDOW_FIRST), 0);
     for (node, size) in load::below(&reach.manifest, &folder) {
         let is_wanted = |object: &Arc<Object>| object.size > 0 && !reach.stack.is_complete(object);
         let Some(object) = reach.manifest.object(node).filter(is_wanted) else { continue };
@@ -277,6 +277,20 @@ mod tests {
         assert!(demand.next(8.0) > 8.0);
         demand.note(0.05, false);
         assert_eq!(demand.baseline, 0.02, "what fill does to demand is no measure of demand without it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fill_holds_back_for_readers_that_it_does_not_know_and_not_for_those_who_paused() {
+        let fill = Fill::new(When::All, 1_000);
+        assert!(fill.at_once() && fill.next(WINDOW_FIRST) > WINDOW_FIRST, "nobody waits");
+        fill.waited(0.02);
+        assert_eq!(fill.next(64.0), 1.0, "one does, and it is not known how long it would without fill");
+        tokio::time::advance(DEMAND_STALE).await;
+        assert!(fill.next(64.0) > 64.0, "nobody waits any more");
+        (0..BASELINE_WAITS).for_each(|_| fill.waited(0.02));
+        assert!(fill.next(64.0) > 64.0, "they wait as long as without it");
+        fill.waited(0.02 * LATENCY_RISE + 2.0 * LATENCY_SLACK);
+        assert!(fill.next(64.0) < 64.0, "one waited a tenth longer");
     }
 
     #[test]

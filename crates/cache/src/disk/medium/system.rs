@@ -1,7 +1,8 @@
 //! The kernel's file systems.
 
 use super::{Handle, How, Medium, Space, Status};
-use rustix::fs::{AtFlags, StatxFlags, fstat, statvfs, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, statvfs, statx};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,13 +53,17 @@ impl Medium for System {
         Ok(Space { free_bytes: found.f_bavail * found.f_frsize, free_files })
     }
 
-    /// The device and the number of its mount. Linux 6.8 and later never gives a number twice; earlier ones may.
+    /// The device and the number of its mount, which Linux 6.8 and later never gives twice. Earlier ones do, so there
+    /// each start finds another number.
     fn mounted(&self, path: &Path) -> Result<u128> {
-        let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
-        let found = statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS | unique)?;
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS | MNT_ID_UNIQUE)?;
         let device = u128::from(found.stx_dev_major) << 32 | u128::from(found.stx_dev_minor);
-        let is_told = found.stx_mask & (STATX_MNT_ID | STATX_MNT_ID_UNIQUE) != 0;
-        Ok(device << 64 | if is_told { u128::from(found.stx_mnt_id) } else { 0 })
+        let now = || {
+            let now = clock_gettime(ClockId::Boottime);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        let is_told = found.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+        Ok(device << 64 | u128::from(if is_told { found.stx_mnt_id } else { now() }))
     }
 
     fn is_instant(&self) -> bool {
@@ -66,9 +71,8 @@ impl Medium for System {
     }
 }
 
-/// Constants of `linux/stat.h`.
-const STATX_MNT_ID: u32 = 0x1000;
-const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+/// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 impl Handle for File {
     fn read(&self, into: &mut Vec<u8>, at: u64) -> Result<usize> {
