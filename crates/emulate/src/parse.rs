@@ -6,22 +6,28 @@ use block::{Error, Result};
 use std::time::Duration;
 
 /// Units of bytes; decimal as networks and services count, binary where the `i` says so.
-const BYTES: [(&str, u64); 14] = [
+const BYTES: [(&str, u64); 17] = [
     ("B", 1),
     ("kB", 1_000),
     ("KB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
     ("TiB", 1 << 40),
+    ("PiB", 1 << 50),
     ("k", 1_000),
     ("M", 1_000_000),
     ("G", 1_000_000_000),
     ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
 ];
+
+/// The most bytes that are believed to be meant: an exabyte.
+const BYTES_MAX: f64 = 1e18;
 
 /// Units of bits, as contracts for networks state them.
 const BITS: [(&str, u64); 9] = [
@@ -43,7 +49,12 @@ pub fn bytes(text: &str) -> Result<u64> {
         "" => 1,
         unit => scale(&BYTES, unit).ok_or_else(|| bad_bytes(text))?,
     };
-    Ok((number * scale as f64).round() as u64)
+    let bytes = (number * scale as f64).round();
+    if bytes > BYTES_MAX {
+        let error = Error::invalid("a size of more than an exabyte is a slip", format!("`{text}`"));
+        return Err(error.hint("write it like 100GB or 1.5TiB"));
+    }
+    Ok(bytes as u64)
 }
 
 /// An amount of bytes that a limit is set to: a bare number is a unit that was forgotten.
@@ -77,7 +88,7 @@ pub fn bandwidth(text: &str) -> Result<u64> {
     Ok(per_second.round() as u64)
 }
 
-/// A time: `250us`, `20ms`, `1.5s`, `2m`.
+/// A time: `250us`, `20ms`, `1.5s`, `2m`, `1h`.
 pub fn duration(text: &str) -> Result<Duration> {
     let bad =
         || Error::invalid("a time was not understood", format!("`{text}`")).hint("write it like 250us, 20ms or 1.5s");
@@ -87,6 +98,11 @@ pub fn duration(text: &str) -> Result<Duration> {
         "ms" => number / 1e3,
         "s" => number,
         "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        "" => {
+            let error = Error::invalid("a time needs a unit", format!("`{text}`"));
+            return Err(error.hint(format!("write it like {0}s or {0}ms", text.trim())));
+        }
         _ => return Err(bad()),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
@@ -134,6 +150,7 @@ mod tests {
         }
         assert!(size("10").unwrap_err().hint.contains("10GB"));
         assert!(bytes("many").unwrap_err().hint.contains("64MiB"));
+        assert!(bytes("999999PB").unwrap_err().what.contains("exabyte"));
         assert!(duration("20").unwrap_err().hint.contains("20ms"));
         assert!(duration("99999999999999999999s").is_err());
     }

@@ -2,9 +2,12 @@
 //!
 //! Invariant: counts only grow, except `in_flight`; a snapshot may be torn between counts, never within one.
 
+use block::Error;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Buckets of the first-byte histogram: powers of two from below 128 us to 4 s and above.
 pub const FIRST_BYTE_BUCKETS: usize = 17;
@@ -34,6 +37,14 @@ pub struct Counters {
     pub(crate) hedges_won: AtomicU64,
     first_byte_ns: AtomicU64,
     first_byte: [AtomicU64; FIRST_BYTE_BUCKETS],
+    failed: Mutex<Option<Failed>>,
+}
+
+/// A request that failed, for the moment or for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    pub what: String,
+    pub when: Instant,
 }
 
 /// The counts at one moment.
@@ -73,6 +84,8 @@ pub struct Counts {
     /// bucket holds the rest.
     pub first_byte_ns: u64,
     pub first_byte: [u64; FIRST_BYTE_BUCKETS],
+    /// The last request that failed.
+    pub failed: Option<Failed>,
 }
 
 impl Counters {
@@ -97,6 +110,7 @@ impl Counters {
             hedges_won: self.hedges_won.load(Relaxed),
             first_byte_ns: self.first_byte_ns.load(Relaxed),
             first_byte: std::array::from_fn(|at| self.first_byte[at].load(Relaxed)),
+            failed: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
@@ -115,6 +129,12 @@ impl Counters {
     /// Book a failure that was handed on.
     pub fn gave_up(&self) {
         Counters::add(&self.errors, 1);
+    }
+
+    /// Note what a request failed with, whether it is repeated or not.
+    pub(crate) fn failed_with(&self, error: &Error) {
+        let failed = Failed { what: error.what.clone(), when: Instant::now() };
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
     }
 
     pub(crate) fn add(count: &AtomicU64, more: u64) {
@@ -147,6 +167,8 @@ impl AddAssign for Counts {
         self.hedges_won += more.hedges_won;
         self.first_byte_ns += more.first_byte_ns;
         self.first_byte = std::array::from_fn(|at| self.first_byte[at] + more.first_byte[at]);
+        let both = [self.failed.take(), more.failed];
+        self.failed = both.into_iter().flatten().max_by_key(|failed| failed.when);
     }
 }
 

@@ -28,9 +28,9 @@ mod sink;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 
-pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS};
+pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};
 pub use folder::{FileSystem, Folder, Settings as FolderSettings};
-pub use location::{Location, Settings, open};
+pub use location::{Location, Settings, check, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
 pub use origins::{Entrance, Origins};

@@ -43,6 +43,14 @@ pub fn open(location: &Location, settings: &Settings) -> Result<Arc<dyn Store>> 
     })
 }
 
+/// Refuse an endpoint, a bucket or a profile that can't be meant. Nothing is sent.
+pub async fn check(location: &Location, settings: &Settings) -> Result<()> {
+    match location {
+        Location::S3 { bucket, .. } => S3::check(bucket, &settings.s3).await,
+        Location::Folder(_) => Ok(()),
+    }
+}
+
 impl FromStr for Location {
     type Err = Error;
 

@@ -149,6 +149,9 @@ impl Parts {
 
     /// Wait before the next try, or hand the error out if there is to be none.
     async fn wait_or_fail(&self, tries: &mut Tries, error: Error, course: &Course) -> Result<()> {
+        if !is_news(&error) {
+            self.counters.failed_with(&error);
+        }
         match advise(&error, tries.count, tries.spent(), self.settings.budget, self.chance.next()) {
             Advice::Wait(wait) => {
                 tracing::debug!(what = error.what, on = error.on, ?wait, "trying again");
@@ -171,12 +174,17 @@ impl Parts {
         self.hedges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Count a failure. A version that is gone is news for the reader, not a failure of the store.
+    /// Count a failure.
     fn failed(&self, error: &Error) {
-        if !matches!(error.kind, Kind::Changed | Kind::Missing) {
+        if !is_news(error) {
             Counters::add(&self.counters.errors, 1);
         }
     }
+}
+
+/// A version that is gone is news for the reader, not a failure of the store.
+fn is_news(error: &Error) -> bool {
+    matches!(error.kind, Kind::Changed | Kind::Missing)
 }
 
 /// What a failed request tells of how much the store can bear.

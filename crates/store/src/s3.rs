@@ -98,6 +98,12 @@ struct Bucket {
 }
 
 impl S3 {
+    /// Refuse names that can't be meant.
+    pub async fn check(bucket: &str, settings: &Settings) -> Result<()> {
+        Route::of(bucket, settings)?;
+        credentials::check(&settings.credentials).await
+    }
+
     /// A bucket by name. Nothing is sent until something is asked.
     pub fn open(bucket: &str, settings: Settings) -> Result<S3> {
         let route = Route::of(bucket, &settings)?;

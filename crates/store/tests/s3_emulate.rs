@@ -217,3 +217,19 @@ async fn a_write_that_fails_says_so_and_leaves_what_was_there() {
     assert_eq!(content(&served.s3, "k").await, b"old");
     assert!(served.s3.counters().snapshot().throttled > 0);
 }
+
+#[tokio::test]
+async fn a_listing_of_a_store_that_hangs_is_given_up_within_its_budget() {
+    let served = Served::start().await;
+    assert!(served.write("k", b"content").await);
+    served.server.set_faults(Faults::default().with(Fault::Hang, When::Always));
+    let settings = S3Settings {
+        endpoint: Some(served.server.endpoint()),
+        credentials: Credentials::Anonymous,
+        list_budget: Duration::from_millis(300),
+        ..S3Settings::default()
+    };
+    let s3 = S3::open("bucket", settings).expect("a bucket");
+    let error = s3.list("").try_collect::<Vec<_>>().await.expect_err("nothing comes");
+    assert!(error.what.contains("within 0.3 s"), "{error}");
+}

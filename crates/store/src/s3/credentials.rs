@@ -11,6 +11,8 @@
 pub mod machine;
 mod profiles;
 
+use super::wire::causes;
+use crate::retry::Chance;
 use profiles::{Profile, Profiles};
 use reqsign_aws_v4::{
     AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider,
@@ -19,6 +21,7 @@ use reqsign_aws_v4::{
 };
 use reqsign_core::{Context, Error, OsEnv, ProvideCredential, ProvideCredentialDyn, Result, Signer};
 use std::fmt;
+use std::sync::Arc;
 
 /// Who we are.
 #[derive(Clone, Hash)]
@@ -74,6 +77,18 @@ impl Found {
 /// The environment of this process, for what AWS's own tools look up there.
 pub fn environment() -> Context {
     Context::new().with_env(OsEnv)
+}
+
+/// Refuse a profile that is in no file.
+pub async fn check(credentials: &Credentials) -> block::Result<()> {
+    let Credentials::Found { profile: Some(name) } = credentials else { return Ok(()) };
+    let wrong = |error: Error| {
+        let error = block::Error::invalid(causes(&error), format!("profile {name}"));
+        error.hint("check --profile, AWS_PROFILE and the files of profiles")
+    };
+    let (context, _) = machine::context(Arc::new(Chance::new(0)));
+    let files = Profiles::read(&context).await.map_err(wrong)?;
+    if files.profile(name).is_some() { Ok(()) } else { Err(wrong(files.unknown(name))) }
 }
 
 /// The source that these credentials name; none for nobody.

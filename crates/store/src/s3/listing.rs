@@ -223,10 +223,16 @@ async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
     let budget = bucket.settings.list_budget;
     let (began, budget) = (Instant::now(), if is_first { budget.min(FIRST_BUDGET) } else { budget });
     for tries in 1.. {
-        let error = match ask(bucket, task).await {
-            Ok(page) => return Ok(page),
-            Err(error) => error,
+        let left = budget.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
+        let error = match tokio::time::timeout(left, ask(bucket, task)).await {
+            Ok(Ok(page)) => return Ok(page),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let what = format!("the store did not answer a listing within {:.1} s", left.as_secs_f64());
+                Error::unavailable(what, format!("{}/{}", bucket.identity, task.prefix))
+            }
         };
+        bucket.counters.failed_with(&error);
         let advice = match is_first && error.is_unreachable() {
             true => Advice::GiveUp,
             false => advise(&error, tries, began.elapsed(), budget, bucket.chance.next()),
