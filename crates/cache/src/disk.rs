@@ -231,6 +231,21 @@ impl Disk {
         segments.iter().all(|segment| index.is_complete(segment.id()))
     }
 
+    /// Bytes of an object that lie on the disk. Opens nothing, and is no use of the object.
+    pub fn held_bytes(&self, object: &Arc<Object>) -> u64 {
+        let held = |segment: &Segment| {
+            let index = self.index();
+            match index.is_complete(segment.id()) {
+                true => segment.bytes(),
+                false => match index.known(segment) {
+                    Found::Filling(filling) => filling.written(),
+                    _ => 0,
+                },
+            }
+        };
+        self.segments(object).iter().map(held).sum()
+    }
+
     /// Whether a block lies on the disk.
     pub fn holds(&self, address: &Address) -> bool {
         let segment = self.segment(address);

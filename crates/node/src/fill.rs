@@ -9,6 +9,7 @@
 
 use crate::load::{self, Reach};
 use block::{Address, Object, RUN_BLOCKS_MAX};
+use futures_util::StreamExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -228,9 +229,10 @@ fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
 
 /// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.
 async fn fetch(reach: &Reach, object: &Arc<Object>) -> bool {
-    for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
+    let (mut runs, starts) = (load::runs(reach, object), (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize));
+    for start in starts {
         let first = Address { object: object.clone(), index: start };
-        if load::fetch_from(reach, object, start).await.is_err() || !reach.stack.holds(&first) {
+        if runs.next().await.is_none_or(|run| run.is_err()) || !reach.stack.holds(&first) {
             return false;
         }
     }

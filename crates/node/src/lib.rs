@@ -8,6 +8,7 @@
 //! - [`Stack`]: the tiers laid over each other, and everything that is asked of them.
 //! - [`View`]: one data set on a node.
 //! - [`load`]: fetch a data set before it is read.
+//! - [`kept`]: how much of a data set lies in the cache.
 //! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
 //! - [`copy`]: copy a data set to a folder, without a node.
 //! - [`select`]: which files of a data set are meant.
@@ -16,6 +17,7 @@ mod content;
 pub mod copy;
 pub mod fill;
 mod home;
+pub mod kept;
 pub mod load;
 pub mod manifest;
 pub mod namespace;

@@ -11,8 +11,16 @@ use cache::readahead::Readahead;
 use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
-use std::ops::Range;
+use futures_util::StreamExt;
 use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
+
+/// What is brought for nobody in particular leaves a quarter of the blocks to readers, and to blocks on their way to the
+/// disk.
+const BROUGHT_PARTS: (u64, u64) = (3, 4);
+
+/// Unit of that room: a semaphore counts in 32 bits.
+const UNIT: u64 = 4 << 10;
 
 /// The tiers over the stores.
 #[derive(Clone)]
@@ -20,6 +28,9 @@ pub struct Stack {
     disk: Disk,
     inner: Flight,
     outer: Memory,
+    /// Units of memory that may be on their way for nobody in particular, and how many there are in all.
+    brought: Arc<Semaphore>,
+    brought_units: u32,
 }
 
 impl Stack {
@@ -32,7 +43,10 @@ impl Stack {
         let disk = Disk::over(origins, on_disk, runtime.clone())?;
         let inner = Flight::over(Arc::new(disk.clone()), budget.clone(), runtime.clone());
         let outer = Memory::over(Arc::new(inner.clone()), budget.clone(), runtime.clone());
-        Ok(Stack { disk, inner, outer })
+        let (part, parts) = BROUGHT_PARTS;
+        let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
+        let brought = Arc::new(Semaphore::new(brought_units as usize));
+        Ok(Stack { disk, inner, outer, brought, brought_units })
     }
 
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
@@ -60,14 +74,18 @@ impl Stack {
         self.outer.follow(object, past, offset, length, via);
     }
 
-    /// Blocks for nobody but the disk, in order.
-    pub fn fetch(&self, run: Run) -> block::Blocks {
-        self.outer.fetch(run)
-    }
-
-    /// Ask for blocks that will be wanted, as far as there is room.
-    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) {
-        self.outer.ahead(object, blocks, via);
+    /// Bring a run to the disk for nobody in particular. Waits until there is memory for all of it beside what else is
+    /// brought: asked for as memory comes free, it would cost a request for each block.
+    pub async fn bring(&self, run: Run) -> Result<()> {
+        let bytes: u64 = run.addresses().map(|address| address.len() as u64).sum();
+        let units =
+            u32::try_from(bytes.div_ceil(UNIT)).map_or(self.brought_units, |units| units.min(self.brought_units));
+        let _room = self.brought.acquire_many(units).await.expect("it is never closed");
+        let mut blocks = self.outer.fetch(run);
+        while let Some(block) = blocks.next().await {
+            block?;
+        }
+        Ok(())
     }
 
     /// Blocks that were asked for ahead of a reader who has left.
@@ -108,6 +126,11 @@ impl Stack {
     /// Whether all of an object is here, trusted or to be checked.
     pub fn is_complete(&self, object: &Arc<Object>) -> bool {
         self.disk.is_complete(object)
+    }
+
+    /// Bytes of an object that lie on the disk.
+    pub fn held_bytes(&self, object: &Arc<Object>) -> u64 {
+        self.disk.held_bytes(object)
     }
 
     /// Whether a block lies on the disk.

@@ -2,8 +2,9 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
-use crate::content::{Empty, Kept, Local, Streamed};
+use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
+use crate::kept::{self, Kept};
 use crate::load::{self, Reach, Tally};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
@@ -154,6 +155,16 @@ impl View {
         Reach { manifest: self.manifest(), stack: self.node.stack.clone(), via: self.door() }
     }
 
+    /// How much of it lies in the cache. Takes about a microsecond a file.
+    pub fn kept(&self) -> Kept {
+        kept::of_all(&self.manifest(), &self.node.stack)
+    }
+
+    /// The same of a file or a folder, with what is directly in it, the first so many by name.
+    pub fn kept_below(&self, path: &[u8], most: usize) -> Result<(Kept, Vec<kept::Entry>)> {
+        kept::of_path(&self.manifest(), &self.node.stack, path, most)
+    }
+
     /// What the background fill did.
     pub fn fill(&self) -> &Arc<Fill> {
         &self.fill
@@ -217,7 +228,7 @@ impl View {
             self.node.runtime.spawn(fill::run(self.reach(), self.fill.clone(), folder));
         }
         match standing {
-            Standing::Complete(whole) => Opening::Ready(Ok(self.kept(whole))),
+            Standing::Complete(whole) => Opening::Ready(Ok(streamed_as_kept(&self.node, whole, self.door()))),
             Standing::Absent | Standing::Cut if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
             Standing::Absent | Standing::Cut => Opening::Waiting(Box::pin(self.fetch(object))),
             Standing::Unchecked(whole) if object.size > CHECKED_AT_OPEN_MAX => {
@@ -280,10 +291,6 @@ impl View {
         });
     }
 
-    fn kept(&self, whole: Arc<Whole>) -> Arc<dyn Content> {
-        streamed_as_kept(&self.node, whole, self.door())
-    }
-
     fn streamed(&self, object: Arc<Object>) -> Arc<Streamed> {
         streamed(&self.node, object, self.door())
     }
@@ -300,7 +307,7 @@ fn streamed(node: &Node, object: Arc<Object>, via: Door) -> Arc<Streamed> {
 
 fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Content> {
     let otherwise = streamed(node, whole.object.clone(), via);
-    Arc::new(Kept { whole, otherwise })
+    Arc::new(content::Kept { whole, otherwise })
 }
 
 impl Drop for View {
