@@ -112,6 +112,38 @@ fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
     let wrong = bed.run(["mount", "--cache-size", "many", "s3://bucket", "/mnt"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong));
     assert_eq!(bed.run(["mount"]).status.code(), Some(2));
+    for (flag, value, says) in [
+        ("--cache-size", "0GB", "less than 1MB"),
+        ("--cache-size", "1KB", "less than 1MB"),
+        ("--cache-size", "-5GB", "not understood"),
+        ("--cache-size", "999999PB", "exabyte"),
+        ("--memory", "-5GB", "not understood"),
+        ("--refresh", "0s", "at most once a second"),
+        ("--patience", "60", "needs a unit"),
+        ("--patience", "0s", "no time"),
+    ] {
+        let done = bed.run(["mount", flag, value, "s3://bucket", "/mnt"]);
+        let said = text(&done);
+        assert!(
+            done.status.code() == Some(2) && [flag, value, says, "try:"].iter().all(|word| said.contains(word)),
+            "{said}"
+        );
+    }
+    let names = [
+        (vec!["s3://bucket", "--endpoint", "minio:9000"], "minio:9000"),
+        (vec!["s3://bucket", "--endpoint", "ftp://host"], "ftp://host"),
+        (vec!["s3://no bucket!"], "no bucket!"),
+        (vec!["ftp://host/folder"], "ftp://host/folder"),
+        (vec!["s3://bucket", "--profile", "nonesuch"], "nonesuch"),
+    ];
+    for (words, shown) in names {
+        let mount =
+            bed.stoker(["mount"]).args(&words).arg(bed.path("mnt")).arg("--cache").arg(bed.path("never")).output();
+        refused_as_typed(&mount.expect("stoker runs"), &[shown]);
+        let copy = bed.stoker(["load"]).args(&words).arg("--to").arg(bed.path("copy")).output();
+        refused_as_typed(&copy.expect("stoker runs"), &[shown]);
+    }
+    assert!(!bed.path("never").exists() && !bed.path("copy").exists(), "nothing was made");
     let bare = bed.run(["mount", "--cache-size", "10", "s3://bucket", "/mnt"]);
     assert!(bare.status.code() == Some(2) && text(&bare).contains("needs a unit"), "{}", text(&bare));
     refused_as_typed(
@@ -270,6 +302,20 @@ fn a_cache_folder_that_can_not_be_used_is_refused() {
         .expect("a folder");
     refused(&with(&open), &["everybody can write", "open"]);
     assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn a_cache_folder_and_a_mount_point_never_lie_in_each_other_and_nothing_is_made() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    std::os::unix::fs::symlink(bed.path("mnt"), bed.path("link")).expect("a link");
+    for cache in ["mnt/cache", "mnt", "mnt/deep/cache", "link/cache", "."] {
+        let cache = bed.path(cache).display().to_string();
+        let done = finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", &cache]));
+        refused_as_typed(&done, &["--cache", "mount point"]);
+    }
+    let left = fs::read_dir(bed.path("mnt")).expect("a folder").count();
+    assert_eq!((left, mounts(&bed), support::pids(&bed.path("run")).len()), (0, 0, 0));
 }
 
 #[test]

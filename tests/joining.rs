@@ -5,8 +5,11 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use support::content::{Chance, compare, noise, same};
 use support::{BUCKET, Bed, Daemon, LONG, eventually, finished, signal, text};
@@ -193,4 +196,122 @@ fn a_node_of_its_own_stays_until_it_is_told() {
     signal(node.id(), "TERM");
     assert!(node.wait().expect("it ends").success());
     nothing_is_left(&bed);
+}
+
+#[test]
+fn systemd_hears_when_a_mount_and_a_node_are_ready_and_when_they_end() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("one/file", &noise(1_000, 1));
+    let heard = UnixDatagram::bind(bed.path("notify")).expect("a socket");
+    heard.set_read_timeout(Some(LONG)).expect("a limit");
+    let next = || {
+        let mut said = [0; 1024];
+        let length = heard.recv(&mut said).expect("something is told");
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    };
+    let _ = fs::create_dir(bed.path("mnt"));
+    let mounting = || {
+        let mut mounting = bed.mounting(&url("one"), "mnt", &[]);
+        mounting.env("NOTIFY_SOCKET", bed.path("notify"));
+        mounting
+    };
+    let mut mount = Daemon::start(&mut mounting(), &bed.path("mnt"), &bed.path("mnt.log"));
+    let said = next();
+    assert!(said.starts_with("READY=1\n") && said.contains("/mnt"), "{said}");
+    signal(mount.pid(), "TERM");
+    assert!(next().starts_with("STOPPING=1"));
+    assert!(mount.waited(LONG).expect("it ends").success(), "{}", mount.said());
+    let mut serving = bed.stoker(["node", "--cache"]);
+    let mut node = serving.arg(bed.path("cache")).env("NOTIFY_SOCKET", bed.path("notify")).spawn().expect("it starts");
+    assert!(next().starts_with("READY=1\n"));
+    signal(node.id(), "TERM");
+    assert!(next().starts_with("STOPPING=1"));
+    assert!(node.wait().expect("it ends").success());
+}
+
+/// A user of this test alone, as a number, with a folder of its own; what it leaves outside is removed at the end.
+struct User(u32);
+
+impl User {
+    fn new(bed: &Bed, uid: u32) -> User {
+        let theirs = bed.path("theirs");
+        fs::create_dir(&theirs).and_then(|()| chown(&theirs, Some(uid), Some(uid))).expect("a folder");
+        fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o755)).expect("others may enter");
+        User(uid)
+    }
+
+    /// Where its nodes listen.
+    fn folder(&self) -> PathBuf {
+        format!("/tmp/stoker-{}", self.0).into()
+    }
+
+    /// The same command, as this user would type it.
+    fn types(&self, bed: &Bed, mut command: Command) -> Command {
+        command.env_remove("STOKER_RUNTIME_DIR").env_remove("TMPDIR").env("HOME", bed.path("theirs"));
+        command.uid(self.0).gid(self.0).current_dir("/");
+        command
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ours = processes.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == self.0));
+        ours.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).for_each(|pid| signal(pid, "KILL"));
+        let _ = fs::remove_dir_all(self.folder());
+    }
+}
+
+#[test]
+fn root_asks_the_nodes_of_all_users_and_is_held_up_and_fooled_by_none() {
+    let Some(bed) = Bed::new() else { return };
+    if !support::is_root() {
+        return eprintln!("SKIPPED: only root can be another user");
+    }
+    let user = User::new(&bed, 1_000_000 + std::process::id());
+    let cache = bed.path("theirs/cache").display().to_string();
+    let log = || File::options().create(true).append(true).open(bed.path("theirs.log")).expect("a log");
+    let serve = |cache: &str| {
+        let mut serving = user.types(&bed, bed.stoker(["node", "--cache", cache]));
+        serving.stderr(log()).spawn().expect("it starts")
+    };
+    let as_root = |words: &[&str]| finished(bed.stoker(words).env_remove("STOKER_RUNTIME_DIR"));
+    let status = || text(&as_root(&["status"]));
+    let mut node = serve(&cache);
+    eventually("root finds the node of another user", || status().contains(&cache));
+    let own = finished(&mut user.types(&bed, bed.stoker(["status", &cache])));
+    assert!(own.status.success() && text(&own).contains(&cache), "{}", text(&own));
+
+    // A node that hangs, and a socket at which somebody else listens.
+    let mut hung = serve(&bed.path("theirs/other").display().to_string());
+    eventually("the second node answers", || status().contains("theirs/other"));
+    signal(hung.id(), "STOP");
+    let planted = user.folder().join("planted.sock");
+    let _listener = UnixListener::bind(&planted).expect("a socket");
+    chown(&planted, Some(user.0), Some(user.0)).expect("it is theirs");
+    let said = status();
+    assert!(said.contains(&cache), "{said}");
+    let lines = |words: [&str; 2]| said.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
+    let whose = format!("user {}", user.0);
+    assert_eq!(lines([&whose, "does not answer"]), 1, "{said}");
+    assert_eq!(lines([&whose, "user 0 listens there"]), 1, "{said}");
+    let level = as_root(&["log", &cache, "--level", "info"]);
+    assert!(level.status.success(), "{}", text(&level));
+    signal(hung.id(), "KILL");
+    let _ = hung.wait();
+
+    // Folders into which others may put something, and links to folders, are no user's.
+    let mode = |mode| fs::set_permissions(user.folder(), fs::Permissions::from_mode(mode)).expect("a mode");
+    mode(0o777);
+    assert!(!status().contains(&cache));
+    mode(0o700);
+    assert!(status().contains(&cache));
+    let away = bed.path("theirs/away");
+    let moved = Command::new("mv").arg(user.folder()).arg(&away).status();
+    assert!(moved.expect("mv runs").success());
+    symlink(&away, user.folder()).expect("a link");
+    assert!(!status().contains(&cache));
+    fs::remove_file(user.folder()).expect("the link goes");
+    signal(node.id(), "TERM");
+    assert!(node.wait().expect("it ends").success());
 }

@@ -120,6 +120,33 @@ fn what_is_asked_wrongly_is_refused() {
 }
 
 #[test]
+fn large_files_are_loaded_by_large_requests_also_with_little_memory() {
+    let Some(bed) = Bed::new() else { return };
+    let (files, bytes) = (8, 12 << 20);
+    (0..files).for_each(|number| bed.put(&format!("{number}"), &noise(bytes, number)));
+    let daemon = bed.mount(&["--fill", "off", "--memory", "64MiB"]);
+    let load = loaded(&bed, &bed.path("mnt"), &[]);
+    assert_eq!(load["files_done"], files, "{load}");
+    // Eight mebibytes each, but where the memory for it came in two parts.
+    assert!(bed.gets() <= files * 3, "{} requests for {files} files of {bytes} bytes", bed.gets());
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
+
+#[test]
+fn patterns_that_choose_nothing_are_said_to() {
+    let Some(bed) = set() else { return };
+    let daemon = bed.mount(&["--fill", "off"]);
+    let nothing = load(&bed, &bed.path("mnt"), &["--include", "**/*.nonesuch"]);
+    let said = text(&nothing);
+    assert!(
+        nothing.status.code() == Some(1) && said.contains("--include **/*.nonesuch") && said.contains("try:"),
+        "{said}"
+    );
+    daemon.end();
+}
+
+#[test]
 fn what_does_not_fit_ends_with_3_and_what_fails_with_4() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off", "--cache-size", "2MB", "--patience", "1s"]);
@@ -147,25 +174,28 @@ fn what_does_not_fit_ends_with_3_and_what_fails_with_4() {
 }
 
 /// Start a command against a slow store, and kill it once some of the set has come.
-fn cut_short(bed: &Bed, command: &mut Command) {
+fn cut_short(bed: &Bed, command: &mut Command, how: &str) -> Output {
     bed.set_bandwidth(8_000_000);
     let before = bed.counters().bytes_out();
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let began = Instant::now();
     while bed.counters().bytes_out() < before + 6_000_000 && began.elapsed() < LONG {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(child.try_wait().expect("it can be asked").is_none(), "it is not done yet");
-    signal(child.id(), "KILL");
-    child.wait().expect("it ends");
+    signal(child.id(), how);
+    let ended = child.wait_with_output().expect("it ends");
     bed.set_limits(&emulate::Limits::default());
+    ended
 }
 
 #[test]
 fn an_interrupted_load_goes_on_where_it_was() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off"]);
-    cut_short(&bed, bed.stoker(["load"]).arg(bed.path("mnt")));
+    let ended = cut_short(&bed, bed.stoker(["load"]).arg(bed.path("mnt")), "INT");
+    let said = text(&ended);
+    assert!(ended.status.code() == Some(130) && said.contains("interrupted") && said.contains("try:"), "{said}");
     daemon.kill_and_detach();
     let daemon = bed.mount(&["--fill", "off"]);
     let before = bed.counters().bytes_out();
@@ -217,7 +247,7 @@ fn a_set_is_copied_to_a_folder_byte_for_byte_and_resumed() {
         command.arg(&to).args(bed.reach()).args(more);
         command
     };
-    cut_short(&bed, &mut command(&[]));
+    cut_short(&bed, &mut command(&[]), "KILL");
     let before = bed.counters().bytes_out();
     let done = finished(&mut command(&[]));
     let said = text(&done);

@@ -115,6 +115,40 @@ fn a_detached_mount_is_there_when_the_command_returns() {
 }
 
 #[test]
+fn a_cache_is_free_when_its_last_mount_was_unmounted() {
+    let Some(bed) = two_sets() else { return };
+    for round in 0..20 {
+        let mounted = finished(&mut bed.mounting(&url("one"), "mnt", &["--detach"]));
+        assert!(mounted.status.success(), "{round}: {}", text(&mounted));
+        let unmounted = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+        assert!(unmounted.status.success(), "{round}: {}", text(&unmounted));
+        let lock = fs::File::open(bed.path("cache/lock")).expect("the lock of the cache");
+        assert!(lock.try_lock().is_ok(), "{round}: the node still has the cache");
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_shown_with_its_own_words_and_the_time() {
+    let Some(bed) = two_sets() else { return };
+    let daemon = bed.mount_at(&url("one"), "mnt", &["--fill", "off", "--patience", "2s"]);
+    bed.set_faults("slowdown");
+    let file = bed.mounted("file");
+    let reader = std::thread::spawn(move || fs::read(file));
+    let store = || bed.status()["stores"][0].clone();
+    eventually("the failure is told", || store()["failure"].as_str().is_some_and(|what| what.contains("SlowDown")));
+    eventually("it is seen not to answer", || store()["answering"] == false);
+    assert!(store()["failed_at"].as_f64().is_some_and(|at| at > 1e9), "{}", store());
+    assert!(text(&bed.run(["status"])).contains("SlowDown"));
+    reader.join().expect("it ends").expect_err("it is refused in the end");
+    let counts = bed.status()["store"].clone();
+    assert!(counts["errors"].as_u64() > Some(0) && counts["retries"].as_u64() > Some(0), "{counts}");
+    bed.set_faults("");
+    assert!(fs::read(bed.mounted("file")).is_ok());
+    eventually("it answers again", || store()["answering"] == true && store()["failure"].is_string());
+    daemon.end();
+}
+
+#[test]
 fn a_busy_mount_is_unmounted_only_lazily() {
     let Some(bed) = Bed::new() else { return };
     bed.put("large", &noise(5 << 20, 1));
@@ -198,9 +232,47 @@ fn the_status_tells_what_was_answered_from_where() {
         (&(128u64 << 20).into(), &1_000_000_000u64.into(), &size.into())
     );
     assert!(limits["memory_used"].as_u64().is_some_and(|used| used > 0 && used <= 128 << 20));
+    assert_eq!((&mount["kept_files"], &mount["kept_bytes"]), (&21.into(), &size.into()));
+    assert_eq!((&limits["disk_written"], limits["names_bytes"].as_u64() > Some(0)), (&size.into(), true), "{limits}");
     let plain = text(&bed.run(["status"]));
     assert!(["passthrough", "requests", "memory", "disk"].iter().all(|word| plain.contains(word)), "{plain}");
     assert_eq!(text(&finished(bed.stoker(["status"]).arg(bed.path("mnt")))).lines().next(), plain.lines().next());
+    daemon.end();
+}
+
+#[test]
+fn the_status_of_a_path_tells_what_is_kept_of_each_name_in_it() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..4 {
+        bed.put(&format!("a/{number}"), &noise(1_000, number));
+        bed.put(&format!("b/c/{number}"), &noise(1_000, 10 + number));
+    }
+    bed.put("large", &noise(9 << 20, 99));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let kept = |at: &str| -> serde_json::Value {
+        let told = finished(bed.stoker(["status", "--json"]).arg(bed.mounted(at)));
+        assert!(told.status.success(), "{}", text(&told));
+        serde_json::from_slice::<serde_json::Value>(&told.stdout).expect("JSON")["kept"].clone()
+    };
+    let opens = || bed.status()["mounts"][0]["opens_served"].clone();
+    let figures = |of: &serde_json::Value| {
+        ["files", "bytes", "kept_files", "kept_bytes"].map(|name| of[name].as_u64().expect("a figure"))
+    };
+    assert_eq!(figures(&kept("")), [9, 8_000 + (9 << 20), 0, 0]);
+    for name in ["a/1", "a/2", "b/c/0"] {
+        let _ = fs::read(bed.mounted(name)).expect("a read");
+    }
+    let before = (bed.requests(), opens());
+    let all = kept("");
+    let names: Vec<_> = all["entries"].as_array().expect("a list").iter().map(|entry| entry["name"].clone()).collect();
+    assert_eq!(names, ["a/", "b/", "large"]);
+    assert_eq!(figures(&all["entries"][0]), [4, 4_000, 2, 2_000]);
+    assert_eq!(figures(&all["entries"][1]), [4, 4_000, 1, 1_000]);
+    assert_eq!(figures(&kept("b")["entries"][0]), [4, 4_000, 1, 1_000]);
+    assert_eq!((figures(&kept("a/1")), figures(&kept("a/3"))), ([1, 1_000, 1, 1_000], [1, 1_000, 0, 0]));
+    assert_eq!((bed.requests(), opens()), before, "a look asks nothing and opens nothing");
+    let plain = text(&finished(bed.stoker(["status"]).arg(bed.mounted("a"))));
+    assert!(plain.contains("2 of 4 files, 50.0 % of 4.00 kB"), "{plain}");
     daemon.end();
 }
 

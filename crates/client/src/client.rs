@@ -1,6 +1,8 @@
 //! A client of the control socket, blocking or not: one request a connection.
+//!
+//! Invariant: it sends nothing to anybody but the user whose node it asks, and never waits for a node that is dead.
 
-use crate::messages::Problem;
+use crate::messages::{Problem, Status};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
@@ -8,12 +10,25 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::Sender;
 
-/// Speaks with one node.
+/// How long a node may take for what it can say at once, connecting included.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a node that is busy for us may say nothing before it is asked whether it still lives.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The longest message: the status of some thousand mounts.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Speaks with one node of one user.
+#[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    user: u32,
 }
 
 /// Why a request failed.
@@ -21,19 +36,70 @@ pub struct Client {
 pub enum Failure {
     /// Nobody listens there.
     Absent,
+    /// Somebody else than the user whose node it should be listens there.
+    Foreign(u32),
+    /// It did not answer in time.
+    Silent,
     /// The node refused, and says why.
     Refused(Problem),
     /// The connection broke, or what came was not understood.
     Broken(String),
 }
 
+/// A node, and how it is, or why that is not known.
+pub type Surveyed = (Client, Result<Status, Failure>);
+
 impl Client {
-    pub fn new(socket: impl Into<PathBuf>) -> Client {
-        Client { socket: socket.into() }
+    /// Of the node that this user runs at a socket. Whoever else listens there is told nothing.
+    pub fn new(socket: impl Into<PathBuf>, user: u32) -> Client {
+        Client { socket: socket.into(), user }
     }
 
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Whose node it is.
+    pub fn user(&self) -> u32 {
+        self.user
+    }
+
+    /// Ask all of these nodes at once how they are: one that says nothing holds up none of the others.
+    pub fn survey(clients: Vec<Client>) -> Result<Vec<Surveyed>, Failure> {
+        runtime()?.block_on(async {
+            let asked = clients.into_iter().map(|client| {
+                tokio::spawn(async move {
+                    let status = client.status().await;
+                    (client, status)
+                })
+            });
+            let mut told = Vec::new();
+            for asked in asked.collect::<Vec<_>>() {
+                told.push(asked.await.map_err(broken)?);
+            }
+            Ok(told)
+        })
+    }
+
+    /// What the node does and holds.
+    pub async fn status(&self) -> Result<Status, Failure> {
+        let (mut last, asked) = (None, request(Method::GET, "/v1/status", &())?);
+        let answered = self.exchange(asked, |status| {
+            last = Some(status);
+            std::future::ready(())
+        });
+        tokio::time::timeout(ANSWER_WITHIN, answered).await.unwrap_or(Err(Failure::Silent))?;
+        last.ok_or_else(|| Failure::Broken("the node answered nothing".into()))
+    }
+
+    /// Wait until the node is found not to answer any more, while it is busy with something long.
+    pub async fn fell_silent(&self) {
+        loop {
+            tokio::time::sleep(SILENCE_MAX).await;
+            if let Err(Failure::Silent) = self.status().await {
+                return;
+            }
+        }
     }
 
     /// Ask, and read the whole answer.
@@ -56,15 +122,20 @@ impl Client {
         message: &impl Serialize,
         each: &mut dyn FnMut(Answer),
     ) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
         let each = |answer| {
             each(answer);
             std::future::ready(())
         };
-        runtime.block_on(self.exchange(request(method, path, message)?, each))
+        let asked = request(method, path, message)?;
+        runtime()?.block_on(async {
+            tokio::select! {
+                done = self.exchange(asked, each) => done,
+                () = self.fell_silent() => Err(Failure::Silent),
+            }
+        })
     }
 
-    /// The same within a runtime. Dropped, it hangs up.
+    /// The same within a runtime, for as long as the node takes. Dropped, it hangs up.
     pub async fn tell<Answer: DeserializeOwned>(
         &self,
         method: Method,
@@ -86,6 +157,11 @@ impl Client {
         mut each: impl FnMut(Answer) -> Heard,
     ) -> Result<(), Failure> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|_| Failure::Absent)?;
+        // The kernel remembers who listened. A folder or a socket can be swapped for a link after it was looked at.
+        let peer = stream.peer_cred().map_err(broken)?.uid();
+        if peer != self.user {
+            return Err(Failure::Foreign(peer));
+        }
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let driver = tokio::spawn(connection);
@@ -95,6 +171,9 @@ impl Client {
         let mut text = Vec::new();
         while let Some(frame) = body.frame().await {
             text.extend_from_slice(frame.map_err(broken)?.data_ref().map_or(&[], |data| data));
+            if text.len() > MESSAGE_BYTES_MAX {
+                return Err(Failure::Broken(format!("an answer of more than {MESSAGE_BYTES_MAX} bytes")));
+            }
             if status == StatusCode::OK {
                 while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
                     each(serde_json::from_slice(&text[..end]).map_err(broken)?).await;
@@ -116,6 +195,10 @@ impl Client {
     }
 }
 
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)
+}
+
 fn request(method: Method, path: &str, message: &impl Serialize) -> Result<Request<Full<Bytes>>, Failure> {
     let body = serde_json::to_vec(message).map_err(broken)?;
     let request = Request::builder().method(method).uri(path).header("host", "stoker");
@@ -124,4 +207,50 @@ fn request(method: Method, path: &str, message: &impl Serialize) -> Result<Reque
 
 fn broken(error: impl std::fmt::Display) -> Failure {
     Failure::Broken(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    /// A socket at which somebody answers each request with this, over and over.
+    fn answers(name: &str, head: &'static str, again: &'static [u8]) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("stoker-client-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let socket = folder.join(name);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                let mut sent = stream.write_all(head.as_bytes());
+                while sent.is_ok() {
+                    sent = stream.write_all(again);
+                }
+            }
+        });
+        socket
+    }
+
+    fn surveyed(socket: PathBuf, user: u32) -> Result<Status, Failure> {
+        let mut all = Client::survey(vec![Client::new(&socket, user)]).expect("a runtime");
+        let _ = std::fs::remove_file(&socket);
+        all.remove(0).1
+    }
+
+    fn me() -> u32 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self").expect("a process").uid()
+    }
+
+    #[test]
+    fn an_answer_without_end_is_given_up_and_one_of_somebody_else_is_not_heard() {
+        let (head, spaces) = ("HTTP/1.1 200 OK\r\n\r\n", &[b' '; 1 << 16]);
+        let endless = surveyed(answers("endless", head, spaces), me());
+        assert!(matches!(&endless, Err(Failure::Broken(what)) if what.contains("more than")), "{endless:?}");
+        let foreign = surveyed(answers("foreign", head, spaces), me() + 1);
+        assert!(matches!(foreign, Err(Failure::Foreign(user)) if user == me()), "{foreign:?}");
+        assert!(matches!(surveyed(PathBuf::from("/no/such/socket"), me()), Err(Failure::Absent)));
+    }
 }

@@ -11,4 +11,4 @@ mod client;
 pub mod messages;
 pub mod sockets;
 
-pub use client::{Client, Failure};
+pub use client::{Client, Failure, Surveyed};

@@ -27,6 +27,9 @@ pub struct Status {
     #[serde(default)]
     pub waits: Waits,
     pub limits: Limits,
+    /// Of the path that was asked about, by `stoker status DIR`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
 }
 
 /// Where a node writes what happened, and how much of it.
@@ -82,12 +85,41 @@ pub struct Mount {
     pub filling: bool,
     pub filled_files: u64,
     pub filled_bytes: u64,
+    /// Files of it that are in the cache to their last byte, and bytes also of others. None of a local folder, and while
+    /// they are counted for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_files: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_bytes: Option<u64>,
     /// Taken out of sight, and served until the last of its files is closed.
     #[serde(default)]
     pub detached: bool,
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
+}
+
+/// `POST /v1/kept` with a [`Place`]: how much of a file or a folder is in the cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    pub files: u64,
+    pub bytes: u64,
+    /// Files that are there to their last byte, and bytes also of others.
+    pub kept_files: u64,
+    pub kept_bytes: u64,
+    /// What is directly in a folder, by name; the first thousand.
+    pub entries: Vec<KeptEntry>,
+}
+
+/// A file or a folder within another.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeptEntry {
+    /// A folder's ends with a slash.
+    pub name: String,
+    pub files: u64,
+    pub bytes: u64,
+    pub kept_files: u64,
+    pub kept_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -127,6 +159,11 @@ pub struct StoreState {
     pub silent_since: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_at: Option<f64>,
+    /// When a request failed last, repeated or not, and with what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// What the stores of the node were asked for.
@@ -197,8 +234,14 @@ pub struct Limits {
     pub blocks_used: u64,
     /// What the index of the cache takes, which grows with its objects and leaves less to blocks.
     pub index_bytes: u64,
+    /// Mapped snapshots of names, which the kernel takes back where memory runs short: no part of `memory_used`.
+    #[serde(default)]
+    pub names_bytes: u64,
     pub disk_bytes: u64,
     pub disk_used: u64,
+    /// Of it: what is written.
+    #[serde(default)]
+    pub disk_written: u64,
     pub disk_files: u64,
     pub disk_files_used: u64,
     /// Bytes that stay free on the file system of the cache.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing secret leaves here, and nobody but the owner (or root) is heard.
 
-use crate::status::status;
+use crate::status::{kept, status};
 use crate::{Host, Mounted};
 use block::{Error, Kind, Result};
 use client::messages::{Level, LoadRequest, Loaded, MountRequest, Mounting, Place, Problem, Record};
@@ -29,6 +29,9 @@ const LINES_MAX: usize = 4;
 
 /// After the system refused to give us a connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Files and folders of a folder of which it is told how much of each is kept.
+const KEPT_ENTRIES_MAX: usize = 1_000;
 
 /// Between two lines about a load.
 const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
@@ -81,7 +84,16 @@ async fn serve(host: Arc<Host>, stream: UnixStream) {
 async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
-        (&Method::GET, "/v1/status") => Ok(say(&status(&host))),
+        (&Method::GET, "/v1/status") => {
+            host.look_at_kept().await;
+            Ok(say(&status(&host)))
+        }
+        (&Method::POST, "/v1/kept") => {
+            let (mounted, rest) = host.find(&message(request).await?)?;
+            let look = move || mounted.view.kept_below(rest.as_os_str().as_encoded_bytes(), KEPT_ENTRIES_MAX);
+            let (all, entries) = tokio::task::spawn_blocking(look).await.map_err(|error| gave_up(&error))??;
+            Ok(say(&kept(all, entries)))
+        }
         (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
         (&Method::DELETE, "/v1/mounts") => {
             let place: Place = message(request).await?;
@@ -92,6 +104,7 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
             if !mounted.is_detached() {
                 mounted.ended().await;
+                host.left().await;
             }
             Ok(say(&()))
         }

@@ -27,6 +27,9 @@ const NOBODY: Duration = Duration::from_secs(5);
 /// Between two looks at how the node is doing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long whoever looks at the node waits for what is kept to be counted.
+const COUNTED_WITHIN: Duration = Duration::from_secs(1);
+
 /// A node with its mounts.
 pub struct Host {
     node: Arc<Node>,
@@ -249,6 +252,18 @@ impl Host {
         }
     }
 
+    /// Count what is kept of each data set, where that is due; not for long, as who asks is told of the count before.
+    pub(crate) async fn look_at_kept(&self) {
+        let now = self.journal.now();
+        let due: Vec<_> = self.mounts().iter().filter(|mounted| mounted.begins_count(now)).cloned().collect();
+        let counts = due.into_iter().map(|mounted| {
+            let journal = self.journal.clone();
+            tokio::task::spawn_blocking(move || mounted.count_kept(now, || journal.now()))
+        });
+        let counted = futures_util::future::join_all(counts.collect::<Vec<_>>());
+        let _ = tokio::time::timeout(COUNTED_WITHIN, counted).await;
+    }
+
     pub fn mounts(&self) -> MutexGuard<'_, Vec<Arc<Mounted>>> {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +294,9 @@ impl Host {
             totals.store_requests += counts.gets + counts.heads + counts.lists;
             let answers = counts.first_byte.iter().sum();
             let asked = Asked { answers, failures: counts.retries + counts.errors, in_flight: counts.in_flight };
-            pulse.look_at(store, now, asked);
+            let failed = counts.failed.as_ref();
+            let failed = failed.map(|failed| (now - failed.when.elapsed().as_secs_f64(), failed.what.clone()));
+            pulse.look_at(store, now, asked, failed);
         }
         for mounted in self.mounts().iter() {
             let counts = mounted.counts();

@@ -7,6 +7,7 @@ use block::Result;
 use client::messages::{Mount, Refreshed};
 use mount::{Passthrough, Session};
 use node::View;
+use node::kept::Kept;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,6 +17,9 @@ use tokio::sync::watch;
 
 /// The shortest time between two listings.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Somebody who looks all the time costs one part of a processor in so many.
+const COUNT_REST: f64 = 20.0;
 
 /// A data set that is mounted.
 pub struct Mounted {
@@ -30,6 +34,15 @@ pub struct Mounted {
     /// Keeps the node alive until the mount has ended or was abandoned.
     visit: Mutex<Option<Visit>>,
     refresh_failed: Mutex<Option<String>>,
+    counted: Mutex<Counted>,
+}
+
+/// What of the data set was in the cache when that was counted last.
+#[derive(Default)]
+struct Counted {
+    kept: Option<Kept>,
+    /// When it may be counted again; never while it is.
+    due_at: f64,
 }
 
 impl Mounted {
@@ -44,6 +57,7 @@ impl Mounted {
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
             refresh_failed: Mutex::default(),
+            counted: Mutex::default(),
         }
     }
 
@@ -113,6 +127,24 @@ impl Mounted {
         self.view.nodes_of(object).into_iter().for_each(|node| self.session.forget_content(node));
     }
 
+    /// Whether what is kept is to be counted now, which is for the caller to do.
+    pub(crate) fn begins_count(&self, now: f64) -> bool {
+        let mut counted = lock(&self.counted);
+        let is_due = !self.view.is_local() && now >= counted.due_at;
+        if is_due {
+            counted.due_at = f64::INFINITY;
+        }
+        is_due
+    }
+
+    /// Count what is kept, and let [`COUNT_REST`] times what that took pass before the next time.
+    pub(crate) fn count_kept(&self, began: f64, now: impl Fn() -> f64) {
+        let kept = self.view.kept();
+        let ended = now();
+        let due_at = ended + (ended - began).max(0.0) * COUNT_REST;
+        *lock(&self.counted) = Counted { kept: Some(kept), due_at };
+    }
+
     /// What it did so far.
     pub(crate) fn counts(&self) -> mount::Counts {
         self.session.counts()
@@ -120,7 +152,7 @@ impl Mounted {
 
     /// The mount, for people to look at.
     pub fn status(&self) -> Mount {
-        let (totals, counts) = (self.view.totals(), self.session.counts());
+        let (totals, counts, kept) = (self.view.totals(), self.session.counts(), lock(&self.counted).kept);
         let passthrough = match self.session.passthrough() {
             Passthrough::On => "on".into(),
             Passthrough::Off { reason } => format!("off: {reason}"),
@@ -144,6 +176,8 @@ impl Mounted {
             filling: self.view.fill().is_on(),
             filled_files: self.view.fill().files.load(Relaxed),
             filled_bytes: self.view.fill().bytes.load(Relaxed),
+            kept_files: kept.map(|kept| kept.kept_files),
+            kept_bytes: kept.map(|kept| kept.kept_bytes),
             refresh_failed: lock(&self.refresh_failed).clone(),
         }
     }

@@ -46,6 +46,8 @@ struct Store {
     answered_at: Option<f64>,
     waiting_since: Option<f64>,
     failing: bool,
+    /// When a request failed last, and with what.
+    failed: Option<(f64, String)>,
 }
 
 impl Pulse {
@@ -58,19 +60,22 @@ impl Pulse {
     }
 
     /// Look at one store.
-    pub fn look_at(&mut self, store: &str, now: f64, asked: Asked) {
+    pub fn look_at(&mut self, store: &str, now: f64, asked: Asked, failed: Option<(f64, String)>) {
         let known = self.stores.entry(store.to_owned()).or_default();
-        let failed = asked.failures > known.last.failures;
-        if asked.answers > known.last.answers && !failed {
+        let answers = asked.answers.saturating_sub(known.last.answers);
+        let failures = asked.failures.saturating_sub(known.last.failures);
+        let is_failing = failures > 0;
+        // A refusal is an answer too.
+        if answers > failures {
             (known.answered_at, known.waiting_since, known.failing) = (Some(now), None, false);
-        } else if failed || asked.in_flight > 0 {
+        } else if is_failing || asked.in_flight > 0 {
             known.waiting_since.get_or_insert(now);
-            known.failing |= failed;
+            known.failing |= is_failing;
         } else if !known.failing {
             // Nothing is asked of it.
             known.waiting_since = None;
         }
-        known.last = asked;
+        (known.last, known.failed) = (asked, failed);
     }
 
     pub fn rates(&self) -> Rates {
@@ -95,6 +100,8 @@ impl Pulse {
             answering: store.waiting_since.is_none_or(|since| !store.failing && now - since < SILENT_SECONDS),
             silent_since: store.waiting_since.filter(|since| store.failing || now - since >= SILENT_SECONDS),
             answered_at: store.answered_at,
+            failed_at: store.failed.as_ref().map(|(at, _)| *at),
+            failure: store.failed.as_ref().map(|(_, what)| what.clone()),
         };
         self.stores.iter().map(state).collect()
     }
@@ -104,6 +111,11 @@ impl Pulse {
 mod tests {
     use super::*;
 
+    /// Look at one store of which no more is known than what was asked.
+    fn look_at(pulse: &mut Pulse, store: &str, now: f64, asked: Asked) {
+        pulse.look_at(store, now, asked, None);
+    }
+
     fn asked(answers: u64, failures: u64, in_flight: u64) -> Asked {
         Asked { answers, failures, in_flight }
     }
@@ -112,23 +124,29 @@ mod tests {
     fn a_store_that_fails_or_hangs_is_seen_within_seconds_and_again_when_it_answers() {
         let mut pulse = Pulse::default();
         let is_answering = |pulse: &Pulse, now| pulse.stores(now)[0].answering;
-        pulse.look_at("s3", 1.0, asked(10, 0, 2));
+        look_at(&mut pulse, "s3", 1.0, asked(10, 0, 2));
         assert!(is_answering(&pulse, 1.0));
         // It hangs: asked, and silent.
-        (2..=5).for_each(|now| pulse.look_at("s3", f64::from(now), asked(10, 0, 2)));
+        (2..=5).for_each(|now| look_at(&mut pulse, "s3", f64::from(now), asked(10, 0, 2)));
         assert!(!is_answering(&pulse, 5.0));
         assert_eq!(pulse.stores(5.0)[0].silent_since, Some(2.0));
-        pulse.look_at("s3", 6.0, asked(11, 0, 2));
+        look_at(&mut pulse, "s3", 6.0, asked(11, 0, 2));
         assert!(is_answering(&pulse, 6.0));
         // It refuses: at once, and also while nobody asks again.
-        pulse.look_at("s3", 7.0, asked(11, 3, 0));
-        pulse.look_at("s3", 8.0, asked(11, 3, 0));
+        look_at(&mut pulse, "s3", 7.0, asked(11, 3, 0));
+        look_at(&mut pulse, "s3", 8.0, asked(11, 3, 0));
         assert!(!is_answering(&pulse, 8.0));
         // Nothing is asked of it.
-        pulse.look_at("s3", 9.0, asked(12, 3, 0));
-        (10..60).for_each(|now| pulse.look_at("s3", f64::from(now), asked(12, 3, 0)));
+        look_at(&mut pulse, "s3", 9.0, asked(12, 3, 0));
+        (10..60).for_each(|now| look_at(&mut pulse, "s3", f64::from(now), asked(12, 3, 0)));
         assert!(is_answering(&pulse, 60.0));
         assert_eq!(pulse.stores(60.0)[0].answered_at, Some(9.0));
+        // It refuses some: it answers.
+        look_at(&mut pulse, "s3", 61.0, asked(22, 6, 0));
+        assert!(is_answering(&pulse, 61.0));
+        pulse.look_at("s3", 62.0, asked(23, 7, 0), Some((61.5, "503 SlowDown".into())));
+        let state = &pulse.stores(62.0)[0];
+        assert!(!state.answering && state.failed_at == Some(61.5) && state.failure.as_deref() == Some("503 SlowDown"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::{Credentials, FileSystem, Folder, Location};
 
 /// How a request wants its store reached.
-pub(crate) fn reach(request: &MountRequest) -> store::Settings {
+pub fn reach(request: &MountRequest) -> store::Settings {
     settings(
         request.endpoint.clone(),
         request.region.clone(),

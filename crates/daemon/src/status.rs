@@ -2,7 +2,7 @@
 
 use crate::Host;
 use block::Cause;
-use client::messages::{Limits, Mount, Status, Store, Tier, Tiers, Waits};
+use client::messages::{Kept, KeptEntry, Limits, Mount, Status, Store, Tier, Tiers, Waits};
 
 /// What a node does and holds.
 pub fn status(host: &Host) -> Status {
@@ -27,8 +27,10 @@ pub fn status(host: &Host) -> Status {
             blocks_bytes: figures.blocks.1,
             blocks_used: figures.blocks.0,
             index_bytes: figures.index_bytes,
+            names_bytes: figures.names_bytes,
             disk_bytes: figures.limits.bytes,
             disk_used: figures.used.bytes,
+            disk_written: figures.used.written,
             disk_files: figures.limits.files,
             disk_files_used: figures.used.files,
             disk_free_min: figures.limits.free_bytes_min,
@@ -39,7 +41,19 @@ pub fn status(host: &Host) -> Status {
         log: host.journal().log(),
         errors: host.journal().errors(),
         mounts,
+        kept: None,
     }
+}
+
+/// What a path holds, as [`client::messages::Kept`].
+pub fn kept(all: node::kept::Kept, entries: Vec<node::kept::Entry>) -> Kept {
+    let entry = |entry: node::kept::Entry| {
+        let node::kept::Kept { files, bytes, kept_files, kept_bytes } = entry.kept;
+        let name = if entry.is_folder { format!("{}/", entry.name) } else { entry.name };
+        KeptEntry { name, files, bytes, kept_files, kept_bytes }
+    };
+    let node::kept::Kept { files, bytes, kept_files, kept_bytes } = all;
+    Kept { files, bytes, kept_files, kept_bytes, entries: entries.into_iter().map(entry).collect() }
 }
 
 fn waits(figures: &node::Figures) -> Waits {

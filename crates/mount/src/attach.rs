@@ -123,6 +123,8 @@ pub fn is_stale(mount_point: &Path) -> bool {
     asked.err() == Some(Errno::NOTCONN)
 }
 
+pub use table::user_at;
+
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -2,9 +2,11 @@
 
 use crate::{bench, emulate, observe};
 use ::emulate::parse::{bandwidth, duration, size};
+use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Keep accelerators fed from the storage you already have.
 ///
@@ -104,6 +106,29 @@ impl Shown {
     }
 }
 
+/// The least that a cache may hold: four blocks.
+const CACHE_MIN: u64 = 1_000_000;
+
+fn cache_size(text: &str) -> Result<u64, Error> {
+    let bytes = size(text)?;
+    let too_small = || Error::invalid("a cache of less than 1MB holds nothing of use", format!("`{text}`"));
+    if bytes < CACHE_MIN { Err(too_small().hint("write it like 500GB or 1TiB")) } else { Ok(bytes) }
+}
+
+/// A time that is one.
+fn some_time(text: &str) -> Result<Duration, Error> {
+    let time = duration(text)?;
+    let none = || Error::invalid("this is no time at all", format!("`{text}`"));
+    if time.is_zero() { Err(none().hint("write it like 500ms, 60s or 10m")) } else { Ok(time) }
+}
+
+/// A time between two listings.
+fn seldom(text: &str) -> Result<Duration, Error> {
+    let time = duration(text)?;
+    let too_often = || Error::invalid("a data set is listed at most once a second", format!("`{text}`"));
+    if time < Duration::from_secs(1) { Err(too_often().hint("write it like 60s or 10m")) } else { Ok(time) }
+}
+
 fn permissions(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "give up to three octal digits, such as 644".into())
@@ -116,8 +141,8 @@ pub struct Mount {
     /// Where to mount it
     pub dir: PathBuf,
     /// List the data set again this often, such as 60s or 10m; by default only by `stoker refresh`
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub refresh: Option<std::time::Duration>,
+    #[arg(long, value_name = "TIME", value_parser = seldom, allow_hyphen_values = true)]
+    pub refresh: Option<Duration>,
     /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch, never, or at once
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off", "all"])]
     pub fill: String,
@@ -143,14 +168,14 @@ pub struct NodeFlags {
     #[arg(long, value_name = "DIR", env = "STOKER_CACHE")]
     pub cache: Option<PathBuf>,
     /// Bytes that the cache may hold, such as 500GB or 1TiB; by default all but a tenth of the file system
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size, allow_hyphen_values = true)]
     pub cache_size: Option<u64>,
     /// Anonymous memory that the node may use; by default 256 MiB, or a quarter of its cgroup's limit if that is less
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub memory: Option<u64>,
     /// How long a request to the store is repeated before its reader gets an error; 60s by default
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub patience: Option<std::time::Duration>,
+    #[arg(long, value_name = "TIME", value_parser = some_time, allow_hyphen_values = true)]
+    pub patience: Option<Duration>,
     /// Write what happens to this file, begun anew at 16 MB; by default one beside the control socket
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -217,8 +242,8 @@ pub struct Status {
     #[arg(long)]
     pub watch: bool,
     /// Time between two looks of --watch
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "watch")]
-    pub interval: std::time::Duration,
+    #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "1s", requires = "watch")]
+    pub interval: Duration,
     /// Print JSON: one object for each node, one a line
     #[arg(long)]
     pub json: bool,
@@ -243,7 +268,7 @@ pub struct Demo {
     pub bandwidth: u64,
     /// First-byte latency of the emulated store
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
-    pub latency: std::time::Duration,
+    pub latency: Duration,
     /// Write the picture to this file
     #[arg(long, value_name = "FILE.svg")]
     pub picture: Option<PathBuf>,

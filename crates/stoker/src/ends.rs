@@ -1,5 +1,8 @@
 //! The signals that end a process, or are about its log.
 
+use crate::node::INTERRUPTED;
+use crate::show;
+use block::Error;
 use std::future::pending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -38,6 +41,19 @@ impl Ends {
             () = heard(&mut self.hangup) => End::Hangup,
         }
     }
+}
+
+/// Told to end, say why nothing came of it, and end at once. For a command that leaves nothing half done.
+pub fn exit_if_told(why: Error) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // From now on; the thread may take a moment to start.
+    let mut ends = runtime.block_on(async { Ends::new() });
+    std::thread::spawn(move || {
+        runtime.block_on(ends.next());
+        show::failure(&why.into());
+        std::process::exit(INTERRUPTED.into());
+    });
+    Ok(())
 }
 
 async fn heard(signal: &mut Option<Signal>) {

@@ -2,7 +2,7 @@
 
 use crate::args::Load;
 use crate::mount::node_of;
-use crate::{place, runtime, show};
+use crate::{ends, place, runtime, show};
 use block::Error;
 use client::messages::{LoadRequest, Loaded};
 use daemon::{control, reach};
@@ -27,12 +27,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub fn run(args: Load) -> anyhow::Result<ExitCode> {
     let list = if args.stdin { Some(std::io::stdin().lock().lines().collect::<Result<Vec<_>, _>>()?) } else { None };
     let began = Instant::now();
+    let interrupted = Error::unavailable("the load was interrupted", &args.what);
+    ends::exit_if_told(interrupted.hint("the same command again: it goes on where it stopped"))?;
     let loaded = match args.to.clone() {
         Some(folder) => copy(&args, &folder, list)?,
         None => preload(&args, list)?,
     };
     if let Some(problem) = &loaded.error {
         anyhow::bail!("{}\n  on:  {}\n  try: {}", problem.what, problem.on, problem.hint);
+    }
+    let is_choice = !args.include.is_empty() || !args.exclude.is_empty();
+    if loaded.files == 0 && is_choice {
+        let patterns = args.include.iter().map(|glob| format!("--include {glob}"));
+        let patterns = patterns.chain(args.exclude.iter().map(|glob| format!("--exclude {glob}"))).collect::<Vec<_>>();
+        let error = Error::missing("no file is chosen by these patterns", patterns.join(" "));
+        return Err(error.hint("patterns are matched with the whole path below the mount point: \"**/*.jpg\"").into());
     }
     report(&args, &loaded, began.elapsed());
     Ok(match (loaded.files_failed, loaded.files_unkept) {
@@ -74,10 +83,12 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
     let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach);
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
+    let runtime = runtime()?;
+    runtime.block_on(store::check(&args.what.parse()?, &settings))?;
     let source = reach::source(&args.what, &settings)?;
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
     let (bar, tally) = (show::bar("copy"), Arc::new(Tally::default()));
-    runtime()?.block_on(async {
+    runtime.block_on(async {
         let copying = node::copy::copy(&source, folder, &wanted, args.verify, &tally);
         tokio::pin!(copying);
         loop {

@@ -7,8 +7,9 @@ use hyper::Method;
 use std::process::ExitCode;
 
 pub fn run(args: &args::Log) -> anyhow::Result<ExitCode> {
-    let found = status::nodes(args.dir.as_deref())?;
-    if found.is_empty() {
+    let status::Nodes { found, silent } = status::nodes(args.dir.as_deref())?;
+    silent.iter().for_each(|what| eprintln!("{what}"));
+    if found.is_empty() && silent.is_empty() {
         println!("{}", status::NOBODY);
     }
     for (client, status) in found {
@@ -20,13 +21,14 @@ pub fn run(args: &args::Log) -> anyhow::Result<ExitCode> {
             None => status.log,
         };
         let path = if log.path.is_empty() { "standard error" } else { &log.path };
-        println!("node {} on {}: {} and graver go to {path}", status.pid, status.cache, log.level);
+        let head = format!("node {} on {}: {} and graver go to {path}", status.pid, status.cache, log.level);
+        println!("{}", show::plain(&head));
         for record in &status.errors {
             println!(
                 "  {} {:>5} {}",
                 stamp(record.at),
-                record.level.to_ascii_uppercase(),
-                show::indented(&record.text)
+                show::plain(&record.level).to_ascii_uppercase(),
+                show::indented(&show::plain(&record.text))
             );
         }
     }

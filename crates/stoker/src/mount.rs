@@ -10,7 +10,7 @@ use crate::{log, notify, place, runtime, show};
 use block::{Error, Kind};
 use client::messages::{MountRequest, Mounting, Place, Status};
 use client::{Client, Failure, sockets};
-use daemon::ENDING;
+use daemon::{ENDING, reach};
 use hyper::Method;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,12 +33,14 @@ const READY: &str = "mounted";
 
 pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     // What is wrong on the face of it is said before a node is started.
-    args.url.parse::<store::Location>()?;
+    let location = args.url.parse::<store::Location>()?;
     place::memory(args.node.memory)?;
-    let cache = place::cache(args.node.cache.as_deref())?;
+    let (request, runtime) = (request(args, verbose)?, runtime()?);
+    runtime.block_on(store::check(&location, &reach::reach(&request)))?;
+    let cache = place::cache_named(args.node.cache.as_deref())?;
+    place::are_apart(&cache, &args.dir)?;
+    let cache = place::cache(Some(&cache))?;
     let socket = sockets::of_cache(&place::runtime()?, &cache);
-    let request = request(args, verbose)?;
-    let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut ends = Ends::new();
         for _ in 0..TRIES_TO_JOIN {
@@ -99,9 +101,11 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
 /// Ask the node of a socket to mount; stay until the mount ends, unless it is detached. `None` if there is no node.
 async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::Result<Option<ExitCode>> {
     let (told, mut lines) = mpsc::channel(LINES_MAX);
-    let (client, asked) = (Client::new(socket), request.clone());
-    let mut asking =
-        tokio::spawn(async move { client.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, told).await });
+    let client = Client::new(socket, rustix::process::geteuid().as_raw());
+    let (asked, asks) = (request.clone(), client.clone());
+    let mut asking = tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, told).await });
+    let fell_silent = client.fell_silent();
+    tokio::pin!(fell_silent);
     let mut place = None;
     let late = tokio::time::sleep(Duration::MAX);
     tokio::pin!(late);
@@ -128,6 +132,8 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 }
             }
             done = &mut asking => return ended(done?, place.as_ref()),
+            // Once it is mounted, only the end of the node ends it.
+            () = &mut fell_silent, if place.is_none() => return Err(show::refused(Failure::Silent)),
             () = &mut late, if asked_to_end => {
                 tracing::warn!("files in the mount are still open: it ends when they are closed, or with its node");
                 return Ok(Some(ExitCode::SUCCESS));
@@ -140,7 +146,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                     asked_to_end = true;
                     notify::stopping();
                     late.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                    let (client, place) = (Client::new(socket), place.clone());
+                    let (client, place) = (client.clone(), place.clone());
                     tokio::task::spawn_blocking(move || client.ask::<()>(Method::DELETE, "/v1/mounts", &place));
                 }
             },
@@ -174,24 +180,55 @@ fn ended(done: Result<(), Failure>, place: Option<&Place>) -> anyhow::Result<Opt
     }
 }
 
-/// The socket of the node that serves a path, and the path as the node knows it.
+/// The node that serves a path, and the path as the node knows it.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = std::path::absolute(path)?;
     // A mount whose daemon died cannot be resolved; the path is then taken as it was typed.
     let path = std::fs::canonicalize(&path).unwrap_or(path);
-    for socket in place::runtimes()?.iter().flat_map(|folder| sockets::all(folder)) {
-        let client = Client::new(socket);
-        if let Ok(status) = client.ask::<Status>(Method::GET, "/v1/status", &())
-            && (Path::new(&status.cache) == path
-                || status.mounts.iter().any(|mount| !mount.detached && path.starts_with(&mount.path)))
-        {
-            return Ok((client, status, path));
+    let mut silent = Vec::new();
+    for (client, status) in Client::survey(place::nodes()?).map_err(show::refused)? {
+        match status {
+            Ok(status) if serves(&client, &status, &path) => return Ok((client, status, path)),
+            Err(Failure::Silent) => silent.push(client.socket().display().to_string()),
+            _ => {}
         }
     }
-    let error = Error::new(Kind::Missing, "nothing is mounted there by a node of this user", path.display());
+    let what = match silent.is_empty() {
+        true => "nothing is mounted there by a node of this user".into(),
+        false => format!("nothing is mounted there by a node that answers; none came from {}", silent.join(", ")),
+    };
+    let error = Error::new(Kind::Missing, what, path.display());
     let hint = match rustix::process::geteuid().is_root() {
         true => "see `stoker status` for what is mounted",
         false => "see `stoker status` for what is mounted, and `sudo stoker status` for what other users mounted",
     };
     Err(error.hint(hint).into())
+}
+
+/// Whether a node serves a path. What the node of another user says of itself is believed as far as the system says
+/// the same: whose the mount is, and whose the cache folder.
+fn serves(client: &Client, status: &Status, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let is_own = client.user() == rustix::process::geteuid().as_raw();
+    if Path::new(&status.cache) == path {
+        return is_own || std::fs::metadata(path).is_ok_and(|found| found.uid() == client.user());
+    }
+    let mut mounts = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
+    mounts.any(|mounted| is_own || mount::user_at(Path::new(&mounted.path)) == Some(client.user()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_node_of_another_user_claims_is_not_believed() {
+        let mounts = vec![client::messages::Mount { path: "/proc".into(), ..Default::default() }];
+        let status = Status { mounts, cache: "/".into(), ..Status::default() };
+        let own = rustix::process::geteuid().as_raw();
+        for path in ["/proc/self", "/"].map(Path::new) {
+            assert!(serves(&Client::new("/socket", own), &status, path));
+            assert!(!serves(&Client::new("/socket", own + 1), &status, path));
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod cgroup;
 use crate::args::Reach;
 use block::{Error, Result};
 use cache::disk::Limits;
+use client::{Client, sockets};
 use std::path::{Path, PathBuf};
 
 /// Memory of a node unless it is told otherwise.
@@ -13,23 +14,48 @@ const MEMORY_DEFAULT: u64 = 256 << 20;
 /// The least that a node runs with: below it the index and the connections leave nothing for blocks.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// Folder of the cache, by default the system's for root and the user's otherwise. It is made here, so that its
-/// canonical name, which names the socket, exists.
-pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let folder = match asked {
-        Some(folder) => folder.to_owned(),
-        None if rustix::process::geteuid().is_root() => "/var/cache/stoker".into(),
+/// Folder of the cache, by default the system's for root and the user's otherwise.
+pub fn cache_named(asked: Option<&Path>) -> Result<PathBuf> {
+    match asked {
+        Some(folder) => Ok(folder.to_owned()),
+        None if rustix::process::geteuid().is_root() => Ok("/var/cache/stoker".into()),
         None => match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
-            (Some(cache), _) => PathBuf::from(cache).join("stoker"),
-            (None, Some(home)) => PathBuf::from(home).join(".cache/stoker"),
+            (Some(cache), _) => Ok(PathBuf::from(cache).join("stoker")),
+            (None, Some(home)) => Ok(PathBuf::from(home).join(".cache/stoker")),
             (None, None) => {
-                return Err(
-                    Error::invalid("there is no home folder to keep a cache in", "HOME").hint("give --cache DIR")
-                );
+                Err(Error::invalid("there is no home folder to keep a cache in", "HOME").hint("give --cache DIR"))
             }
         },
+    }
+}
+
+/// Refuse a cache folder and a mount point of which one lies in the other. Nothing is made.
+pub fn are_apart(cache: &Path, mount_point: &Path) -> Result<()> {
+    let (cache, mount_point) = (without_links(cache), without_links(mount_point));
+    let what = match () {
+        () if cache.starts_with(&mount_point) => "the cache folder lies in the mount point, which will hide it",
+        () if mount_point.starts_with(&cache) => "the mount point lies in the cache folder, which is the node's alone",
+        () => return Ok(()),
     };
+    let on = format!("--cache {} and {}", cache.display(), mount_point.display());
+    Err(Error::invalid(what, on).hint("choose another folder with --cache"))
+}
+
+/// A path that need not exist, without the links that do.
+fn without_links(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        // Joined with nothing, a path ends with a slash.
+        std::fs::canonicalize(above).ok().map(|found| found.join(rest).components().collect())
+    });
+    found.unwrap_or(path)
+}
+
+/// The same, made if it is not there, so that its canonical name, which names the socket, exists.
+pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let folder = cache_named(asked)?;
     let doing = |error: std::io::Error| {
         Error::io("cannot make the cache folder", folder.display(), &error).hint("choose another folder with --cache")
     };
@@ -39,7 +65,7 @@ pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
 
 /// Folder of the control sockets, open to this user alone.
 pub fn runtime() -> Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    use std::os::unix::fs::DirBuilderExt;
     let user = rustix::process::geteuid();
     // Root may have the variables of the user who called sudo, whose folder is no place for its sockets.
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !user.is_root());
@@ -53,28 +79,36 @@ pub fn runtime() -> Result<PathBuf> {
             .hint("set XDG_RUNTIME_DIR to a folder of yours")
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(doing)?;
-    let found = std::fs::symlink_metadata(&folder).map_err(doing)?;
-    if !found.is_dir() || found.uid() != user.as_raw() || found.mode() & 0o022 != 0 {
+    if !sockets::is_private(&folder, user.as_raw()).map_err(doing)? {
         return Err(Error::denied("the folder of control sockets is not this user's alone", folder.display())
             .hint("remove it, or set XDG_RUNTIME_DIR to a folder of yours"));
     }
     Ok(folder)
 }
 
-/// Folders of the control sockets that this user may use: root, those of all users, its own first.
-pub fn runtimes() -> Result<Vec<PathBuf>> {
-    let mut folders = vec![runtime()?];
+/// The nodes that this user may ask: root, those of all users, its own first.
+pub fn nodes() -> Result<Vec<Client>> {
+    let user = rustix::process::geteuid();
+    let mut folders = vec![(runtime()?, user.as_raw())];
     // Who names a folder means it and no other.
-    if rustix::process::geteuid().is_root() && std::env::var_os("STOKER_RUNTIME_DIR").is_none() {
-        let within = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_ours = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.and_then(|name| name.strip_prefix("stoker-")).is_some_and(|user| user.parse::<u32>().is_ok())
+    if user.is_root() && std::env::var_os("STOKER_RUNTIME_DIR").is_none() {
+        let within = |folder: &str, before: &str, below: &str| {
+            let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let of = |name: std::fs::DirEntry| {
+                let user = name.file_name().to_str()?.strip_prefix(before)?.parse().ok()?;
+                // A slash at the end would lead through a link.
+                let path = name.path();
+                Some((if below.is_empty() { path } else { path.join(below) }, user))
+            };
+            names.filter_map(of).collect::<Vec<(PathBuf, u32)>>()
         };
-        folders.extend(within("/run/user").map(|user| user.join("stoker")).filter(|folder| folder.is_dir()));
-        folders.extend(within("/tmp").filter(is_ours));
+        folders.extend(within("/run/user", "", "stoker"));
+        folders.extend(within("/tmp", "stoker-", ""));
     }
-    Ok(folders)
+    let of = |(folder, user): (PathBuf, u32)| {
+        sockets::all(&folder, user).into_iter().map(move |socket| Client::new(socket, user))
+    };
+    Ok(folders.into_iter().flat_map(of).collect())
 }
 
 /// Seconds since 1970.

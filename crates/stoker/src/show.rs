@@ -7,7 +7,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Something that happened in a node.
 pub fn record(level: &str, text: &str) {
-    eprintln!("{:>5} {text}", level.to_ascii_uppercase());
+    eprintln!("{:>5} {}", level.to_ascii_uppercase(), plain(text));
+}
+
+/// Text of somebody else, without what would steer a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter }).collect()
 }
 
 /// Further lines of a text below its first.
@@ -48,8 +53,17 @@ fn advised(error: &Error) -> Error {
 /// A failure that a node answered with.
 pub fn refused(failure: Failure) -> anyhow::Error {
     match failure {
-        Failure::Refused(Problem { what, on, hint }) => anyhow::anyhow!("{what}\n  on:  {on}\n  try: {hint}"),
+        Failure::Refused(Problem { what, on, hint }) => {
+            anyhow::anyhow!("{}", plain(&format!("{what}\n  on:  {on}\n  try: {hint}")))
+        }
         Failure::Absent => anyhow::anyhow!("no node answers\n  on:  its control socket\n  try: see `stoker status`"),
+        Failure::Silent => anyhow::anyhow!(
+            "the node does not answer\n  on:  its control socket\n  try: the same again; `stoker umount --lazy` takes its \
+             mounts away, and ending its process the rest"
+        ),
+        Failure::Foreign(user) => anyhow::anyhow!(
+            "user {user} listens where another user's node should\n  on:  the control socket\n  try: end that process"
+        ),
         Failure::Broken(what) => anyhow::anyhow!(
             "{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"
         ),

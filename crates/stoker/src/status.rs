@@ -1,8 +1,8 @@
 //! `stoker status`: what nodes do and hold.
 
 use crate::{args, mount, place, show};
-use client::messages::{Limits, Status, Store, StoreState, Waits};
-use client::{Client, sockets};
+use client::messages::{Kept, Limits, Place, Status, Store, StoreState, Waits};
+use client::{Client, Failure};
 use daemon::journal::stamp;
 use hyper::Method;
 use std::io::{IsTerminal, Write};
@@ -18,18 +18,20 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
     let in_place = args.watch && std::io::stdout().is_terminal() && !args.json;
     loop {
-        let found: Vec<Status> = nodes(args.dir.as_deref())?.into_iter().map(|(_, status)| status).collect();
+        let Nodes { found, silent } = nodes(args.dir.as_deref())?;
         let mut out = String::new();
-        for status in &found {
+        for (_, status) in &found {
             out += &match (args.json, args.watch && !in_place) {
                 (true, _) => format!("{}\n", serde_json::to_string(status)?),
                 (_, true) => line(status),
                 _ => text(status),
             };
         }
-        if found.is_empty() && !args.json {
+        if found.is_empty() && silent.is_empty() && !args.json {
             out += &format!("{NOBODY}\n");
         }
+        let out = show::plain(&out);
+        silent.iter().for_each(|what| eprintln!("{what}"));
         let mut standard = std::io::stdout().lock();
         let shown = write!(standard, "{}{out}", if in_place { CLEAR } else { "" }).and_then(|()| standard.flush());
         // Whoever looked has gone.
@@ -41,18 +43,39 @@ pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The node that serves a path, or every node that this user may ask and that answers.
-pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Vec<(Client, Status)>> {
+/// Nodes that answer, and what is to be said of those that don't.
+pub struct Nodes {
+    pub found: Vec<(Client, Status)>,
+    pub silent: Vec<String>,
+}
+
+/// The node that serves a path, or every node that this user may ask.
+pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Nodes> {
     if let Some(dir) = dir {
-        let (client, status, _) = mount::node_of(dir)?;
-        return Ok(vec![(client, status)]);
+        let (client, mut status, path) = mount::node_of(dir)?;
+        if Path::new(&status.cache) != path {
+            let place = Place { path: path.to_string_lossy().into_owned(), ..Place::default() };
+            status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
+        }
+        return Ok(Nodes { found: vec![(client, status)], silent: Vec::new() });
     }
-    let folders = place::runtimes()?;
-    let clients = folders.iter().flat_map(|folder| sockets::all(folder)).map(Client::new);
-    Ok(clients
-        .filter_map(|client| Some((client.ask(Method::GET, "/v1/status", &()).ok()?, client)))
-        .map(|(status, client)| (client, status))
-        .collect())
+    let (mut found, mut silent) = (Vec::new(), Vec::new());
+    for (client, status) in Client::survey(place::nodes()?).map_err(show::refused)? {
+        let why = match status {
+            Ok(status) => {
+                found.push((client, status));
+                continue;
+            }
+            // A node that was killed leaves its socket.
+            Err(Failure::Absent) => continue,
+            Err(Failure::Silent) => "does not answer".into(),
+            Err(Failure::Foreign(user)) => format!("was not asked: user {user} listens there"),
+            Err(Failure::Refused(problem)) => format!("refuses: {}", show::plain(&problem.what)),
+            Err(Failure::Broken(what)) => format!("does not answer as a node: {}", show::plain(&what)),
+        };
+        silent.push(format!("the node of user {} at {} {why}", client.user(), client.socket().display()));
+    }
+    Ok(Nodes { found, silent })
 }
 
 /// A node in one line.
@@ -95,6 +118,9 @@ fn text(status: &Status) -> String {
             count(mount.opens_served)
         );
         out += &format!(" ({} by the daemon)\n", bytes(mount.bytes_served));
+        if let (Some(files), Some(bytes)) = (mount.kept_files, mount.kept_bytes) {
+            out += &format!("    kept: {}\n", share((mount.objects, mount.bytes), (files, bytes)));
+        }
         if mount.filling {
             out +=
                 &format!("    background fill: {} files, {}\n", count(mount.filled_files), bytes(mount.filled_bytes));
@@ -121,16 +147,42 @@ fn text(status: &Status) -> String {
         bytes(store.bytes)
     );
     out += &format!(
-        " for {} unique; {} throttled, {} repeated\n",
+        " for {} unique; {} throttled, {} repeated, {} given up\n",
         bytes(store.unique_bytes),
         count(store.throttled),
-        count(store.retries)
+        count(store.retries),
+        count(store.errors)
     );
     out += &sent(store);
     out += &waits(&status.waits);
     out += &now(status);
     out += &limits(&status.limits);
     out += &errors(status);
+    out += &status.kept.as_ref().map_or_else(String::new, kept);
+    out
+}
+
+/// How much of something is kept: files and bytes of it, and of these in the cache.
+fn share((files, bytes): (u64, u64), (kept_files, kept_bytes): (u64, u64)) -> String {
+    use show::count;
+    // Not all of it before all of it is there.
+    let share = (kept_bytes as f64 * 1000.0 / bytes.max(1) as f64).floor() / 10.0;
+    let share = if kept_files == files { 100.0 } else { share };
+    let share = format!("{share:.1} % of {}", show::bytes(bytes));
+    if files == 1 { share } else { format!("{} of {} files, {share}", count(kept_files), count(files)) }
+}
+
+/// A file or a folder, and what is in it.
+fn kept(all: &Kept) -> String {
+    let mut out = format!("  kept    {}\n", share((all.files, all.bytes), (all.kept_files, all.kept_bytes)));
+    for entry in &all.entries {
+        let share = share((entry.files, entry.bytes), (entry.kept_files, entry.kept_bytes));
+        out += &format!("    {:<32} {share}\n", entry.name);
+    }
+    let shown: u64 = all.entries.iter().map(|entry| entry.files).sum();
+    if !all.entries.is_empty() && shown < all.files {
+        out += &format!("    and {} files in further names\n", show::count(all.files - shown));
+    }
     out
 }
 
@@ -145,7 +197,7 @@ fn now(status: &Status) -> String {
         bytes(rates.served_bytes_per_second as u64),
         rates.opens_per_second
     );
-    for StoreState { store, answering, silent_since, answered_at } in &status.stores {
+    for StoreState { store, answering, silent_since, answered_at, failed_at, failure } in &status.stores {
         let state = match (answering, silent_since) {
             (true, _) => "answers".into(),
             (false, Some(since)) => format!("DOES NOT ANSWER since {} UTC", stamp(*since)),
@@ -153,6 +205,9 @@ fn now(status: &Status) -> String {
         };
         let last = answered_at.map_or_else(String::new, |at| format!(", last answer {} UTC", stamp(at)));
         out += &format!("  store   {store} {state}{last}\n");
+        if let (Some(at), Some(failure)) = (failed_at, failure) {
+            out += &format!("    last failure {} UTC: {}\n", stamp(*at), show::indented(failure));
+        }
     }
     out
 }
@@ -160,10 +215,13 @@ fn now(status: &Status) -> String {
 fn limits(limits: &Limits) -> String {
     use show::{bytes, count};
     format!(
-        "  limits  memory {} of {} (index {}), disk {} of {} in {} files\n",
+        "  limits  memory {} of {} (index {}; besides, names {} mapped)\n  \
+           disk    {} written, {} reserved, of {} in {} files\n",
         bytes(limits.memory_used),
         bytes(limits.memory_bytes),
         bytes(limits.index_bytes),
+        bytes(limits.names_bytes),
+        bytes(limits.disk_written),
         bytes(limits.disk_used),
         bytes(limits.disk_bytes),
         count(limits.disk_files_used)

@@ -5,7 +5,13 @@ use crate::mount::node_of;
 use crate::show;
 use client::messages::Place;
 use hyper::Method;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a node without mounts takes at most to end its process.
+const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
     let path = std::path::absolute(&args.dir)?;
@@ -14,8 +20,8 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
         mount::unmount(&path, true)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (client, path) = match node_of(&args.dir) {
-        Ok((client, _, path)) => (client, path),
+    let (client, status, path) = match node_of(&args.dir) {
+        Ok(found) => found,
         // A node that does not answer may still have readers.
         Err(_) if args.lazy && is_of_stoker(&path) => {
             mount::unmount(&path, true)?;
@@ -24,8 +30,30 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error),
     };
     let place = Place { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
+    let node = Process::open(status.pid);
     client.ask::<()>(Method::DELETE, "/v1/mounts", &place).map_err(show::refused)?;
+    // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
+    if let Some(node) = node.filter(|_| !client.socket().exists()) {
+        node.wait(NODE_ENDS_WITHIN);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A process, and no other that gets its number later.
+struct Process(OwnedFd);
+
+impl Process {
+    fn open(pid: u32) -> Option<Process> {
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        pidfd_open(pid, PidfdFlags::empty()).ok().map(Process)
+    }
+
+    /// Wait for its end, though not for ever.
+    fn wait(&self, limit: Duration) {
+        let mut ended = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor that is open, and the structure lives until the call returns.
+        unsafe { libc::poll(&mut ended, 1, limit.as_millis() as libc::c_int) };
+    }
 }
 
 /// Whether a mount of Stoker is at a path, whoever serves it.

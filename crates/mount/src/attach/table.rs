@@ -42,6 +42,11 @@ pub fn at(folder: &Path) -> Option<There> {
     topmost(&std::fs::read(MOUNTS).ok()?, folder)
 }
 
+/// The user whose mount of Stoker is topmost on exactly this folder.
+pub fn user_at(folder: &Path) -> Option<u32> {
+    user(&std::fs::read(MOUNTS).ok()?, folder)
+}
+
 /// Where the file system with this number is mounted; of several places this one, if it is among them. The outer
 /// `None`: the table can't be read.
 pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
@@ -53,6 +58,12 @@ fn topmost(table: &[u8], folder: &Path) -> Option<There> {
     let line = lines(table).rfind(|line| line.at == folder)?;
     let text = |word: &[u8]| String::from_utf8_lossy(&unescape(word)).into_owned();
     Some(There { source: text(line.source), kind: text(line.kind) })
+}
+
+fn user(table: &[u8], folder: &Path) -> Option<u32> {
+    let line = lines(table).rfind(|line| line.at == folder).filter(|line| line.kind == b"fuse.stoker")?;
+    let options = str::from_utf8(line.options).ok()?;
+    options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
 }
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
@@ -67,6 +78,8 @@ struct Line<'a> {
     at: PathBuf,
     kind: &'a [u8],
     source: &'a [u8],
+    /// Of the file system itself.
+    options: &'a [u8],
 }
 
 fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
@@ -79,11 +92,11 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let number = words.nth(2)?;
     let at = words.nth(1)?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
-    let (kind, source) = (after.next()?, after.next()?);
+    let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or_default());
     let number = str::from_utf8(number).ok().and_then(|number| number.split_once(':'));
     let number = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let number = number.map(|(major, minor)| Number { major, minor });
-    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source })
+    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source, options })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.
@@ -128,6 +141,12 @@ mod tests {
     fn only_the_topmost_mount_of_a_folder_counts() {
         assert_eq!(topmost(TABLE, Path::new("/mnt/covered")).map(|there| there.kind), Some("tmpfs".into()));
         assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn the_user_of_a_mount_is_the_kernels_word_and_only_of_ours() {
+        assert_eq!(user(TABLE, Path::new("/mnt/my data")), Some(0));
+        assert_eq!([user(TABLE, Path::new("/mnt/covered")), user(TABLE, Path::new("/mnt"))], [None, None]);
     }
 
     #[test]
