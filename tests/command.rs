@@ -88,6 +88,28 @@ fn a_secret_is_in_no_log_no_status_and_no_file() {
 }
 
 #[test]
+fn an_endpoint_is_taken_from_the_environment_the_one_of_s3_first() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    let nobody = "http://127.0.0.1:9";
+    let variables = [
+        vec![("AWS_ENDPOINT_URL", bed.endpoint())],
+        vec![("AWS_ENDPOINT_URL_S3", bed.endpoint()), ("AWS_ENDPOINT_URL", nobody)],
+    ];
+    for variables in variables {
+        let mut mounting = bed.stoker(["mount", "s3://bucket", "--anonymous", "--region", "us-east-1", "--detach"]);
+        mounting.arg(bed.path("mnt")).arg("--cache").arg(bed.path("cache")).envs(variables);
+        let mounted = finished(&mut mounting);
+        assert!(mounted.status.success(), "{}", text(&mounted));
+        assert_eq!(fs::read(bed.mounted("file")).expect("a read"), noise(1_000, 1));
+        assert!(finished(bed.stoker(["umount"]).arg(bed.path("mnt"))).status.success());
+    }
+    let mut flag = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--detach"]);
+    assert!(finished(flag.env("AWS_ENDPOINT_URL_S3", nobody)).status.success(), "what is typed goes first");
+    assert!(finished(bed.stoker(["umount"]).arg(bed.path("mnt"))).status.success());
+}
+
+#[test]
 fn a_missing_bucket_or_prefix_and_a_dead_endpoint_are_told_apart() {
     let Some(bed) = Bed::new() else { return };
     bed.put("train/file", &noise(1_000, 1));

@@ -12,6 +12,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
@@ -31,6 +32,21 @@ pub struct Stack {
     /// Units of memory that may be on their way for nobody in particular, and how many there are in all.
     brought: Arc<Semaphore>,
     brought_units: u32,
+}
+
+/// Blocks of a run that were asked for and not seen yet: given up, nobody will come for them.
+struct Left<'a> {
+    memory: &'a Memory,
+    object: Arc<Object>,
+    blocks: Range<u32>,
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        if !self.blocks.is_empty() {
+            self.memory.abandon(&self.object, self.blocks.clone());
+        }
+    }
 }
 
 impl Stack {
@@ -81,9 +97,11 @@ impl Stack {
         let units =
             u32::try_from(bytes.div_ceil(UNIT)).map_or(self.brought_units, |units| units.min(self.brought_units));
         let _room = self.brought.acquire_many(units).await.expect("it is never closed");
+        let mut left = Left { memory: &self.outer, object: run.object.clone(), blocks: run.blocks.clone() };
         let mut blocks = self.outer.fetch(run);
         while let Some(block) = blocks.next().await {
             block?;
+            left.blocks.start += 1;
         }
         Ok(())
     }

@@ -57,7 +57,10 @@ fn hello(port: u16, bundle: &str, name: &'static str) -> std::io::Result<String>
     std::fs::write(&path, bundle).expect("a file");
     let envs = [("AWS_CA_BUNDLE".to_owned(), path.to_string_lossy().into_owned())].into();
     let environment = Context::new().with_env(StaticEnv { home_dir: None, envs });
-    let config = secure(&environment).expect("a client");
+    heard(port, secure(&environment).expect("a client"), name)
+}
+
+fn heard(port: u16, config: ClientConfig, name: &'static str) -> std::io::Result<String> {
     let name = ServerName::try_from(name).expect("a name");
     let mut connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
     let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("a server");
@@ -73,6 +76,36 @@ fn a_certificate_that_signed_itself_is_trusted_once_it_is_named_and_only_under_i
     assert_eq!(hello(port, CERTIFICATE, "127.0.0.1").expect("it is named"), "hello");
     let error = hello(port, CERTIFICATE, "elsewhere").expect_err("another name").to_string();
     assert!(error.contains("NotValidForName") || error.contains("not valid for name"), "{error}");
+    serving.join().expect("a server");
+}
+
+/// The port of the server, for [`as_the_environment_of_this_process_has_it`].
+const PORT: &str = "STOKER_TEST_PORT";
+
+#[test]
+#[ignore = "run by the test below, in processes with environments of their own"]
+fn as_the_environment_of_this_process_has_it() {
+    let port = std::env::var(PORT).expect("run by the test below").parse().expect("a port");
+    assert_eq!(heard(port, config(true).expect("a client"), "localhost").expect("it is trusted"), "hello");
+}
+
+#[test]
+fn either_variable_of_the_process_names_a_certificate_that_signed_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("own.pem");
+    std::fs::write(&path, CERTIFICATE).expect("a file");
+    let (port, serving) = server(3);
+    let passes = |named: Option<&str>| {
+        let mut process = std::process::Command::new(std::env::current_exe().expect("this program"));
+        process.args(["--ignored", "as_the_environment_of_this_process_has_it"]).env(PORT, port.to_string());
+        for name in ["AWS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            process.env_remove(name);
+        }
+        process.envs(named.map(|name| (name, &path)));
+        process.output().expect("it runs").status.success()
+    };
+    assert!(passes(Some("AWS_CA_BUNDLE")) && passes(Some("SSL_CERT_FILE")));
+    assert!(!passes(None), "nobody named it");
     serving.join().expect("a server");
 }
 
