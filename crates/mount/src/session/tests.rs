@@ -176,6 +176,18 @@ fn kernels_5_15_and_6_1_get_a_handshake_and_answers_that_they_know() {
 }
 
 #[test]
+fn the_kernel_may_believe_for_one_second_that_a_name_is_not_there() {
+    let Greeted { session, mut kernel, runtime, .. } = greet(45, OFFER_6_18);
+    let absent = kernel.ask(opcode::LOOKUP, ROOT, b"late\0").expect("an entry without a node");
+    // Node, generation, then seconds for the name and the attributes, and the nanoseconds of both.
+    let long = |at: usize| u64::from_ne_bytes(absent[at..at + 8].try_into().expect("eight bytes"));
+    assert_eq!((absent.len(), [0, 8, 16, 24, 32].map(long)), (128, [0, 0, 1, 0, 0]));
+    drop(kernel);
+    session.expect("it serves").wait();
+    drop(runtime);
+}
+
+#[test]
 fn a_kernel_that_is_too_old_is_refused_with_advice() {
     let Greeted { session, agreed, .. } = greet(30, OFFER_5_15);
     assert_eq!(agreed, Err(71), "EPROTO");

@@ -163,10 +163,15 @@ impl Inside {
             node,
             folder: found.children.is_some(),
             size,
-            modified_ns: 1_500_000_000_000_000_001,
+            modified_ns: modified_ns(node),
             folders,
         })
     }
+}
+
+/// When a node was changed: no two at once.
+pub fn modified_ns(node: u64) -> i64 {
+    1_500_000_000_000_000_001 + node as i64 * 1_000_000_001
 }
 
 impl Namespace for Tree {
@@ -323,9 +328,10 @@ pub fn local(folder: &std::path::Path, content: &[u8]) -> Arc<File> {
     Arc::new(File::open(&path).unwrap())
 }
 
-/// Bytes that differ everywhere.
+/// Bytes that differ everywhere, and from those of any other seed.
 pub fn noise(length: usize, seed: u64) -> Bytes {
-    let mut state = seed | 1;
+    // Spread over all bits, for neighbours begin alike; never zero, from which nothing follows.
+    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 7;
