@@ -86,7 +86,7 @@ mod tests {
                 asked[block as usize] = true;
             }
         }
-        assert_eq!(furthest, AHEAD_BLOCKS_MAX);
+        assert_eq!(u64::from(furthest) * BLOCK, 64 << 20);
         assert!(asked[1..].iter().all(|asked| *asked), "every block but the first was asked for ahead");
     }
 

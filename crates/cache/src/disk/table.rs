@@ -11,7 +11,7 @@ use super::room::Used;
 use super::slab::{Keyed, Slab};
 use block::ObjectId;
 
-/// Names of objects that are not here whose uses are remembered: 36 to 45 bytes each. With more, those that were not
+/// Names of objects that are not here whose uses are remembered: 37 to 45 bytes each. With more, those that were not
 /// opened for long are forgotten, and take the place of others later than they might.
 const NAMES_MAX: usize = 1 << 20;
 
