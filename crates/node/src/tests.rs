@@ -7,9 +7,9 @@ use crate::node::{Node, Settings};
 use crate::select::Wanted;
 use crate::view::{Source, View};
 use block::{Run, SMALL};
-use bytes::Bytes;
 use cache::disk::Limits;
 use futures_util::StreamExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -22,16 +22,19 @@ pub struct Ground {
     pub _folder: TempDir,
 }
 
-pub fn content(size: u64) -> Vec<u8> {
-    (0..size).map(|at| (at * 131 + at / 251 + size) as u8).collect()
+/// Bytes that differ everywhere, and from those of every other file.
+pub fn content(key: &str, size: u64) -> Vec<u8> {
+    let seed = xxhash_rust::xxh3::xxh3_64(key.as_bytes());
+    let word = |at: u64| xxhash_rust::xxh3::xxh3_64_with_seed(&at.to_le_bytes(), seed).to_le_bytes();
+    let mut bytes: Vec<u8> = (0..size.div_ceil(8)).flat_map(word).collect();
+    bytes.truncate(size as usize);
+    bytes
 }
 
 pub fn ground(limit_bytes: u64, files: &[(&str, u64)]) -> Ground {
     let store = Arc::new(store::Memory::new("set"));
-    let mut made = std::collections::HashMap::new();
     for (key, size) in files {
-        let content: &Bytes = made.entry(*size).or_insert_with(|| content(*size).into());
-        store.put(key, content.clone());
+        store.put(key, content(key, *size));
     }
     let folder = tempfile::tempdir().expect("a scratch folder");
     let node = start(&folder, limit_bytes, [7; 16]);
@@ -87,35 +90,88 @@ async fn a_load_that_goes_on_counts_what_it_fetched_and_what_it_found() {
     assert_eq!(ground.sent() - before, progress.bytes_done - progress.bytes_present);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_file_of_an_earlier_boot_is_served_at_once_and_passes_through_once_it_was_checked() {
-    let size = (64 << 20) + 5;
+/// Nothing here takes longer; without it a failure would be a hang.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Wait until something is there.
+async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let found = tokio::time::timeout(LONG, async {
+        loop {
+            match look() {
+                Some(found) => return found,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    });
+    found.await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// The largest file in a cache folder.
+fn largest(folder: &Path) -> PathBuf {
+    let below =
+        |folder: &Path| std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let files = below(&folder.join("blocks/objects")).flat_map(|near| below(&near).collect::<Vec<_>>());
+    files.max_by_key(|path| path.metadata().expect("a file").len()).expect("a file")
+}
+
+/// A node whose cache holds one file, over 64 MiB, that was kept in an earlier boot.
+async fn booted_again(size: u64, damage: impl FnOnce(&Path)) -> (Ground, Arc<View>) {
     let ground = ground(1 << 30, &[("large", size)]);
     let view = ground.view(When::Off).await;
     view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");
     let Ground { store, node, _folder: folder } = ground;
     view.close();
     drop((view, node));
-    let sent = loop {
-        // The node of before lets go of its folder when its last task has ended.
-        match Node::start(settings(&folder, 1 << 30), [8; 16], tokio::runtime::Handle::current()) {
-            Ok(node) => break Ground { store, node, _folder: folder },
-            Err(_) => tokio::task::yield_now().await,
-        }
-    };
-    let view = sent.view(When::Off).await;
+    damage(&largest(folder.path()));
+    let start = || Node::start(settings(&folder, 1 << 30), [8; 16], tokio::runtime::Handle::current()).ok();
+    let node = until("the node of before lets go of its folder", start).await;
+    let ground = Ground { store, node, _folder: folder };
+    let view = ground.view(When::Off).await;
+    (ground, view)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_of_an_earlier_boot_is_served_at_once_and_passes_through_once_it_was_checked() {
+    let size = (64 << 20) + 5;
+    let (ground, view) = booted_again(size, |_| ()).await;
     let node = view.manifest().find(b"large").expect("a name");
     let Opening::Ready(first) = view.open(node) else { panic!("the open waits for the whole file") };
     assert!(first.expect("content").backing().is_none(), "the kernel must not read what nobody compared");
-    read(&view, "large", &content(size)).await;
+    read(&view, "large", &content("large", size)).await;
     let passes = || match view.open(node) {
-        Opening::Ready(content) => content.expect("content").backing().is_some(),
-        Opening::Waiting(_) => false,
+        Opening::Ready(content) => content.expect("content").backing().is_some().then_some(()),
+        Opening::Waiting(_) => None,
     };
-    while !passes() {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(sent.sent(), 0, "nothing is fetched again");
+    until("it passes through", passes).await;
+    assert_eq!(ground.sent(), 0, "nothing is fetched again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_that_rotted_in_an_earlier_boot_is_served_right_before_it_was_checked() {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    let size = (64 << 20) + 5;
+    let last = u64::from(READ_BYTES) / 2;
+    let flip = |path: &Path| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).expect("it is ours");
+        let file = std::fs::File::options().read(true).write(true).open(path).expect("the cache file");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, size - last)
+            .and_then(|()| file.write_all_at(&[byte[0] ^ 1], size - last))
+            .expect("a flip");
+    };
+    let (ground, view) = booted_again(size, flip).await;
+    let Opening::Ready(opened) = view.open(view.manifest().find(b"large").expect("a name")) else {
+        panic!("the open waits for the whole file")
+    };
+    // Where the check comes last.
+    let pieces = match opened.expect("content").read(size - last, READ_BYTES) {
+        Reading::Ready(pieces) => pieces,
+        Reading::Waiting(pieces) => pieces.await,
+    };
+    let expected = content("large", size);
+    assert!(pieces.expect("bytes").concat() == expected[(size - last) as usize..], "a rotten byte was served");
+    read(&view, "large", &expected).await;
+    assert!(ground.sent() > 0, "what rotted came from the store");
 }
 
 /// Bytes that one read of the kernel asks for.
@@ -147,11 +203,10 @@ async fn cold_epoch(fill: When, size: u64, files: usize, room: f64, readers: usi
     let bytes = size * files as u64;
     let ground = ground((bytes as f64 * room) as u64, &set);
     let view = ground.view(fill).await;
-    let expected: Arc<[u8]> = content(size).into();
     let order = (0..files).map(|step| names[step * 7_919 % files].clone());
     let reads = order.map(|name| {
-        let (view, expected) = (view.clone(), expected.clone());
-        tokio::spawn(async move { read(&view, &name, &expected).await })
+        let view = view.clone();
+        tokio::spawn(async move { read(&view, &name, &content(&name, size)).await })
     });
     futures_util::stream::iter(reads)
         .buffer_unordered(readers)
@@ -187,9 +242,8 @@ async fn fill_takes_free_room_and_keeps_what_it_fetches() {
     })
     .await
     .expect("ten files fit");
-    let expected = content(3 * MIB);
     for name in &names {
-        read(&view, name, &expected).await;
+        read(&view, name, &content(name, 3 * MIB)).await;
     }
     assert_eq!((kept(), ground.sent()), (10, 60 * MIB));
     drop(view);

@@ -1,6 +1,7 @@
 //! Copies through power losses: whatever the disk was not asked to keep is garbage afterwards.
 
 use super::*;
+use crate::tests::content;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
@@ -9,14 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const FILES: [(&str, u64); 5] =
     [("a/empty", 0), ("a/small", 5_000), ("a/b/large", 3 << 20), ("c/small", 70_000), ("d", 17 << 20)];
 
-fn content(size: u64) -> Vec<u8> {
-    (0..size).map(|at| (at * 131 + at / 251 + size) as u8).collect()
-}
-
 fn source() -> Source {
     let store = Arc::new(store::Memory::new("copied"));
     for (key, size) in FILES {
-        store.put(key, content(size));
+        store.put(key, content(key, size));
     }
     Source { url: "memory://copied".into(), store, prefix: String::new(), local: None }
 }
@@ -84,7 +81,7 @@ impl Disk for Forgetful {
 
 fn assert_right(folder: &Path) {
     for (key, size) in FILES {
-        assert!(std::fs::read(folder.join(key)).expect("a file") == content(size), "{key}");
+        assert!(std::fs::read(folder.join(key)).expect("a file") == content(key, size), "{key}");
     }
 }
 

@@ -118,6 +118,7 @@ proptest! {
             let parent = manifest.find(parent.as_bytes()).expect("its folder");
             prop_assert_eq!(manifest.lookup(parent, name.as_bytes()), Some(*told));
             prop_assert_eq!(manifest.attributes(told.node), Some(*told));
+            prop_assert_eq!(told.modified_ns, if told.folder { 1_000 } else { 7 }, "a folder has the time of the listing");
             let below = tree.keys().filter_map(|other| other.strip_prefix(path)).filter(|_| told.folder);
             let folders = below.filter(|rest| rest.find('/').is_some_and(|at| at + 1 == rest.len()));
             prop_assert_eq!(told.folders as usize, folders.count());
