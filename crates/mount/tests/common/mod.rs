@@ -159,13 +159,7 @@ impl Inside {
         let is_folder = |child: u64| self.nodes[child as usize - 1].children.is_some();
         let folders = found.children.iter().flatten().filter(|(_, child)| is_folder(*child)).count() as u32;
         let size = found.body.as_ref().map_or(0, Body::size);
-        Some(Attributes {
-            node,
-            folder: found.children.is_some(),
-            size,
-            modified_ns: modified_ns(node),
-            folders,
-        })
+        Some(Attributes { node, folder: found.children.is_some(), size, modified_ns: modified_ns(node), folders })
     }
 }
 
