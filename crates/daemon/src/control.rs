@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use node::load::Tally;
+use node::load::Loading;
 use node::select::Wanted;
 use serde::Serialize;
 use std::convert::Infallible;
@@ -243,7 +243,7 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
     let (mounted, rest) = host.find(&Place { path: request.path, ..Place::default() })?;
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
-    let (host, tally, before) = (host.clone(), Arc::new(Tally::default()), host.requests());
+    let (host, tally, before) = (host.clone(), Arc::new(Loading::default()), host.requests());
     let (told, hears) = channel::<Bytes>(LINES_MAX);
     tokio::spawn(async move {
         let loading = mounted.view.load(&wanted, request.verify, &tally);
@@ -270,7 +270,7 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
 }
 
 /// A load's progress as a message.
-pub fn loaded(tally: &Tally, requests: u64) -> Loaded {
+pub fn loaded(tally: &Loading, requests: u64) -> Loaded {
     let progress = tally.progress();
     Loaded {
         files: progress.files,

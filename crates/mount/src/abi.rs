@@ -16,7 +16,7 @@ pub use request::{Init, Operation, Request};
 pub const MAJOR: u32 = 7;
 /// What we were written for; the kernel takes the lower of both levels.
 pub const MINOR: u32 = 45;
-/// Linux 5.4, the first with requests of 1 MiB, parallel folder reads and listings in the page cache.
+/// Linux 5.4 (we ask for 5.6), the first with requests of 1 MiB, parallel folder reads and listings in the page cache.
 pub const MINOR_MIN: u32 = 31;
 
 /// The kernel refuses reads into less than 8 KiB. More only lets several forgets travel together: a

@@ -147,7 +147,7 @@ impl Session {
             if offer.major < abi::MAJOR || offer.minor < abi::MINOR_MIN {
                 let _ = self.device.fail(unique, Errno::PROTO);
                 let level = format!("FUSE {}.{}", offer.major, offer.minor);
-                return Err(Error::invalid("this kernel is too old", level).hint("use Linux 5.4 or later"));
+                return Err(Error::invalid("this kernel is too old", level).hint("use Linux 5.6 or later"));
             }
             let agreed = answer(&offer, options);
             if agreed.flags & abi::init::DIRECT_IO_ALLOW_MMAP == 0 {

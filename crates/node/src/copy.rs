@@ -10,7 +10,7 @@ mod durable;
 #[cfg(test)]
 mod tests;
 
-use crate::load::{Tally, chosen};
+use crate::load::{Loading, chosen};
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::view::{Source, list_nameless};
@@ -36,7 +36,7 @@ const FETCHES_AT_ONCE: usize = 32;
 const RUNS_AT_ONCE: usize = 4;
 
 /// Copy what is wanted of a data set to a folder.
-pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
     copy_to(Arc::new(Real), source, folder, wanted, verify, tally).await
 }
 
@@ -46,7 +46,7 @@ async fn copy_to(
     folder: &Path,
     wanted: &Wanted,
     verify: bool,
-    tally: &Arc<Tally>,
+    tally: &Arc<Loading>,
 ) -> Result<()> {
     let doing = |error: std::io::Error| Error::io("cannot copy into the folder", folder.display(), &error);
     std::fs::create_dir_all(folder).map_err(doing)?;

@@ -52,7 +52,7 @@ pub struct Progress {
 
 /// Running counts of a load.
 #[derive(Default)]
-pub struct Tally {
+pub struct Loading {
     files: AtomicU64,
     bytes: AtomicU64,
     files_done: AtomicU64,
@@ -73,7 +73,7 @@ enum Outcome {
     Unkept,
 }
 
-impl Tally {
+impl Loading {
     pub fn progress(&self) -> Progress {
         let get = |count: &AtomicU64| count.load(Relaxed);
         Progress {
@@ -113,7 +113,7 @@ impl Tally {
 }
 
 /// Load what is wanted. `verify` also reads again what was there and compares it with the store's checksums.
-pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
     let files = chosen(&reach.manifest, wanted)?;
     tally.expect(&files);
     let one = |(node, _): (u64, u64)| {

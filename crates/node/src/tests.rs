@@ -1,7 +1,7 @@
 //! A whole node over a store in memory: what a mount would ask of it, without a kernel.
 
 use crate::fill::When;
-use crate::load::Tally;
+use crate::load::Loading;
 use crate::namespace::{Namespace, Opening, Reading};
 use crate::node::{Node, Settings};
 use crate::select::Wanted;
@@ -82,7 +82,7 @@ async fn a_load_that_goes_on_counts_what_it_fetched_and_what_it_found() {
             block.expect("a block");
         }
     }
-    let (before, tally) = (ground.sent(), Arc::new(Tally::default()));
+    let (before, tally) = (ground.sent(), Arc::new(Loading::default()));
     view.load(&Wanted::default(), false, &tally).await.expect("a load");
     let progress = tally.progress();
     assert_eq!((progress.files_done, progress.bytes_done), (4, (12 << 20) + 1000));
@@ -118,7 +118,7 @@ fn largest(folder: &Path) -> PathBuf {
 async fn booted_again(size: u64, damage: impl FnOnce(&Path)) -> (Ground, Arc<View>) {
     let ground = ground(1 << 30, &[("large", size)]);
     let view = ground.view(When::Off).await;
-    view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");
+    view.load(&Wanted::default(), false, &Arc::new(Loading::default())).await.expect("a load");
     let Ground { store, node, _folder: folder } = ground;
     view.close();
     drop((view, node));
@@ -260,7 +260,7 @@ async fn the_index_grows_at_the_cost_of_blocks() {
     ground.node.make_room_for_index();
     let before = ground.node.figures();
     let view = ground.view(When::Off).await;
-    view.load(&Wanted::default(), false, &Arc::new(Tally::default())).await.expect("a load");
+    view.load(&Wanted::default(), false, &Arc::new(Loading::default())).await.expect("a load");
     ground.node.make_room_for_index();
     let after = ground.node.figures();
     assert!(after.index_bytes >= before.index_bytes + 3000 * 20, "{} and {}", before.index_bytes, after.index_bytes);

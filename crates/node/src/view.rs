@@ -5,7 +5,7 @@
 use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
 use crate::kept::{self, Kept};
-use crate::load::{self, Reach, Tally};
+use crate::load::{self, Loading, Reach};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
@@ -139,7 +139,7 @@ impl View {
     }
 
     /// Fetch ahead what is wanted; see [`load`].
-    pub async fn load(&self, wanted: &Wanted, verify: bool, tally: &Arc<Tally>) -> Result<()> {
+    pub async fn load(&self, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
         if self.is_local() {
             return Err(Error::invalid(
                 "the data set lies on a local file system and is read where it lies",

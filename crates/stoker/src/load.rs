@@ -7,7 +7,7 @@ use block::Error;
 use client::messages::{LoadRequest, Loaded};
 use daemon::{control, reach};
 use hyper::Method;
-use node::load::Tally;
+use node::load::Loading;
 use node::select::Wanted;
 use std::io::BufRead;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result
     runtime.block_on(store::check(&args.what.parse()?, &settings))?;
     let source = reach::source(&args.what, &settings)?;
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
-    let (bar, tally) = (show::bar("copy"), Arc::new(Tally::default()));
+    let (bar, tally) = (show::bar("copy"), Arc::new(Loading::default()));
     runtime.block_on(async {
         let copying = node::copy::copy(&source, folder, &wanted, args.verify, &tally);
         tokio::pin!(copying);

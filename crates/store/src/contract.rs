@@ -3,7 +3,7 @@
 //! `contract!(memory, Some(InMemory::new()))` makes one test of each promise. The expression is evaluated
 //! for each test and may await; `None` skips, after it has said why.
 //!
-//! Invariant: the suite knows nothing of any store but what [`Place`] tells.
+//! Invariant: the suite knows nothing of any store but what [`Fixture`] tells.
 
 use crate::{Memory, Origin, OriginSettings, Store, object};
 use block::{BLOCK, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, Source};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An empty store that can be written to.
-pub trait Place: Send + Sync {
+pub trait Fixture: Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
 
     /// Write an object. False if there can be no such key in this kind of store.
     fn put<'a>(&'a self, key: &'a str, content: Bytes) -> BoxFuture<'a, bool>;
 }
 
-/// [`Memory`] as a place.
+/// [`Memory`] as one.
 pub struct InMemory(Arc<Memory>);
 
 impl InMemory {
@@ -37,7 +37,7 @@ impl Default for InMemory {
     }
 }
 
-impl Place for InMemory {
+impl Fixture for InMemory {
     fn store(&self) -> Arc<dyn Store> {
         self.0.clone()
     }
@@ -103,7 +103,7 @@ async fn body(store: &dyn Store, object: &Arc<Object>, range: std::ops::Range<u6
 }
 
 /// Write many small objects at once; those that can't be are left out.
-async fn put_all(place: &dyn Place, keys: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+async fn put_all(place: &dyn Fixture, keys: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let write = |key: String| async move {
         let content = Bytes::copy_from_slice(key.as_bytes());
         place.put(&key, content).await.then_some(key)
@@ -111,7 +111,7 @@ async fn put_all(place: &dyn Place, keys: impl IntoIterator<Item = String>) -> B
     stream::iter(keys).map(write).buffer_unordered(16).filter_map(std::future::ready).collect().await
 }
 
-pub async fn a_listing_holds_every_key_once(place: &dyn Place) {
+pub async fn a_listing_holds_every_key_once(place: &dyn Fixture) {
     let flat = (0..1100).map(|n| format!("flat/{n:05}"));
     let deep = (0..40).flat_map(|folder| (0..5).map(move |file| format!("deep/{folder}/x/{file}")));
     let expected = put_all(place, flat.chain(deep).chain(["top".into(), "deep.txt".into()])).await;
@@ -127,7 +127,7 @@ pub async fn a_listing_holds_every_key_once(place: &dyn Place) {
     }
 }
 
-pub async fn a_prefix_lists_what_begins_with_it(place: &dyn Place) {
+pub async fn a_prefix_lists_what_begins_with_it(place: &dyn Fixture) {
     let all = put_all(place, ["a/1", "a/2", "a/b/3", "ab", "abc/4", "b"].map(String::from)).await;
     for prefix in ["", "a", "a/", "a/b", "ab", "abc/4", "c", "a/b/3/"] {
         let found: BTreeSet<_> =
@@ -157,7 +157,7 @@ const ODD: [&str; 16] = [
     "new\nline",
 ];
 
-pub async fn odd_names_come_back_letter_for_letter(place: &dyn Place) {
+pub async fn odd_names_come_back_letter_for_letter(place: &dyn Fixture) {
     let expected = put_all(place, ODD.map(String::from)).await;
     assert!(expected.len() >= 9, "a store has to take most names: {expected:?}");
     let store = place.store();
@@ -172,7 +172,7 @@ pub async fn odd_names_come_back_letter_for_letter(place: &dyn Place) {
     }
 }
 
-pub async fn a_range_is_exactly_what_was_asked_for(place: &dyn Place) {
+pub async fn a_range_is_exactly_what_was_asked_for(place: &dyn Fixture) {
     let size = 2 * SMALL + 17;
     let content = pattern(size, 1);
     assert!(place.put("ranges", content.clone()).await);
@@ -187,7 +187,7 @@ pub async fn a_range_is_exactly_what_was_asked_for(place: &dyn Place) {
     }
 }
 
-pub async fn an_empty_object_has_an_empty_body(place: &dyn Place) {
+pub async fn an_empty_object_has_an_empty_body(place: &dyn Fixture) {
     assert!(place.put("empty", Bytes::new()).await);
     let store = place.store();
     let object = find(&*store, "empty").await;
@@ -195,7 +195,7 @@ pub async fn an_empty_object_has_an_empty_body(place: &dyn Place) {
     assert_eq!(body(&*store, &object, 0..0).await.expect("a body"), "");
 }
 
-pub async fn blocks_meet_at_their_edges(place: &dyn Place) {
+pub async fn blocks_meet_at_their_edges(place: &dyn Fixture) {
     let store = place.store();
     let origin = Origin::new(store.clone(), OriginSettings::default());
     for size in [1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL, (u64::from(RUN_BLOCKS_MAX) + 1) * BLOCK + 1] {
@@ -214,7 +214,7 @@ pub async fn blocks_meet_at_their_edges(place: &dyn Place) {
     }
 }
 
-pub async fn an_overwritten_object_has_changed(place: &dyn Place) {
+pub async fn an_overwritten_object_has_changed(place: &dyn Fixture) {
     assert!(place.put("over", pattern(3000, 1)).await);
     let store = place.store();
     let old = find(&*store, "over").await;
@@ -232,7 +232,7 @@ pub async fn an_overwritten_object_has_changed(place: &dyn Place) {
     assert_eq!(body(&*store, &new, 0..3001).await.expect("the new version"), pattern(3001, 2));
 }
 
-pub async fn an_absent_object_is_missing(place: &dyn Place) {
+pub async fn an_absent_object_is_missing(place: &dyn Fixture) {
     assert!(place.put("there", Bytes::from_static(b"x")).await);
     let store = place.store();
     let there = find(&*store, "there").await;
@@ -243,7 +243,7 @@ pub async fn an_absent_object_is_missing(place: &dyn Place) {
     }
 }
 
-pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Place) {
+pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Fixture) {
     let content = pattern(SMALL + 5, 3);
     assert!(place.put("checked", content.clone()).await);
     let store = place.store();
@@ -258,7 +258,7 @@ pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Place) {
     }
 }
 
-pub async fn a_dropped_body_leaves_nothing_behind(place: &dyn Place) {
+pub async fn a_dropped_body_leaves_nothing_behind(place: &dyn Fixture) {
     let content = pattern(4 * SMALL, 4);
     assert!(place.put("dropped", content.clone()).await);
     let store = place.store();

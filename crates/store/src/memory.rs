@@ -3,7 +3,7 @@
 //!
 //! Invariant: a version names one content for ever; writing again makes a new version.
 
-use crate::{Body, Counters, Listed, Pages, Place, Sink, Store, Upload};
+use crate::{Body, Counters, Listed, Pages, Part, Sink, Store, Upload};
 use block::{Checksum, Error, Object, Result, Waiting, crc64};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -156,7 +156,7 @@ struct Parts {
 }
 
 impl Upload for Parts {
-    fn part(&self, place: Place, content: Bytes) -> Waiting<()> {
+    fn part(&self, place: Part, content: Bytes) -> Waiting<()> {
         Counters::add(&self.memory.counters.writes, 1);
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(place.number, content);
         Box::pin(std::future::ready(Ok(())))

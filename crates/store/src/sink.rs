@@ -33,7 +33,7 @@ pub trait Sink: Send + Sync {
 /// An object that is being written in parts, which may come in any order and at the same time.
 pub trait Upload: Send + Sync {
     /// Write one part; all but the last are of at least [`PART_BYTES_MIN`]. A part that failed may be written again.
-    fn part(&self, place: Place, content: Bytes) -> Waiting<()>;
+    fn part(&self, place: Part, content: Bytes) -> Waiting<()>;
 
     /// Join the parts and give the object its name.
     fn complete(&self) -> Waiting<()>;
@@ -44,7 +44,7 @@ pub trait Upload: Send + Sync {
 
 /// Where a part belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Part {
     /// From 1 on, in the order of the object.
     pub number: u32,
     /// Of its first byte in the object.

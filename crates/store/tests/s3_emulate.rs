@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 use stoker_store as store;
-use store::contract::{Place, find, pattern};
+use store::contract::{Fixture, find, pattern};
 use store::{
     Credentials, Folder, Memory, Origin, OriginSettings, PART_BYTES_MIN, S3, S3Settings, Sink, Store, Timeouts,
 };
@@ -42,7 +42,7 @@ impl Served {
     }
 }
 
-impl Place for Served {
+impl Fixture for Served {
     fn store(&self) -> Arc<dyn Store> {
         Arc::new(self.s3.clone())
     }
@@ -155,7 +155,7 @@ async fn what_is_written_is_what_is_read(store: &dyn Store, sink: &dyn Sink) {
     let part = |number: u32| {
         let offset = u64::from(number - 1) * PART_BYTES_MIN;
         let end = (offset + PART_BYTES_MIN).min(whole.len() as u64);
-        (store::Place { number, offset }, whole.slice(offset as usize..end as usize))
+        (store::Part { number, offset }, whole.slice(offset as usize..end as usize))
     };
     for number in [3, 1, 2, 1] {
         let (place, bytes) = part(number);

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::store::{Chance, Counters, Place, Sink, Upload};
+use ::store::{Chance, Counters, Part, Sink, Upload};
 use block::{Error, Kind, Object, Result};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -214,7 +214,7 @@ impl Writable for Store {
             upload: None,
             part_bytes: PUT_BYTES_MAX,
             buffer: Vec::with_capacity(usize::try_from(bytes.min(PUT_BYTES_MAX)).expect("a part fits in memory")),
-            sent: Place { number: 0, offset: 0 },
+            sent: Part { number: 0, offset: 0 },
             in_flight: VecDeque::new(),
         };
         if bytes > PUT_BYTES_MAX {
@@ -241,7 +241,7 @@ struct Writing {
     part_bytes: u64,
     buffer: Vec<u8>,
     /// The number of the last part that was sent, and the offset of the next.
-    sent: Place,
+    sent: Part,
     in_flight: VecDeque<JoinHandle<Result<()>>>,
 }
 
@@ -264,8 +264,8 @@ impl Writing {
         }
         let capacity = self.buffer.capacity();
         let content: Bytes = std::mem::replace(&mut self.buffer, Vec::with_capacity(capacity)).into();
-        let place = Place { number: self.sent.number + 1, offset: self.sent.offset };
-        self.sent = Place { number: place.number, offset: place.offset + content.len() as u64 };
+        let place = Part { number: self.sent.number + 1, offset: self.sent.offset };
+        self.sent = Part { number: place.number, offset: place.offset + content.len() as u64 };
         let shared = self.shared.clone();
         let sending = async move { shared.patiently(|| upload.part(place, content.clone())).await };
         self.in_flight.push_back(self.shared.runtime.spawn(sending));

@@ -33,10 +33,10 @@ pub fn serve(disk: Disk, run: Run) -> Blocks {
 /// The part of a run that lies in one segment.
 fn serve_part(disk: Disk, segment: &Segment, run: Run) -> Blocks {
     match disk.place(segment, &run) {
-        Place::Whole(whole) => from_file(disk, whole, run),
-        Place::Nowhere => disk.ask_below(run, false),
-        Place::Small(residency) => small(disk, segment, residency, run),
-        Place::Filling { filling, keeps } => {
+        Destination::Whole(whole) => from_file(disk, whole, run),
+        Destination::Nowhere => disk.ask_below(run, false),
+        Destination::Small(residency) => small(disk, segment, residency, run),
+        Destination::Filling { filling, keeps } => {
             let next = run.blocks.start;
             let flow = Flow {
                 disk,
@@ -56,7 +56,7 @@ fn serve_part(disk: Disk, segment: &Segment, run: Run) -> Blocks {
 }
 
 /// Where the blocks of a segment go.
-enum Place {
+enum Destination {
     Whole(Arc<Whole>),
     /// Into a file with holes, if there is room for them.
     Filling {
@@ -70,37 +70,37 @@ enum Place {
 }
 
 impl Disk {
-    fn place(&self, segment: &Segment, run: &Run) -> Place {
+    fn place(&self, segment: &Segment, run: &Run) -> Destination {
         let mut index = self.index();
         let filling = match index.known(segment) {
             // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
             Found::Complete(held) | Found::Unchecked(held) => {
                 drop(index);
                 return match self.open(held) {
-                    Ok(Some(whole)) => Place::Whole(whole),
+                    Ok(Some(whole)) => Destination::Whole(whole),
                     Ok(None) => self.place(segment, run),
                     Err(error) => {
                         tracing::warn!("asking the store for what is kept: {error}");
-                        Place::Nowhere
+                        Destination::Nowhere
                     }
                 };
             }
             Found::Filling(filling) => filling,
-            Found::Absent if !(self.0.keeps)(&segment.object) => return Place::Nowhere,
+            Found::Absent if !(self.0.keeps)(&segment.object) => return Destination::Nowhere,
             Found::Absent if segment.object.blocks() == 1 => {
-                return index.admit(segment, segment.bytes()).map_or(Place::Nowhere, Place::Small);
+                return index.admit(segment, segment.bytes()).map_or(Destination::Nowhere, Destination::Small);
             }
             Found::Absent => match index.start(segment, run.blocks.start) {
                 Ok(Some(filling)) => filling,
-                Ok(None) => return Place::Nowhere,
+                Ok(None) => return Destination::Nowhere,
                 Err(error) => {
                     index.refused(&error);
-                    return Place::Nowhere;
+                    return Destination::Nowhere;
                 }
             },
         };
         let keeps = filling.has_room_for(&run.blocks) || index.grow(&filling);
-        Place::Filling { filling, keeps }
+        Destination::Filling { filling, keeps }
     }
 
     /// Blocks that came from below, counted.

@@ -14,21 +14,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 const MAPS_MAX: usize = 1024;
 
 /// Where maps lie, for the signal, which may take no lock.
-static MAPS: [Place; MAPS_MAX] = [const { Place::empty() }; MAPS_MAX];
+static MAPS: [Slot; MAPS_MAX] = [const { Slot::empty() }; MAPS_MAX];
 
 /// What was done on SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-struct Place {
+struct Slot {
     taken: AtomicBool,
     start: AtomicUsize,
     bytes: AtomicUsize,
     damaged: AtomicBool,
 }
 
-impl Place {
-    const fn empty() -> Place {
-        Place {
+impl Slot {
+    const fn empty() -> Slot {
+        Slot {
             taken: AtomicBool::new(false),
             start: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -36,7 +36,7 @@ impl Place {
         }
     }
 
-    fn take() -> std::io::Result<&'static Place> {
+    fn take() -> std::io::Result<&'static Slot> {
         let free = MAPS.iter().find(|place| !place.taken.swap(true, SeqCst));
         free.ok_or_else(|| std::io::Error::other(format!("{MAPS_MAX} snapshots are open already")))
     }
@@ -49,7 +49,7 @@ impl Place {
 /// A file in memory.
 pub struct Map {
     start: *const u8,
-    place: &'static Place,
+    place: &'static Slot,
 }
 
 // SAFETY: the memory is only read, and belongs to the map until it is dropped.
@@ -62,7 +62,7 @@ impl Map {
     pub fn of(file: &File) -> std::io::Result<Map> {
         listen()?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
-        let mut map = Map { start: std::ptr::null(), place: Place::take()? };
+        let mut map = Map { start: std::ptr::null(), place: Slot::take()? };
         if bytes == 0 {
             return Ok(map);
         }

@@ -1,7 +1,7 @@
 //! A folder on the disk of this machine, with what a file system has beyond a store.
 
 use super::*;
-use crate::contract::{self, Place, find, listed};
+use crate::contract::{self, Fixture, find, listed};
 use block::Kind;
 use futures_util::future::BoxFuture;
 use std::fs;
@@ -43,7 +43,7 @@ impl Scratch {
     }
 }
 
-impl Place for Scratch {
+impl Fixture for Scratch {
     fn store(&self) -> Arc<dyn Store> {
         Arc::new(self.1.clone())
     }

@@ -4,7 +4,7 @@
 //! process may leave one. Invariant: nobody sees a file under its name before it is whole.
 
 use super::{Folder, Root, blocking, failed, path_of, size, times_ns, version_at};
-use crate::sink::{Place, Sink, Upload};
+use crate::sink::{Part, Sink, Upload};
 use crate::{Counters, Listed};
 use block::{Error, Result, Waiting};
 use bytes::Bytes;
@@ -77,7 +77,7 @@ impl Drafted {
 }
 
 impl Upload for Drafted {
-    fn part(&self, place: Place, content: Bytes) -> Waiting<()> {
+    fn part(&self, place: Part, content: Bytes) -> Waiting<()> {
         let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let over = Error::missing("this upload is over", &self.key);
         Box::pin(blocking(move || draft.ok_or(over)?.write(place.offset, &content)))

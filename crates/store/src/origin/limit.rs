@@ -35,12 +35,12 @@ struct State {
     excess: u32,
     cut_at: Option<Instant>,
     pace: Pace,
-    tally: Tally,
+    tally: Sent,
 }
 
 /// A round on its way.
 #[derive(Default)]
-struct Tally {
+struct Sent {
     /// Requests still to end that were sent before the limit changed.
     stale: u32,
     began: Option<Instant>,
@@ -118,7 +118,7 @@ impl Limit {
         }
         let after = state.window.limit;
         if after != before && !state.window.is_starting {
-            state.tally = Tally { stale: before, ..Tally::default() };
+            state.tally = Sent { stale: before, ..Sent::default() };
         }
         if after < before {
             let taken = self.free.forget_permits((before - after) as usize);

@@ -51,7 +51,7 @@ const PROFILES_DEEP: usize = 4;
 /// Name of a session of an assumed role, as the audit log of the account shows it.
 const SESSION: &str = "stoker";
 
-pub type Source = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
+pub type Provider = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
 
 /// The source that is meant.
 pub struct Found {
@@ -59,7 +59,7 @@ pub struct Found {
     pub name: String,
     /// The principal, where it is known before any credentials are had. Keys stand for themselves.
     pub who: Option<String>,
-    pub source: Source,
+    pub source: Provider,
     /// Tried because nothing else was named: having nothing there is no failure of anybody.
     pub is_last_resort: bool,
 }
@@ -215,7 +215,7 @@ impl Search<'_> {
     }
 
     /// The source of the profile by whose credentials another's role is assumed.
-    fn above(&self, profile: &Profile<'_>, above: &str, deep: usize) -> Result<Source> {
+    fn above(&self, profile: &Profile<'_>, above: &str, deep: usize) -> Result<Provider> {
         let above = self.files.profile(above).ok_or_else(|| self.files.unknown(above))?;
         let role = if above.name == profile.name { None } else { self.role(&above, deep)? };
         let found = match role {
@@ -248,7 +248,7 @@ fn own(profile: &Profile<'_>) -> Result<Option<Found>> {
 
 /// A source as a value, for those who take one by type.
 #[derive(Debug)]
-struct Boxed(Source);
+struct Boxed(Provider);
 
 impl ProvideCredential for Boxed {
     type Credential = Credential;

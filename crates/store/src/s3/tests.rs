@@ -2,7 +2,7 @@
 //! `target/tools` when it is not there; without Go these tests skip, and say so.
 
 use super::*;
-use crate::contract::{Place, find, listed, pattern};
+use crate::contract::{Fixture, find, listed, pattern};
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use std::net::{TcpListener, TcpStream};
@@ -54,7 +54,7 @@ impl Drop for Gateway {
     }
 }
 
-impl Place for Gateway {
+impl Fixture for Gateway {
     fn store(&self) -> Arc<dyn Store> {
         Arc::new(self.s3.clone())
     }
@@ -232,7 +232,7 @@ async fn a_server_without_etags_is_read_by_time_and_size() {
 
 #[tokio::test]
 async fn an_upload_in_parts_with_checksums_is_joined() {
-    use crate::{Place as Part, Sink};
+    use crate::{Part, Sink};
     let Some(gateway) = Gateway::start() else { return };
     let content = pattern(crate::PART_BYTES_MIN + 1000, 3);
     let upload = gateway.s3.begin("parts").await.expect("an upload");

@@ -7,7 +7,7 @@ use super::answer;
 use super::endpoint::Route;
 use super::page;
 use super::{Bucket, S3, wire};
-use crate::sink::{Place, Sink, Upload};
+use crate::sink::{Part, Sink, Upload};
 use crate::{Counters, Listed};
 use block::{Error, Result, Waiting, crc64};
 use bytes::Bytes;
@@ -98,7 +98,7 @@ struct Taken {
 }
 
 impl Upload for Parts {
-    fn part(&self, place: Place, content: Bytes) -> Waiting<()> {
+    fn part(&self, place: Part, content: Bytes) -> Waiting<()> {
         let begun = self.0.clone();
         Box::pin(async move {
             let number = place.number.to_string();
