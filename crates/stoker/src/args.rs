@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Keep accelerators fed from the storage you already have.
 ///
 /// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong;
-/// `load` also: 3 not all files fitted into the cache, 4 some files failed; `bench train`: 3 accelerators were not busy
+/// `load` also: 3 not all files fitted into the cache, 4 some files failed, 130 interrupted; `bench train`: 3 accelerators were not busy
 /// enough; `bench sweep`: 130 interrupted; `observe`: that of its command.
 #[derive(Parser)]
 #[command(name = "stoker", version, max_term_width = 110)]
