@@ -142,13 +142,10 @@ impl Disk {
             drop(index);
             // Without its index, every file would look like a stray.
             let is_tidy = match is_whole {
-                Ok(is_whole) => {
-                    is_whole && !sweep
-                        || index::sweep(&*disk.0.medium, &folder, |residency| disk.index().knows(residency))
-                }
+                Ok(is_whole) => is_whole && !sweep || disk.sweep(&folder),
                 Err(_) => false,
             };
-            disk.index().has_strays |= !is_tidy;
+            disk.index().is_swept = is_tidy;
         };
         if self.0.medium.is_instant() {
             return replay();
@@ -163,7 +160,7 @@ impl Disk {
     pub fn close(&self) {
         self.save_uses();
         let index = self.index();
-        if !index.has_strays {
+        if index.is_tidy() {
             let _ = self.0.medium.open(&self.0.folder.join("clean"), How::OpenOrCreate);
         }
     }

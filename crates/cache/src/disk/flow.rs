@@ -6,7 +6,7 @@
 use super::Disk;
 use super::file;
 use super::filling::Filling;
-use super::index::Found;
+use super::index::{Found, Index};
 use super::segment::{Residency, Segment};
 use super::whole::Whole;
 use block::{Block, Blocks, Cause, Error, Object, Result, Run};
@@ -69,38 +69,53 @@ enum Destination {
     Nowhere,
 }
 
+/// Times that room is asked for: what gave way for one may be taken by another who came in between.
+const ROOM_TRIES: u32 = 4;
+
 impl Disk {
     fn place(&self, segment: &Segment, run: &Run) -> Destination {
+        let mut tries = 1..ROOM_TRIES;
+        loop {
+            let (place, gave_way) = self.place_once(segment, run);
+            if !gave_way || tries.next().is_none() {
+                return place;
+            }
+        }
+    }
+
+    /// The same, and whether there may be room now because others gave way.
+    fn place_once(&self, segment: &Segment, run: &Run) -> (Destination, bool) {
         let mut index = self.index();
-        let filling = match index.known(segment) {
+        index.take_gave_way();
+        let place = match index.known(segment) {
             // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
             Found::Complete(held) | Found::Unchecked(held) => {
                 drop(index);
                 return match self.open(held) {
-                    Ok(Some(whole)) => Destination::Whole(whole),
-                    Ok(None) => self.place(segment, run),
+                    Ok(Some(whole)) => (Destination::Whole(whole), false),
+                    Ok(None) => self.place_once(segment, run),
                     Err(error) => {
                         tracing::warn!("asking the store for what is kept: {error}");
-                        Destination::Nowhere
+                        (Destination::Nowhere, false)
                     }
                 };
             }
-            Found::Filling(filling) => filling,
-            Found::Absent if !(self.0.keeps)(&segment.object) => return Destination::Nowhere,
+            Found::Filling(filling) => index.with_room(filling, run),
+            Found::Absent if !(self.0.keeps)(&segment.object) => Destination::Nowhere,
             Found::Absent if segment.object.blocks() == 1 => {
-                return index.admit(segment, segment.bytes()).map_or(Destination::Nowhere, Destination::Small);
+                index.admit(segment, segment.bytes()).map_or(Destination::Nowhere, Destination::Small)
             }
             Found::Absent => match index.start(segment, run.blocks.start) {
-                Ok(Some(filling)) => filling,
-                Ok(None) => return Destination::Nowhere,
+                Ok(Some(filling)) => index.with_room(filling, run),
+                Ok(None) => Destination::Nowhere,
                 Err(error) => {
                     index.refused(&error);
-                    return Destination::Nowhere;
+                    Destination::Nowhere
                 }
             },
         };
-        let keeps = filling.has_room_for(&run.blocks) || index.grow(&filling);
-        Destination::Filling { filling, keeps }
+        let gave_way = index.take_gave_way();
+        (place, gave_way)
     }
 
     /// Blocks that came from below, counted.
@@ -118,6 +133,13 @@ impl Disk {
             }
         });
         counted.boxed()
+    }
+}
+
+impl Index {
+    fn with_room(&mut self, filling: Arc<Filling>, run: &Run) -> Destination {
+        let keeps = filling.has_room_for(&run.blocks) || self.grow(&filling);
+        Destination::Filling { filling, keeps }
     }
 }
 

@@ -10,6 +10,7 @@ mod borrow;
 mod compaction;
 mod replay;
 mod space;
+mod unlink;
 
 use super::file;
 use super::filling::{Filling, Pool};
@@ -52,8 +53,20 @@ pub struct Index {
     opens: u64,
     /// Whether files may lie on the disk that the index does not know.
     pub has_strays: bool,
-    /// Objects whose files were unlinked since somebody asked, for those who hold them open.
-    gone: Vec<Arc<Object>>,
+    /// Whether somebody has looked for those of an earlier program, if there may be any.
+    pub is_swept: bool,
+    /// What left since somebody asked.
+    left: Vec<Left>,
+    /// Files of these that are not unlinked yet.
+    linked: u64,
+    /// Whether segments gave way since somebody asked.
+    gave_way: bool,
+}
+
+/// A segment that has left: its file is yet to be unlinked, without the index, and whoever holds it open to be told.
+pub struct Left {
+    pub object: Arc<Object>,
+    pub path: PathBuf,
 }
 
 /// What the index knows of a segment.
@@ -106,9 +119,9 @@ impl Closed {
 impl Index {
     pub fn new(folder: PathBuf, limits: Limits, log: Log, settings: (Arc<dyn Medium>, [u8; 16], Clock)) -> Index {
         let (medium, boot, clock) = settings;
-        let (filling, pool, open, gone) = Default::default();
+        let (filling, pool, open, left) = Default::default();
         Index {
-            look: Look::new(clock, medium.clone(), folder.clone()),
+            look: Look::new(clock),
             medium,
             folder,
             limits,
@@ -123,7 +136,10 @@ impl Index {
             next: 1,
             opens: 0,
             has_strays: false,
-            gone,
+            is_swept: false,
+            left,
+            linked: 0,
+            gave_way: false,
         }
     }
 
@@ -291,41 +307,51 @@ impl Index {
         self.current(residency).is_some_and(|slot| slot.state == State::Complete)
     }
 
-    /// Unlink the file of a residency and forget it. Whoever has it open reads on undisturbed.
+    /// Forget a residency; its file is unlinked once the index is given back. Whoever has it open reads on undisturbed.
     pub fn drop_segment(&mut self, residency: Residency, object: &Arc<Object>) {
         let Some(slot) = self.current(residency) else { return };
         self.table.remove(residency.id);
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
-        match self.filling.remove(&residency.id) {
+        let written = match self.filling.remove(&residency.id) {
             Some(filling) => {
-                self.unwritten = self.unwritten.saturating_sub(slot.bytes.saturating_sub(filling.written()));
                 filling.settled.notify_waiters();
+                filling.written().min(slot.bytes)
             }
-            None if slot.state == State::Filling => self.unwritten = self.unwritten.saturating_sub(slot.bytes),
-            None => {}
-        }
+            None if slot.state == State::Filling => 0,
+            None => slot.bytes,
+        };
+        self.unwritten = self.unwritten.saturating_sub(slot.bytes - written);
         self.open.remove(&residency.id);
-        self.gone.push(object.clone());
-        self.unlink(residency, object);
+        let path = residency.path(&self.folder, object);
+        self.linked += 1;
+        self.left.push(Left { object: object.clone(), path });
         if let Err(error) = self.log.append(&Record::Gone(residency)) {
             tracing::warn!("{error}");
         }
     }
 
-    fn unlink(&mut self, residency: Residency, object: &Object) {
-        let path = residency.path(&self.folder, object);
-        match self.medium.remove(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!("{}", Error::io("cannot unlink a cache file", path.display(), &error));
-                self.has_strays = true;
-            }
-            _ => {}
+    /// What left since this was asked.
+    pub fn take_left(&mut self) -> Vec<Left> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// These were unlinked; `is_gone` unless one of them is still there.
+    pub fn unlinked(&mut self, left: &[Left], is_gone: bool) {
+        self.linked -= left.len() as u64;
+        if !is_gone {
+            self.has_strays = true;
+            self.look_again();
         }
     }
 
-    /// Objects whose files were unlinked since this was asked.
-    pub fn take_gone(&mut self) -> Vec<Arc<Object>> {
-        std::mem::take(&mut self.gone)
+    /// Whether segments gave way to somebody since this was asked.
+    pub fn take_gave_way(&mut self) -> bool {
+        std::mem::take(&mut self.gave_way)
+    }
+
+    /// Whether every file on the disk is one that the index knows.
+    pub fn is_tidy(&self) -> bool {
+        self.is_swept && !self.has_strays && self.linked == 0
     }
 
     /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. How many
@@ -379,25 +405,4 @@ impl Index {
     pub fn knows(&self, residency: Residency) -> bool {
         self.current(residency).is_some()
     }
-}
-
-/// Unlink files that the index does not know: a killed daemon began them and never told the log. True if none is left.
-pub fn sweep(medium: &dyn Medium, folder: &std::path::Path, knows: impl Fn(Residency) -> bool) -> bool {
-    let Ok(nears) = medium.list(folder) else { return false };
-    let mut is_swept = true;
-    for near in nears.into_iter().map(|near| folder.join(near)) {
-        let names = match medium.list(&near) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                is_swept &= medium.remove(&near).is_ok();
-                continue;
-            }
-            names => names,
-        };
-        is_swept &= names.is_ok();
-        let is_stray = |name: &String| Residency::of_name(name).is_none_or(|residency| !knows(residency));
-        for name in names.unwrap_or_default().into_iter().filter(is_stray) {
-            is_swept &= medium.remove(&near.join(name)).is_ok();
-        }
-    }
-    is_swept
 }

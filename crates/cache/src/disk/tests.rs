@@ -1,6 +1,7 @@
 //! The disk tier against a source that counts and can be told to lie.
 
 mod segments;
+mod strays;
 mod trust;
 
 use super::medium::System;

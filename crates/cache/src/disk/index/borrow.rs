@@ -36,9 +36,11 @@ impl Drop for Borrowed<'_> {
     /// Who hears of what left may take its time and look here again, so it is told without the index.
     fn drop(&mut self) {
         let Some(mut index) = self.index.take() else { return };
-        let (gone, wants_compaction) = (index.take_gone(), index.wants_compaction());
+        let (left, wants_compaction) = (index.take_left(), index.wants_compaction());
         drop(index);
-        gone.iter().for_each(|object| self.disk.tell_wrong(object));
+        if !left.is_empty() {
+            self.disk.unlink(left);
+        }
         if wants_compaction {
             self.disk.compact_aside();
         }

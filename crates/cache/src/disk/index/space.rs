@@ -4,12 +4,10 @@
 
 use super::{Index, Residency, Slot, State};
 use crate::disk::log::Log;
-use crate::disk::medium::Medium;
 use crate::disk::record::Record;
 use crate::disk::room;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,8 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// When the file system was asked how much is free, and what happened since.
 pub struct Look {
     clock: Clock,
-    medium: Arc<dyn Medium>,
-    folder: PathBuf,
     at: Option<Instant>,
     admissions: u32,
     bytes: u64,
@@ -36,8 +32,8 @@ pub struct Look {
 }
 
 impl Look {
-    pub fn new(clock: Clock, medium: Arc<dyn Medium>, folder: PathBuf) -> Look {
-        Look { clock, medium, folder, at: None, admissions: 0, bytes: 0, full: false }
+    pub fn new(clock: Clock) -> Look {
+        Look { clock, at: None, admissions: 0, bytes: 0, full: false }
     }
 
     fn is_due(&self) -> bool {
@@ -47,15 +43,18 @@ impl Look {
 }
 
 impl Index {
-    /// Whether there is room for bytes and files of a newcomer; others may give way for it.
+    /// Whether there is room for bytes and files of a newcomer. Others may give way for it: that makes room once they are
+    /// unlinked, so whoever asked gives the index back and asks again.
     pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
         self.look();
         if self.look.full {
             return false;
         }
         let short = room::shortage(&self.limits, &self.table.used, bytes, files);
+        if short != (0, 0) {
+            self.gave_way |= self.make_room(newcomer, short);
+        }
         short == (0, 0)
-            || self.make_room(newcomer, short) && room::shortage(&self.limits, &self.table.used, bytes, files) == (0, 0)
     }
 
     /// Whether there is room without evidence: free, or held by what its data set does not list any more. A segment that
@@ -104,11 +103,16 @@ impl Index {
         }
         if !self.log.is_linked() {
             self.begin_anew();
-        } else if self.medium.list(&self.folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            self.evict_all();
-            let _ = self.medium.make_folder(&self.folder);
         }
-        match self.look.medium.space(&self.look.folder) {
+        let found = match self.medium.space(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.evict_all();
+                let _ = self.medium.make_folder(&self.folder);
+                self.medium.space(&self.folder)
+            }
+            found => found,
+        };
+        match found {
             Ok(found) => {
                 self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten);
                 self.table.used.free_files = found.free_files;
@@ -124,6 +128,11 @@ impl Index {
         }
     }
 
+    /// Ask the file system before anything else is admitted.
+    pub fn look_again(&mut self) {
+        self.look.at = None;
+    }
+
     /// Let segments give way to a newcomer, if those may who have to.
     fn make_room(&mut self, newcomer: ObjectId, (bytes, files): (u64, u64)) -> bool {
         let (open, filling) = (&self.open, &self.filling);
@@ -136,8 +145,7 @@ impl Index {
         for id in leaving {
             self.evict(id);
         }
-        self.look.at = None;
-        self.look();
+        self.look_again();
         true
     }
 

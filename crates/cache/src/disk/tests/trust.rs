@@ -3,21 +3,26 @@
 use super::*;
 use crate::disk::medium::{Handle, Space, Status};
 use block::Block;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 
 /// The file system of this machine, with failures, numbers of free bytes and a mount to order.
-struct Moody {
+pub struct Moody {
     below: System,
     /// Errno of each open of an existing file; 0 for none.
     open_fails: AtomicI32,
     free_bytes: AtomicU64,
     mount: AtomicU64,
+    /// Called by whoever is about to unlink something; then calls take time.
+    pub before_remove: OnceLock<Hook>,
 }
 
+type Hook = Box<dyn Fn(&Path) + Send + Sync>;
+
 impl Moody {
-    fn new() -> Arc<Moody> {
+    pub fn new() -> Arc<Moody> {
         let (open_fails, free_bytes, mount) = (0.into(), (1 << 40).into(), 1.into());
-        Arc::new(Moody { below: System, open_fails, free_bytes, mount })
+        Arc::new(Moody { below: System, open_fails, free_bytes, mount, before_remove: OnceLock::new() })
     }
 }
 
@@ -30,6 +35,9 @@ impl Medium for Moody {
     }
 
     fn remove(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(hook) = self.before_remove.get() {
+            hook(path);
+        }
         self.below.remove(path)
     }
 
@@ -54,11 +62,11 @@ impl Medium for Moody {
     }
 
     fn is_instant(&self) -> bool {
-        true
+        self.before_remove.get().is_none()
     }
 }
 
-fn moody(store: &Arc<Store>, folder: &Path, boot: u8, medium: &Arc<Moody>, limits: Limits) -> Disk {
+pub fn moody(store: &Arc<Store>, folder: &Path, boot: u8, medium: &Arc<Moody>, limits: Limits) -> Disk {
     let settings = Settings { medium: medium.clone(), ..settings(folder, limits, boot) };
     Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier")
 }

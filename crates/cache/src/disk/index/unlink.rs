@@ -1,0 +1,64 @@
+//! Taking files away: those of segments that have left, and those that the index never knew.
+//!
+//! A segment that leaves is unlinked without the index, since that takes its time: no residency is given twice while a
+//! program runs, so nobody makes a file of that name meanwhile. A stray bears any name, perhaps that of a residency which
+//! is about to be given: so it is unlinked by whoever has the index.
+
+use super::{Left, Residency};
+use crate::disk::Disk;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Files that are unlinked at once by whoever gives the index back. More are left to a thread that may wait.
+const AT_ONCE: usize = 64;
+
+impl Disk {
+    /// Unlink what has left, and tell who hears of it.
+    pub(super) fn unlink(&self, left: Vec<Left>) {
+        let disk = self.clone();
+        let is_short = left.len() <= AT_ONCE || self.0.medium.is_instant();
+        let work = move || {
+            let mut is_gone = true;
+            for Left { path, .. } in &left {
+                match disk.0.medium.remove(path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        let error = block::Error::io("cannot unlink a cache file", path.display(), &error);
+                        tracing::warn!("{error}");
+                        is_gone = false;
+                    }
+                    _ => {}
+                }
+            }
+            disk.index().unlinked(&left, is_gone);
+            left.iter().for_each(|left| disk.tell_wrong(&left.object));
+        };
+        match is_short {
+            true => work(),
+            false => drop(self.0.runtime.spawn_blocking(work)),
+        }
+    }
+
+    /// Unlink files that the index does not know: a killed daemon began them and never told the log. True if none is
+    /// left.
+    pub(in crate::disk) fn sweep(&self, folder: &Path) -> bool {
+        let medium = &self.0.medium;
+        let Ok(nears) = medium.list(folder) else { return false };
+        let mut is_swept = true;
+        for near in nears.into_iter().map(|near| folder.join(near)) {
+            let names = match medium.list(&near) {
+                Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                    is_swept &= medium.remove(&near).is_ok();
+                    continue;
+                }
+                names => names,
+            };
+            is_swept &= names.is_ok();
+            for name in names.unwrap_or_default() {
+                let index = self.index();
+                let is_stray = Residency::of_name(&name).is_none_or(|residency| !index.knows(residency));
+                is_swept &= !is_stray || medium.remove(&near.join(name)).is_ok();
+            }
+        }
+        is_swept
+    }
+}
