@@ -6,6 +6,7 @@
 //! every sample, `summary` turns them into tables. Only `progress` prints, and it measures
 //! nothing.
 
+mod bare;
 mod campaign;
 mod cell;
 mod dataset;
@@ -52,6 +53,8 @@ enum Verb {
     Summary { folder: PathBuf },
     /// Read one workload below a folder and print what it took, as JSON.
     Read(read::Order),
+    /// Bring the large files here by the least that it takes, and print what it took, as JSON.
+    Bare(bare::Order),
 }
 
 #[derive(Args)]
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
     let result = match Line::parse().command {
         Verb::Run(run) => measure(&run),
         Verb::Summary { folder } => summarize(&folder),
+        Verb::Bare(order) => bare::run(&order).and_then(|outcome| progress::outcome(&outcome)),
         Verb::Read(order) => read::read(&order).and_then(|outcome| progress::outcome(&outcome)),
     };
     match result {

@@ -61,11 +61,11 @@ pub struct Outcome {
 
 /// What one thread did; sums up.
 #[derive(Clone, Debug, Default)]
-struct Counts {
-    items: u64,
-    bytes: u64,
+pub struct Counts {
+    pub items: u64,
+    pub bytes: u64,
     errors: u64,
-    wrong_tags: u64,
+    pub wrong_tags: u64,
     first_error: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub fn read(order: &Order) -> Result<Outcome> {
 }
 
 impl Counts {
-    fn error(&mut self, name: &str, what: &str) {
+    pub fn error(&mut self, name: &str, what: &str) {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| format!("{name}: {what}"));
     }
@@ -98,7 +98,7 @@ impl Counts {
         self.first_error = self.first_error.take().or(other.first_error);
     }
 
-    fn outcome(self, took: Took, passes: u32) -> Outcome {
+    pub fn outcome(self, took: Took, passes: u32) -> Outcome {
         Outcome {
             seconds: took.wall.as_secs_f64(),
             cpu_seconds: took.cpu.as_secs_f64(),
@@ -114,7 +114,7 @@ impl Counts {
 }
 
 #[derive(Clone, Copy)]
-struct Took {
+pub struct Took {
     wall: Duration,
     cpu: Duration,
 }
@@ -141,7 +141,7 @@ fn own_cpu() -> Duration {
 }
 
 /// Runs `work` in so many threads that start at one moment, and times until the last has ended.
-fn together(threads: usize, work: impl Fn(usize) -> Counts + Sync) -> (Counts, Took) {
+pub fn together(threads: usize, work: impl Fn(usize) -> Counts + Sync) -> (Counts, Took) {
     let gate = Barrier::new(threads + 1);
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads)

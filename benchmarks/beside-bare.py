@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Large files, cold, through Stoker beside a bare program that brings the same ranges (benchmarks/src/bare.rs), in turns.
+
+    python3 benchmarks/beside-bare.py STOKER STOKER-BENCHMARKS SERVER-DATA FOLDER PAIRS IN-FLIGHT
+
+As root. SERVER-DATA: the folder that `stoker-benchmarks run` made, with the bucket in it. FOLDER: 2 GB, for caches. CPU: of the
+reader and of Stoker's node; of the bare program; of the server beside each. Prints each pair, then medians.
+"""
+import json, os, statistics, subprocess, sys, time
+
+STOKER, BENCH, DATA, FOLDER, PAIRS, IN_FLIGHT = *sys.argv[1:5], int(sys.argv[5]), sys.argv[6]
+BUCKET, BYTES = "training", 8 * 140e6
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def fresh():
+    """Memory that the host took away costs whoever asks for it first: take it before either begins."""
+    filler = os.path.join(FOLDER, "filler")
+    with open(filler, "wb") as file:
+        for _ in range(2048):
+            file.write(b"\1" * (1 << 20))
+    os.remove(filler)
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3")
+
+
+def measured(*words):
+    return json.loads(subprocess.run([BENCH, *words], check=True, capture_output=True, text=True).stdout)
+
+
+def through_stoker(server, endpoint):
+    cache, mount = os.path.join(FOLDER, "cache"), os.path.join(FOLDER, "mount")
+    os.makedirs(mount, exist_ok=True)
+    subprocess.run([STOKER, "mount", "-d", f"s3://{BUCKET}", mount, "--endpoint", endpoint, "--anonymous", "--cache", cache],
+                   check=True, capture_output=True)
+    node = json.loads(subprocess.run([STOKER, "status", mount, "--json"], check=True, capture_output=True).stdout)["pid"]
+    before, of_server = cpu(node), cpu(server)
+    found = measured("read", "--root", mount, "--workload", "large4", "--phase", "cold")
+    time.sleep(1)
+    found["cpu"], found["server"] = found["cpu_seconds"] + cpu(node) - before, cpu(server) - of_server
+    subprocess.run([STOKER, "umount", mount], check=True, capture_output=True)
+    subprocess.run(["rm", "-rf", cache], check=True)
+    return found
+
+
+def bare(server, endpoint):
+    into = os.path.join(FOLDER, "bare")
+    os.makedirs(into)
+    of_server = cpu(server)
+    found = measured("bare", "--server", endpoint.split("//")[1], "--bucket", BUCKET, "--into", into, "--in-flight", IN_FLIGHT)
+    found["cpu"], found["server"] = found["cpu_seconds"], cpu(server) - of_server
+    subprocess.run(["rm", "-rf", into], check=True)
+    return found
+
+
+server = subprocess.Popen([STOKER, "emulate", DATA], stdout=subprocess.PIPE, text=True)
+try:
+    endpoint = next(word for line in server.stdout for word in line.split() if word.startswith("http://"))
+    ratios, costs = [], {"stoker": [], "bare": []}
+    for pair in range(PAIRS):
+        results = {}
+        for name, run in sorted({"stoker": through_stoker, "bare": bare}.items(), reverse=pair % 2 == 0):
+            fresh()
+            found = results[name] = run(server.pid, endpoint)
+            assert found["errors"] == found["wrong_tags"] == 0 and found["bytes"] == BYTES, found
+            costs[name].append(found["cpu"] / BYTES * 1e9)
+        ratios.append(results["bare"]["seconds"] / results["stoker"]["seconds"])
+        print(f"pair {pair}: " + ", ".join(f"{name} {BYTES / 1e6 / found['seconds']:.0f} MB/s with {found['cpu'] / BYTES * 1e9:.2f} "
+              f"(server {found['server'] / BYTES * 1e9:.2f}) CPU s/GB" for name, found in sorted(results.items()))
+              + f": {ratios[-1]:.3f}", flush=True)
+    print(f"median of {PAIRS} pairs: Stoker at {statistics.median(ratios):.3f} of the bare program ({min(ratios):.3f} to {max(ratios):.3f}); "
+          + ", ".join(f"{name} {statistics.median(cost):.2f} CPU s/GB" for name, cost in costs.items()))
+finally:
+    server.terminate(), server.wait()

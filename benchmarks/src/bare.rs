@@ -1,0 +1,119 @@
+//! The bare program: what it costs to bring the large files here at all. It asks a server for the same ranges, with so
+//! many requests in flight, sums what comes (CRC-64/NVME of each 64 KiB) and writes it into files, and does nothing else: no
+//! FUSE, no names, no reader. What Stoker takes beside it is what a file system costs.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::dataset::{Member, Scale};
+use crate::read::{Counts, Outcome, together};
+
+/// What Stoker asks for in one request ahead of a reader.
+const RANGE: u64 = 8 << 20;
+/// What is summed, and written, at once.
+const SUMMED: usize = 64 << 10;
+const WRITTEN: usize = 256 << 10;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Order {
+    /// Where the server listens, such as 127.0.0.1:9000.
+    #[arg(long)]
+    pub server: String,
+    #[arg(long)]
+    pub bucket: String,
+    /// An empty folder for the files.
+    #[arg(long)]
+    pub into: PathBuf,
+    #[arg(long)]
+    pub in_flight: usize,
+    #[arg(long, default_value = "full")]
+    pub scale: Scale,
+}
+
+/// A range of one of the files.
+struct Piece<'a> {
+    file: &'a File,
+    member: &'a Member,
+    at: u64,
+    length: u64,
+}
+
+pub fn run(order: &Order) -> Result<Outcome> {
+    let members = order.scale.large();
+    let files = members.iter().map(|member| {
+        let path = order.into.join(member.name.replace('/', "-"));
+        let file = File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
+        file.set_len(member.size)?;
+        Ok(file)
+    });
+    let files = files.collect::<Result<Vec<_>>>()?;
+    let of_member = |(member, file)| {
+        let piece = move |at| Piece { file, member, at, length: RANGE.min(member.size - at) };
+        (0..member.size).step_by(RANGE as usize).map(piece).collect::<Vec<_>>()
+    };
+    let pieces: Vec<Piece<'_>> = members.iter().zip(&files).flat_map(of_member).collect();
+    let next = AtomicUsize::new(0);
+    let (counts, took) = together(order.in_flight, |_| {
+        let mut counts = Counts::default();
+        let mut bring = || -> Result<()> {
+            let mut connection = BufReader::with_capacity(WRITTEN, TcpStream::connect(&order.server)?);
+            let mut buffer = vec![1; WRITTEN];
+            while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                bring_one(order, piece, &mut connection, &mut buffer, &mut counts)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = bring() {
+            counts.error("a range", &format!("{error:#}"));
+        }
+        counts
+    });
+    Ok(counts.outcome(took, 1))
+}
+
+fn bring_one(
+    order: &Order,
+    piece: &Piece<'_>,
+    connection: &mut BufReader<TcpStream>,
+    buffer: &mut [u8],
+    counts: &mut Counts,
+) -> Result<()> {
+    let Piece { file, member, at, length } = piece;
+    let (last, bucket, name) = (at + length - 1, &order.bucket, &member.name);
+    let asked = format!("GET /{bucket}/{name} HTTP/1.1\r\nHost: {}\r\nRange: bytes={at}-{last}\r\n\r\n", order.server);
+    connection.get_mut().write_all(asked.as_bytes())?;
+    let mut line = String::new();
+    connection.read_line(&mut line)?;
+    ensure!(line.starts_with("HTTP/1.1 206"), "the server says {line}");
+    let mut bytes = None;
+    while line.trim_end() != "" || bytes.is_none() {
+        line.clear();
+        ensure!(connection.read_line(&mut line)? > 0, "the headers end early");
+        if let Some((name, value)) =
+            line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        {
+            bytes = Some(value.trim().parse::<u64>().with_context(|| name.to_owned())?);
+        }
+    }
+    ensure!(bytes == Some(*length), "{bytes:?} bytes were sent instead of {length}");
+    let mut done = 0;
+    while done < *length {
+        let wanted = buffer.len().min((length - done) as usize);
+        connection.read_exact(&mut buffer[..wanted])?;
+        for summed in buffer[..wanted].chunks(SUMMED) {
+            std::hint::black_box(block::crc64::of(summed));
+        }
+        file.write_all_at(&buffer[..wanted], at + done)?;
+        counts.wrong_tags += member.wrong_tags(&buffer[..wanted], at + done);
+        counts.bytes += wanted as u64;
+        done += wanted as u64;
+    }
+    counts.items += 1;
+    Ok(())
+}
