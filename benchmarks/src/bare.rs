@@ -1,6 +1,9 @@
 //! The bare program: what it costs to bring the large files here at all. It asks a server for the same ranges, with so
 //! many requests in flight, sums what comes (CRC-64/NVME of each 64 KiB) and writes it into files, and does nothing else: no
-//! FUSE, no names, no reader. What Stoker takes beside it is what a file system costs.
+//! names, no reader. With `--mount` it also answers the reads of a mount, as soon as their bytes are here, with
+//! zeros that lie in memory: the least that FUSE costs. What Stoker takes beside that is Stoker's own.
+
+mod null;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::dataset::{Member, Scale};
 use crate::read::{Counts, Outcome, together};
+use crate::workload::Workload;
 
 /// What Stoker asks for in one request ahead of a reader.
 const RANGE: u64 = 8 << 20;
@@ -34,6 +38,9 @@ pub struct Order {
     pub in_flight: usize,
     #[arg(long, default_value = "full")]
     pub scale: Scale,
+    /// Mount the files here, begin at the first read, and end when it is unmounted.
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
 }
 
 /// A range of one of the files.
@@ -53,12 +60,18 @@ pub fn run(order: &Order) -> Result<Outcome> {
         Ok(file)
     });
     let files = files.collect::<Result<Vec<_>>>()?;
-    let of_member = |(member, file)| {
-        let piece = move |at| Piece { file, member, at, length: RANGE.min(member.size - at) };
-        (0..member.size).step_by(RANGE as usize).map(piece).collect::<Vec<_>>()
-    };
-    let pieces: Vec<Piece<'_>> = members.iter().zip(&files).flat_map(of_member).collect();
+    // Side by side, as many readers as the workload has read them.
+    let together_read = members.iter().zip(&files).collect::<Vec<_>>();
+    let pieces = together_read.chunks(Workload::Large4.threads()).flat_map(|files| {
+        let size = files[0].0.size;
+        let at = (0..size).step_by(RANGE as usize);
+        at.flat_map(move |at| {
+            files.iter().map(move |(member, file)| Piece { file, member, at, length: RANGE.min(size - at) })
+        })
+    });
+    let pieces: Vec<Piece<'_>> = pieces.collect();
     let next = AtomicUsize::new(0);
+    let mounted = order.mount.as_deref().map(|at| null::Mounted::begin(at, &members)).transpose()?;
     let (counts, took) = together(order.in_flight, |_| {
         let mut counts = Counts::default();
         let mut bring = || -> Result<()> {
@@ -66,6 +79,7 @@ pub fn run(order: &Order) -> Result<Outcome> {
             let mut buffer = vec![1; WRITTEN];
             while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                 bring_one(order, piece, &mut connection, &mut buffer, &mut counts)?;
+                mounted.iter().for_each(|mounted| mounted.brought(piece.member, piece.at + piece.length));
             }
             Ok(())
         };
@@ -74,6 +88,7 @@ pub fn run(order: &Order) -> Result<Outcome> {
         }
         counts
     });
+    mounted.iter().for_each(null::Mounted::wait);
     Ok(counts.outcome(took, 1))
 }
 
