@@ -39,7 +39,8 @@ struct Parts {
 /// A share of the budget, given back when it is dropped.
 pub type Share = OwnedSemaphorePermit;
 
-/// Holds blocks that could be had again.
+/// Holds blocks that could be had again. It asks [`Budget::is_short`] under the lock under which it lets go, before it
+/// holds another one: who is hungry says so, then asks it.
 pub trait Holder: Send + Sync {
     /// Let go of one, or with `spent_only` of one that was read to its end. False if there is none.
     fn let_go(&self, spent_only: bool) -> bool;
@@ -61,16 +62,15 @@ impl Budget {
 
     /// A share; waits if all of them are in the hands of readers.
     pub async fn share(&self, bytes: usize) -> Share {
-        loop {
-            if let Some(share) = self.free(bytes) {
-                return share;
-            }
-            if !self.let_go(false) {
-                break;
-            }
+        if let Some(share) = self.take(bytes) {
+            return share;
         }
         self.0.hungry.fetch_add(1, Relaxed);
         let _leave = Leave(&self.0.hungry);
+        // What was kept until somebody was seen to be hungry, nobody else would let go of.
+        if let Some(share) = self.take(bytes) {
+            return share;
+        }
         self.0.free.clone().acquire_many_owned(units(bytes)).await.expect("the budget is never closed")
     }
 
@@ -139,6 +139,16 @@ impl Budget {
         ((held.min(units) * UNIT) as u64, (units * UNIT) as u64)
     }
 
+    /// A share that is free, or that a holder lets go of.
+    fn take(&self, bytes: usize) -> Option<Share> {
+        loop {
+            let share = self.free(bytes);
+            if share.is_some() || !self.let_go(false) {
+                return share;
+            }
+        }
+    }
+
     fn free(&self, bytes: usize) -> Option<Share> {
         self.0.free.clone().try_acquire_many_owned(units(bytes)).ok()
     }
@@ -165,6 +175,7 @@ impl Drop for Leave<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use std::sync::Mutex;
 
     /// Holds shares that nobody reads.
@@ -175,6 +186,36 @@ mod tests {
         fn let_go(&self, _spent_only: bool) -> bool {
             self.0.lock().expect("nobody panicked").pop().is_some()
         }
+    }
+
+    /// Holds a share that is kept, unless somebody is short, just after it was asked to let go of what it has.
+    struct Late {
+        budget: Budget,
+        coming: Mutex<Option<Share>>,
+        kept: Held,
+    }
+
+    impl Holder for Late {
+        fn let_go(&self, spent_only: bool) -> bool {
+            let let_go = self.kept.let_go(spent_only);
+            let coming = self.coming.lock().expect("nobody panicked").take();
+            if let Some(share) = coming.filter(|_| !self.budget.is_short()) {
+                self.kept.0.lock().expect("nobody panicked").push(share);
+            }
+            let_go
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_what_was_kept_while_it_asked() {
+        let budget = Budget::of(0);
+        let all = budget.share(4 * SMALL as usize).await;
+        let late = Arc::new(Late { budget: budget.clone(), coming: Some(all).into(), kept: Held::default() });
+        let holder: Weak<Late> = Arc::downgrade(&late);
+        budget.add(holder);
+        let share = budget.share(SMALL as usize).now_or_never();
+        assert!(share.is_some(), "nobody else would ever give it back");
+        assert!(!budget.is_short());
     }
 
     #[tokio::test]

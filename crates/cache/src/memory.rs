@@ -303,7 +303,10 @@ impl Announced {
         let keep = !elsewhere && !memory.budget.is_short();
         // What comes from a file lies in memory of its own already.
         let block = if keep && is_short && !block.is_kept() { block.apart() } else { block };
-        self.memory.shelf().arrive((self.object.id(), index), keep.then(|| block.clone()));
+        let mut shelf = self.memory.shelf();
+        let keep = keep && !memory.budget.is_short();
+        shelf.arrive((self.object.id(), index), keep.then(|| block.clone()));
+        drop(shelf);
         sender.send_replace(Some(Ok(block)));
     }
 
