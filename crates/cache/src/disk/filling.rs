@@ -43,8 +43,9 @@ pub struct Pool(Mutex<VecDeque<Weak<Slot>>>);
 struct There {
     blocks: Vec<State>,
     sums: Vec<u64>,
-    /// Blocks that are not here.
+    /// Blocks that are not here, and bytes of those that were written, or that the log tells of.
     missing: u32,
+    written: u64,
     /// The first stripe that was asked for: room is taken for it alone until another one is.
     stripe: Option<u32>,
     is_grown: bool,
@@ -80,6 +81,7 @@ impl Filling {
             blocks: vec![State::Absent; blocks as usize],
             sums: vec![0; segment.bytes().div_ceil(SUM) as usize],
             missing: blocks,
+            written: 0,
             stripe: None,
             is_grown: blocks <= STRIPE_BLOCKS,
             is_sealed: false,
@@ -109,8 +111,7 @@ impl Filling {
         let mut there = self.there();
         let Some(at) = self.at(index).filter(|at| there.blocks[*at] != State::Here) else { return };
         if there.put_sums(self.sums_of(index), sums) {
-            there.blocks[at] = State::Here;
-            there.missing -= 1;
+            self.put(&mut there, at, State::Here);
             there.is_grown |= !there.touch(index);
         }
     }
@@ -127,7 +128,7 @@ impl Filling {
     /// Whether a block is worth looking for in the file.
     pub fn has(&self, index: u32) -> bool {
         let at = self.at(index);
-        at.is_some_and(|at| matches!(self.there().blocks[at], State::Here | State::Told))
+        at.is_some_and(|at| self.there().blocks[at].is_written())
     }
 
     /// Blocks that the log tells of and nobody has compared under this boot.
@@ -139,7 +140,7 @@ impl Filling {
 
     /// Whether every block is here, or the log tells of it.
     pub fn is_full(&self) -> bool {
-        self.there().blocks.iter().all(|state| matches!(state, State::Here | State::Told))
+        self.there().blocks.iter().all(|state| state.is_written())
     }
 
     /// Read a block that is there and compare it. Damaged, it counts as missing from now on.
@@ -198,10 +199,7 @@ impl Filling {
 
     /// Bytes that were written, or that the log tells of.
     pub fn written(&self) -> u64 {
-        let there = self.there();
-        let all = self.segment.blocks.clone().zip(&there.blocks);
-        let kept = all.filter(|(_, state)| matches!(state, State::Here | State::Told));
-        kept.map(|(index, _)| Address { object: self.segment.object.clone(), index }.len() as u64).sum()
+        self.there().written
     }
 
     /// What a log must say so that this file is found again as it is: first what belongs before the word of this
@@ -238,7 +236,7 @@ impl Filling {
         let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return false };
         let is_free = matches!(there.blocks[at], State::Absent | State::Told);
         if is_free {
-            there.blocks[at] = State::Writing;
+            self.put(&mut there, at, State::Writing);
         }
         is_free
     }
@@ -248,8 +246,7 @@ impl Filling {
         let Some(at) = self.at(index) else { return false };
         let is_right = there.blocks[at] == State::Writing;
         let is_here = is_right && sums.is_some_and(|sums| there.put_sums(self.sums_of(index), sums));
-        there.blocks[at] = if is_here { State::Here } else { State::Absent };
-        there.missing -= u32::from(is_here);
+        self.put(&mut there, at, if is_here { State::Here } else { State::Absent });
         is_here
     }
 
@@ -258,22 +255,30 @@ impl Filling {
         let mut there = self.there();
         let Some(at) = self.at(index).filter(|at| there.blocks[*at] == State::Told) else { return };
         if there.sums[self.sums_of(index)] == *sums {
-            there.blocks[at] = State::Here;
-            there.missing -= 1;
+            self.put(&mut there, at, State::Here);
         }
     }
 
     fn lose(&self, index: u32) {
         let mut there = self.there();
-        let Some(at) = self.at(index).filter(|at| matches!(there.blocks[*at], State::Here | State::Told)) else {
+        let Some(at) = self.at(index).filter(|at| there.blocks[*at].is_written()) else {
             return;
         };
         there.is_rotten |= there.blocks[at] == State::Here;
         // A file that is complete is never written: it goes as a whole.
         if !there.is_sealed {
-            there.missing += u32::from(there.blocks[at] == State::Here);
-            there.blocks[at] = State::Absent;
+            self.put(&mut there, at, State::Absent);
         }
+    }
+
+    /// Change the state of a block, and what is counted of it.
+    fn put(&self, there: &mut There, at: usize, state: State) {
+        let before = std::mem::replace(&mut there.blocks[at], state);
+        let object = &self.segment.object;
+        let bytes = Address { object: object.clone(), index: self.segment.blocks.start + at as u32 }.len() as u64;
+        there.missing = there.missing + u32::from(before == State::Here) - u32::from(state == State::Here);
+        there.written += if state.is_written() { bytes } else { 0 };
+        there.written -= if before.is_written() { bytes } else { 0 };
     }
 
     fn handle(&self) -> Result<Arc<dyn Handle>> {
@@ -330,6 +335,12 @@ impl Filling {
 
     fn there(&self) -> MutexGuard<'_, There> {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_written(self) -> bool {
+        matches!(self, State::Here | State::Told)
     }
 }
 

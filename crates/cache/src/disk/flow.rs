@@ -138,7 +138,7 @@ impl Disk {
 
 impl Index {
     fn with_room(&mut self, filling: Arc<Filling>, run: &Run) -> Destination {
-        let keeps = filling.has_room_for(&run.blocks) || self.grow(&filling);
+        let keeps = self.has_room_for(&filling, &run.blocks) || self.grow(&filling);
         Destination::Filling { filling, keeps }
     }
 }

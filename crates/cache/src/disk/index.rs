@@ -44,8 +44,8 @@ pub struct Index {
     pool: Arc<Pool>,
     open: HashMap<ObjectId, Weak<Whole>>,
     look: Look,
-    /// Bytes that were promised to segments and not written yet.
-    unwritten: u64,
+    /// Bytes that were promised to segments that have no file yet.
+    coming: u64,
     /// Bytes of the log that still mean something.
     live_bytes: u64,
     /// The number of the next residency.
@@ -131,7 +131,7 @@ impl Index {
             filling,
             pool,
             open,
-            unwritten: 0,
+            coming: 0,
             live_bytes: 0,
             next: 1,
             opens: 0,
@@ -212,6 +212,7 @@ impl Index {
         self.table.insert(id, 0, bytes, State::Filling);
         self.table.change(id, |slot| slot.residency = residency.number);
         self.take(bytes, 1);
+        self.coming += bytes;
         Some(residency)
     }
 
@@ -227,9 +228,19 @@ impl Index {
         let (filling, (_, length)) = begun.inspect_err(|_| self.drop_segment(residency, &segment.object))?;
         let filling = Arc::new(filling);
         self.filling.insert(residency.id, filling.clone());
+        self.coming -= filling.reserves();
         self.table.change(residency.id, |slot| slot.length = length);
         self.live_bytes += u64::from(length);
         Ok(Some(filling))
+    }
+
+    /// Whether room was taken for these blocks. The first that are wanted tell of which stripe it is.
+    pub fn has_room_for(&mut self, filling: &Arc<Filling>, blocks: &std::ops::Range<u32>) -> bool {
+        let has_room = filling.has_room_for(blocks);
+        if self.is_filling(filling) {
+            self.table.resize(filling.residency.id, filling.reserves());
+        }
+        has_room
     }
 
     /// Take room for the whole of a segment of which one stripe has some. False if there is none.
@@ -252,8 +263,6 @@ impl Index {
         if !self.is_filling(filling) {
             return Ok(false);
         }
-        let bytes = block::Address { object: filling.segment.object.clone(), index }.len() as u64;
-        self.unwritten = self.unwritten.saturating_sub(bytes);
         let (_, length) = self.log.append(&Record::Block { residency: filling.residency, index, sums })?;
         self.table.change(filling.residency.id, |slot| slot.length += length);
         self.live_bytes += u64::from(length);
@@ -265,8 +274,9 @@ impl Index {
         if self.current(residency).is_none_or(|slot| slot.state != State::Filling) {
             return Ok(false);
         }
-        self.unwritten = self.unwritten.saturating_sub(segment.bytes());
-        self.complete(segment, residency, sums).map(|()| true)
+        self.complete(segment, residency, sums)?;
+        self.coming -= segment.bytes();
+        Ok(true)
     }
 
     /// Call a segment complete if every block of its file is here.
@@ -312,15 +322,11 @@ impl Index {
         let Some(slot) = self.current(residency) else { return };
         self.table.remove(residency.id);
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
-        let written = match self.filling.remove(&residency.id) {
-            Some(filling) => {
-                filling.settled.notify_waiters();
-                filling.written().min(slot.bytes)
-            }
-            None if slot.state == State::Filling => 0,
-            None => slot.bytes,
-        };
-        self.unwritten = self.unwritten.saturating_sub(slot.bytes - written);
+        match self.filling.remove(&residency.id) {
+            Some(filling) => filling.settled.notify_waiters(),
+            None if slot.state == State::Filling => self.coming -= slot.bytes,
+            None => {}
+        }
         self.open.remove(&residency.id);
         let path = residency.path(&self.folder, object);
         self.linked += 1;
@@ -382,13 +388,26 @@ impl Index {
     /// Bytes and files in use, what of the bytes is written, and the limits.
     pub fn usage(&self) -> (Used, Limits) {
         let mut used = self.table.used;
-        used.written = used.bytes.saturating_sub(self.unwritten);
+        used.written = used.bytes.saturating_sub(self.unwritten());
         (used, self.limits)
     }
 
     /// Anonymous memory that the index takes, but for files with holes.
     pub fn bytes(&self) -> u64 {
         self.table.bytes()
+    }
+
+    /// Bytes that were promised to segments and are not written yet.
+    pub fn unwritten(&self) -> u64 {
+        let filling = self.filling.values().map(|filling| filling.reserves() - filling.written());
+        self.coming + filling.sum::<u64>()
+    }
+
+    /// The same, as the slots tell.
+    #[cfg(any(test, feature = "simulate"))]
+    pub fn owed(&self) -> u64 {
+        let filling = self.table.residents().filter(|(_, slot)| slot.state == State::Filling);
+        filling.map(|(id, slot)| slot.bytes - self.filling.get(&id).map_or(0, |filling| filling.written())).sum()
     }
 
     /// Whether this very file is the one that its segment is being filled into.

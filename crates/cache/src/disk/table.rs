@@ -280,6 +280,11 @@ impl Table {
         self.residents.values().iter().map(|resident| &resident.slot)
     }
 
+    #[cfg(any(test, feature = "simulate"))]
+    pub fn residents(&self) -> impl Iterator<Item = (ObjectId, &Slot)> {
+        self.residents.values().iter().map(|resident| (resident.id, &resident.slot))
+    }
+
     /// To change where the log tells of them.
     pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.residents.values_mut().map(|resident| &mut resident.slot)

@@ -120,6 +120,13 @@ pub fn always(disk: &Disk, forgetful: &Forgetful, held: &mut [Held], scene: &Sce
             return Err(format!("nobody was told that {} is damaged", held.truth.object));
         }
     }
+    let (counted, due) = {
+        let index = disk.index();
+        (index.unwritten(), index.owed())
+    };
+    if counted != due {
+        return Err(format!("{due} bytes were promised and not written, and {counted} are counted"));
+    }
     let (used, _) = disk.usage();
     if used.bytes > scene.bytes_max || used.files > scene.files_max {
         return Err(format!(

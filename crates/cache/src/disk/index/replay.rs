@@ -37,8 +37,6 @@ impl Index {
                 tracing::warn!("{error}");
             }
         }
-        let filling = self.filling.values();
-        self.unwritten = filling.map(|filling| filling.reserves().saturating_sub(filling.written())).sum();
         self.shrink();
         // Another boot may have brought files back, and with them the mark of a clean end.
         Ok(is_whole && boot == Some(self.boot))

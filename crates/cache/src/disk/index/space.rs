@@ -72,7 +72,6 @@ impl Index {
         let used = &mut self.table.used;
         used.free_bytes = used.free_bytes.saturating_sub(bytes);
         used.free_files = used.free_files.map(|free| free.saturating_sub(files));
-        self.unwritten += bytes;
         self.look.bytes += bytes;
     }
 
@@ -114,7 +113,7 @@ impl Index {
         };
         match found {
             Ok(found) => {
-                self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten);
+                self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten());
                 self.table.used.free_files = found.free_files;
             }
             // Where nobody knows what is free, nothing is kept until the next look.
@@ -167,7 +166,7 @@ impl Index {
                 self.table.remove(id);
                 self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
                 if slot.state == State::Filling {
-                    self.unwritten = self.unwritten.saturating_sub(slot.bytes);
+                    self.coming -= slot.bytes;
                 }
             }
         }
