@@ -1,15 +1,27 @@
 //! The cache folder of a node, taken by its lock.
 //!
-//! Invariant: what is in it was put there by this user (or by those that were let in on purpose): the folder is
-//! nobody else's, nobody else can write into it, and no link in it leads elsewhere.
+//! Invariants: what is in it was put there by this user (or by those that were let in on purpose): the folder is
+//! nobody else's, nobody else can write into it, and no link in it leads elsewhere. It was empty, or is a cache already:
+//! what lies in a cache folder may be deleted, so nobody's data is taken for one.
 
 use block::{Error, Result};
+use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Folders within folders that are looked at: `blocks/objects`, and those that divide the objects.
 const DEPTH: u32 = 3;
+
+/// The first bytes of `lock`, by which a cache folder is known again.
+const MARK: &[u8] = b"STOKERCF\x01\0\0\0";
+
+/// The first bytes of the index log: caches of earlier versions have no mark.
+const LOG_MARK: &[u8] = b"STOKERLG";
+
+/// What file systems put into the root of a disk.
+const OF_THE_DISK: &str = "lost+found";
 
 /// A cache folder that is this process's alone for as long as the value lives.
 pub struct Home {
@@ -29,8 +41,12 @@ impl Home {
         if let Some(why) = objection(&std::fs::symlink_metadata(path).map_err(doing)?, user, group) {
             return Err(refused(why, path));
         }
+        if holds_data(path).map_err(doing)? {
+            let hint = "name an empty folder, or one below it, which is then made (--cache DIR/stoker)";
+            return Err(Error::denied("the cache folder holds files that are not Stoker's", path.display()).hint(hint));
+        }
         look_into(path, user, group, DEPTH)?;
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let flags = OFlags::NOFOLLOW.bits() as i32;
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
         let lock = options.open(path.join("lock")).map_err(doing)?;
@@ -38,6 +54,10 @@ impl Home {
             Error::unavailable("another node uses this cache folder", path.display())
                 .hint("mount with the same --cache to join it, or choose another")
         })?;
+        if !begins(&path.join("lock"), MARK).map_err(doing)? {
+            // On a full disk nothing is kept, and there is nothing to know again.
+            let _ = lock.write_all_at(MARK, 0);
+        }
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
 
@@ -46,11 +66,48 @@ impl Home {
     }
 }
 
+/// Whether there is anything in a folder that is no cache.
+fn holds_data(path: &Path) -> std::io::Result<bool> {
+    if begins(&path.join("lock"), MARK)? || begins(&path.join("blocks/index"), LOG_MARK)? {
+        return Ok(false);
+    }
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        // A node that was killed before it could mark its lock left it empty.
+        let is_empty = || entry.metadata().map(|found| found.len() == 0).or_else(gone);
+        if entry.file_name() != OF_THE_DISK && !(entry.file_name() == "lock" && is_empty()?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What goes while it is looked at is in nobody's way.
+fn gone(error: std::io::Error) -> std::io::Result<bool> {
+    if error.kind() == ErrorKind::NotFound { Ok(true) } else { Err(error) }
+}
+
+/// Whether there is a file that begins with these bytes.
+fn begins(path: &Path, mark: &[u8]) -> std::io::Result<bool> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut head = vec![0; mark.len()];
+    let read = File::options().read(true).custom_flags(flags).open(path).and_then(|file| file.read_at(&mut head, 0));
+    match read {
+        Ok(length) => Ok(length == mark.len() && head == mark),
+        // A folder, a link, a pipe, or nothing: no mark, whatever it is.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Look for what somebody else put there. Files of objects are opened by their folder without following links.
 fn look_into(folder: &Path, user: u32, group: bool, depth: u32) -> Result<()> {
     let doing = |error: std::io::Error| Error::io("cannot look into the cache folder", folder.display(), &error);
     for entry in std::fs::read_dir(folder).map_err(doing)? {
         let entry = entry.map_err(doing)?;
+        if depth == DEPTH && entry.file_name() == OF_THE_DISK {
+            continue;
+        }
         let kind = entry.file_type().map_err(doing)?;
         if kind.is_symlink() {
             return Err(refused("there is a link in the cache folder", &entry.path()));
@@ -121,6 +178,43 @@ mod tests {
         let foreign = folder(0o755);
         std::os::unix::fs::chown(foreign.path(), Some(12_345), None).unwrap();
         assert!(matches!(Home::take(foreign.path(), false), Err(Error { kind: Kind::Denied, .. })));
+    }
+
+    #[test]
+    fn a_folder_with_data_in_it_is_refused_and_left_as_it_is() {
+        let own = folder(0o700);
+        std::fs::create_dir(own.path().join("lost+found")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(own.path().join("lost+found"), Some(12_345), None).unwrap();
+        }
+        drop(Home::take(own.path(), false).unwrap());
+        std::fs::write(own.path().join("note"), b"beside a cache").unwrap();
+        assert!(Home::take(own.path(), false).is_ok(), "it is a cache already");
+
+        for name in ["blocks/objects/precious", "lock", "picture.jpg", ".hidden", "blocks/index"] {
+            let data = folder(0o700);
+            let file = data.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, b"somebody's data").unwrap();
+            let before = std::fs::read_dir(data.path()).unwrap().count();
+            let Err(error) = Home::take(data.path(), false) else { panic!("{name} was taken over") };
+            assert_eq!((error.kind, &*error.on), (Kind::Denied, &*data.path().display().to_string()));
+            assert_eq!(std::fs::read(&file).unwrap(), b"somebody's data");
+            assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), before, "nothing was made");
+        }
+    }
+
+    #[test]
+    fn caches_without_a_mark_are_caches() {
+        let (older, killed) = (folder(0o700), folder(0o700));
+        std::fs::create_dir_all(older.path().join("blocks/objects")).unwrap();
+        std::fs::create_dir_all(older.path().join("manifests")).unwrap();
+        std::fs::write(older.path().join("blocks/index"), b"STOKERLG\x02\0\0\0whatever").unwrap();
+        std::fs::write(killed.path().join("lock"), b"").unwrap();
+        for cache in [older, killed] {
+            drop(Home::take(cache.path(), false).unwrap());
+            assert_eq!(std::fs::read(cache.path().join("lock")).unwrap(), MARK);
+        }
     }
 
     #[test]
