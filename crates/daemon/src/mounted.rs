@@ -105,12 +105,15 @@ impl Mounted {
     }
 
     /// List the data set again, and let the kernel forget what went stale.
-    pub async fn refresh(&self) -> Result<Refreshed> {
+    pub async fn refresh(self: &Arc<Mounted>) -> Result<Refreshed> {
         let stale = self.view.refresh(|_| ()).await?;
-        self.session.invalidate(&stale);
+        let (mounted, changed) = (self.clone(), stale.len() as u64);
+        // The kernel may have millions to forget, and waits for requests in these folders.
+        let told = tokio::task::spawn_blocking(move || mounted.session.invalidate(&stale)).await;
+        told.map_err(|_| block::Error::unavailable("the node is stopping", self.path.display()))?;
         let totals = self.view.totals();
         self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
-        Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed: stale.len() as u64 })
+        Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed })
     }
 
     /// Opens that the kernel was let through to the disk are hits of the disk, but for those that had to wait.

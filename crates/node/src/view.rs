@@ -94,22 +94,15 @@ impl View {
         let listing = list(&self.source, told).await?;
         let previous = self.names.current();
         let built = write(listing, self.snapshot.clone(), Some(previous.clone())).await?;
-        self.release(&previous, &built.manifest);
+        let node = self.node.clone();
+        let released = tokio::task::spawn_blocking(move || {
+            release(&node, &previous, &built.manifest);
+            built
+        });
+        let built = released.await.map_err(|_| Error::unavailable("the node is stopping", &*self.source.url))?;
         self.names.replace(built.manifest);
         self.damage_told.store(false, Relaxed);
         Ok(built.stale)
-    }
-
-    /// Objects that the new listing does not name any more give way first in the cache.
-    fn release(&self, previous: &Manifest, current: &Manifest) {
-        let mut gone = Vec::new();
-        let mut walk = previous.walk(crate::namespace::ROOT);
-        while let Some(file) = walk.advance() {
-            if current.object(file.node).is_none() {
-                gone.extend(previous.object(file.node));
-            }
-        }
-        self.node.stack.release(&gone);
     }
 
     /// What each read of the data set goes by.
@@ -410,6 +403,19 @@ pub(crate) async fn list_nameless(source: &Source, folder: &std::path::Path) -> 
     let listing = list(source, |_| ()).await?;
     let folder = folder.to_owned();
     apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await
+}
+
+/// Objects that the new listing does not name any more give way first in the cache. There may be millions: it is called
+/// where that disturbs nobody.
+fn release(node: &Node, previous: &Manifest, current: &Manifest) {
+    let mut gone = Vec::new();
+    let mut walk = previous.walk(crate::namespace::ROOT);
+    while let Some(file) = walk.advance() {
+        if current.object(file.node).is_none() {
+            gone.extend(previous.object(file.node));
+        }
+    }
+    node.stack.release(&gone);
 }
 
 /// Write a snapshot.
