@@ -205,10 +205,15 @@ impl Disk {
     }
 
     /// Open a complete file while others use the index: a disk takes its time. Nothing comes back of one that has gone,
-    /// and a damaged one is dropped; an error means that it is there and can't be opened at the moment.
+    /// and a damaged one is dropped, also one that somebody cut while it was open; an error means that it is there and can't be opened at the moment.
     fn open(&self, held: Held) -> Result<Option<Arc<Whole>>> {
         let closed = match held {
-            Held::Open(whole) => return Ok(Some(whole)),
+            Held::Open(whole) => {
+                let cut = whole.has_its_length();
+                let Err(error) = cut else { return Ok(Some(whole)) };
+                self.damaged(&whole, &error);
+                return if file::is_damage(&error) { Ok(None) } else { Err(error) };
+            }
             Held::Closed(closed) => closed,
         };
         match closed.open() {

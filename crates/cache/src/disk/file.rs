@@ -94,11 +94,18 @@ pub fn read_verified(file: &dyn Handle, path: &Path, offset: u64, length: usize,
 pub fn open(medium: &dyn Medium, path: &Path, how: How, bytes: u64) -> Result<Arc<dyn Handle>> {
     let doing = |error: std::io::Error| failed("cannot open a cache file", path, &error);
     let file = medium.open(path, how).map_err(doing)?;
-    let medium::Status { bytes: found, .. } = file.status().map_err(doing)?;
+    has_length(&*file, path, bytes)?;
+    Ok(file)
+}
+
+/// An error if an open file is longer or shorter than this.
+pub fn has_length(file: &dyn Handle, path: &Path, bytes: u64) -> Result<()> {
+    let status = file.status().map_err(|error| failed("cannot look at a cache file", path, &error));
+    let medium::Status { bytes: found, .. } = status?;
     if found != bytes {
         return Err(Error::corrupt(format!("a cache file has {found} bytes instead of {bytes}"), path.display()));
     }
-    Ok(file)
+    Ok(())
 }
 
 /// A failed call on a file. What the disk can't give back and what is not there or no file is damage; what this

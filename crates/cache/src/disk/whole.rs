@@ -45,6 +45,11 @@ impl Whole {
         })
     }
 
+    /// An error if the file has another length than when it was opened.
+    pub(super) fn has_its_length(&self) -> Result<()> {
+        file::has_length(&*self.file, &self.path, self.segment.bytes())
+    }
+
     /// Whether somebody reads all of it at the moment, to compare it.
     pub fn is_being_checked(&self) -> bool {
         self.checking.try_lock().is_err()

@@ -197,7 +197,9 @@ async fn a_complete_file_is_not_written_again() {
     let Found::Filling(filling) = disk.index().known(&Segment::whole(&object)) else { panic!("it is being filled") };
     run(&disk, &object, 4..8).await;
     assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
-    let wrong = Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()]).expect("a block");
+    let wrong =
+        Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()])
+            .expect("a block");
     assert!(!filling.keep(&wrong, &file::sums(wrong.pieces())).expect("refused"));
 }
 
@@ -262,6 +264,25 @@ async fn a_half_file_that_rots_is_dropped() {
     run(&disk, &object, 0..1).await;
     assert_eq!(disk.usage().0.bytes, 0, "its log would vouch for it again");
     assert!(read(&disk, &object).await.expect("bytes") == bytes);
+}
+
+#[tokio::test]
+async fn a_complete_file_that_is_cut_while_it_is_held_is_given_to_nobody_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(2);
+    let disk = moody(&store, folder.path(), 1, &Moody::new(), PLENTY);
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    let held = complete(&disk, &object).await;
+    let told = Arc::new(AtomicU64::new(0));
+    let tells = told.clone();
+    disk.tell_dropped(move |_| _ = tells.fetch_add(1, Relaxed));
+    let file = path(folder.path(), &object);
+    std::fs::File::options().write(true).open(&file).and_then(|file| file.set_len(BLOCK)).expect("cut");
+    assert!(matches!(disk.find(&object), Standing::Absent));
+    assert_eq!(told.load(Relaxed), 1, "who holds it hears of it");
+    assert!(read(&disk, &object).await.expect("bytes") == bytes, "fetched again");
+    assert!(complete(&disk, &object).await.read(0, object.size as u32).expect("verified") == bytes);
+    drop(held);
 }
 
 #[tokio::test]
