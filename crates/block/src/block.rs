@@ -11,24 +11,35 @@ use std::sync::Arc;
 /// Something that is given back when the last holder of a block lets go: its share of the memory budget.
 pub type Permit = Arc<dyn Any + Send + Sync>;
 
+/// By what the bytes of a block were verified. What another node sends will be one more: it is compared here, by whoever
+/// receives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// What the store says: length, place and version, and its checksum where it gives one of what was asked.
+    Store,
+    /// Checksums that this node took of the bytes when it wrote them.
+    Local,
+}
+
 /// The bytes of one address.
 #[derive(Clone)]
 pub struct Block {
     pub address: Address,
+    proof: Proof,
     pieces: Arc<[Bytes]>,
     permit: Option<Permit>,
     kept: bool,
 }
 
 impl Block {
-    /// A block of bytes that the caller has verified as far as the source allows; the length is checked here.
-    pub fn verified(address: Address, pieces: Vec<Bytes>) -> Result<Block> {
+    /// A block of bytes that the caller has verified by this; the length is checked here.
+    pub fn verified(address: Address, pieces: Vec<Bytes>, proof: Proof) -> Result<Block> {
         let got: usize = pieces.iter().map(Bytes::len).sum();
         if got != address.len() {
             let what = format!("received {got} bytes of block {} where {} were due", address.index, address.len());
             return Err(Error::corrupt(what, &*address.object));
         }
-        Ok(Block { address, pieces: pieces.into(), permit: None, kept: false })
+        Ok(Block { address, proof, pieces: pieces.into(), permit: None, kept: false })
     }
 
     /// The same block, holding on to a share of the memory budget for as long as it lives.
@@ -52,6 +63,11 @@ impl Block {
     /// Whether a lower tier holds the block, so that memory need not.
     pub fn is_kept(&self) -> bool {
         self.kept
+    }
+
+    /// By what its bytes were verified.
+    pub fn proof(&self) -> Proof {
+        self.proof
     }
 
     /// The bytes, in order.
@@ -101,15 +117,17 @@ mod tests {
 
     #[test]
     fn a_short_body_never_becomes_a_block() {
-        let short = Block::verified(address(10), vec![Bytes::from_static(b"123456789")]);
+        let short = Block::verified(address(10), vec![Bytes::from_static(b"123456789")], Proof::Store);
         assert!(short.is_err_and(|error| error.kind == crate::Kind::Corrupt));
     }
 
     #[test]
     fn a_block_apart_leaves_the_buffers_that_it_came_in() {
         let buffer = Bytes::from(b"head 0123456789 tail".to_vec());
-        let block = Block::verified(address(10), vec![buffer.slice(5..8), buffer.slice(8..15)]).expect("ten bytes");
+        let pieces = vec![buffer.slice(5..8), buffer.slice(8..15)];
+        let block = Block::verified(address(10), pieces, Proof::Local).expect("ten bytes");
         let apart = block.apart();
+        assert_eq!(apart.proof(), Proof::Local, "nobody verified it again");
         drop(block);
         assert!(buffer.is_unique(), "nobody else holds it");
         assert_eq!(apart.pieces().concat(), b"0123456789");
@@ -118,7 +136,7 @@ mod tests {
     #[test]
     fn a_cut_crosses_pieces_and_ends_at_the_end() {
         let pieces = vec![Bytes::from_static(b"0123"), Bytes::from_static(b"456"), Bytes::from_static(b"789")];
-        let block = Block::verified(address(10), pieces).expect("ten bytes");
+        let block = Block::verified(address(10), pieces, Proof::Store).expect("ten bytes");
         let text = |start, length| block.cut(start, length).concat();
         assert_eq!(text(0, 10), b"0123456789");
         assert_eq!(text(3, 3), b"345");

@@ -26,7 +26,7 @@ mod source;
 mod stripe;
 
 pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
-pub use block::{Block, Permit};
+pub use block::{Block, Permit, Proof};
 pub use checksum::{Checksum, Digest, crc64};
 pub use course::{Cause, Clock, Course, Spent};
 pub use door::Door;

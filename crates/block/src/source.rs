@@ -1,6 +1,6 @@
 //! Whoever answers for blocks. Tiers are sources laid over sources: requests go down, blocks come up.
 
-use crate::{Block, Checksum, Door, Error, Object, ObjectId, Result, Run};
+use crate::{Block, Checksum, Door, Error, Object, ObjectId, Proof, Result, Run};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -48,7 +48,7 @@ impl Source for Fixed {
                 return Err(Error::missing("there is no such object", &*address.object));
             };
             let (start, length) = (address.range().start as usize, address.len());
-            Block::verified(address, vec![content.slice(start..start + length)])
+            Block::verified(address, vec![content.slice(start..start + length)], Proof::Store)
         });
         futures_util::stream::iter(blocks).boxed()
     }

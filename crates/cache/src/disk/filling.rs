@@ -10,7 +10,7 @@ use super::file;
 use super::medium::{Handle, How, Medium};
 use super::record::{Record, SUM};
 use super::segment::{Residency, STRIPE_BLOCKS, Segment};
-use block::{Address, Block, Checksum, Error, Result};
+use block::{Address, Block, Checksum, Error, Proof, Result};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -156,7 +156,7 @@ impl Filling {
             }
         })?;
         self.prove(index, &wanted);
-        Block::verified(address, vec![bytes]).map(Block::kept)
+        Block::verified(address, vec![bytes], Proof::Local).map(Block::kept)
     }
 
     /// Checksums of the whole file, if all of it is here; from then on it is never written again.

@@ -9,7 +9,7 @@ use super::filling::Filling;
 use super::index::{Found, Index};
 use super::segment::{Residency, Segment};
 use super::whole::Whole;
-use block::{Block, Blocks, Cause, Error, Object, Result, Run};
+use block::{Block, Blocks, Cause, Error, Object, Proof, Result, Run};
 use futures_util::StreamExt;
 use std::sync::{Arc, PoisonError};
 
@@ -155,7 +155,7 @@ fn from_file(disk: Disk, whole: Arc<Whole>, run: Run) -> Blocks {
             match disk.aside(move || file.read(range.start, (range.end - range.start) as u32)).await {
                 Ok(bytes) => {
                     disk.0.tally.here.add(1, bytes.len() as u64);
-                    Block::verified(address, vec![bytes]).map(Block::kept)
+                    Block::verified(address, vec![bytes], Proof::Local).map(Block::kept)
                 }
                 Err(error) => {
                     disk.damaged(&whole, &error);

@@ -23,7 +23,7 @@ impl Source for Store {
         self.0.fetch_add(run.bytes(), Relaxed);
         let block = |address: Address| {
             let length = address.len();
-            Block::verified(address, vec![Bytes::from_static(&ZEROS[..length])])
+            Block::verified(address, vec![Bytes::from_static(&ZEROS[..length])], block::Proof::Store)
         };
         futures_util::stream::iter(run.addresses().map(block)).boxed()
     }

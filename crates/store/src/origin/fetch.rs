@@ -100,7 +100,7 @@ impl Fetch {
         if is_last {
             self.compare()?;
         }
-        Ok(Block::verified(address, pieces)?)
+        Ok(Block::verified(address, pieces, block::Proof::Store)?)
     }
 
     /// Ask for all blocks that are still due.

@@ -4,7 +4,7 @@
 
 use super::chance::Chance;
 use block::{
-    Address, BLOCK, Block, Blocks, Checksum, Door, Error, Object, ObjectId, Result, Run, SMALL, Source, Waiting,
+    Address, BLOCK, Block, Blocks, Checksum, Door, Error, Object, ObjectId, Proof, Result, Run, SMALL, Source, Waiting,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -166,12 +166,12 @@ impl State {
         let bytes = truth.block(address.index);
         if truth.is_described() && !is_whole && self.happens(self.mood.lies) {
             self.lies.insert(key);
-            return Block::verified(address, vec![lie(&bytes)]);
+            return Block::verified(address, vec![lie(&bytes)], Proof::Store);
         }
         // In two pieces now and then, as the network cuts them.
         let cut = if self.chance.one_in(4) { self.chance.below(bytes.len() as u64) as usize } else { 0 };
         let pieces = if cut == 0 { vec![bytes] } else { vec![bytes.slice(..cut), bytes.slice(cut..)] };
-        Block::verified(address, pieces)
+        Block::verified(address, pieces, Proof::Store)
     }
 }
 

@@ -198,7 +198,7 @@ async fn a_complete_file_is_not_written_again() {
     run(&disk, &object, 4..8).await;
     assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
     let wrong =
-        Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()])
+        Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()], block::Proof::Store)
             .expect("a block");
     assert!(!filling.keep(&wrong, &file::sums(wrong.pieces())).expect("refused"));
 }

@@ -30,7 +30,7 @@ impl Source for Making {
         let blocks = run.addresses().map(move |address| {
             let bytes = vec![address.object.key.as_bytes()[0]; address.len()];
             alive.0.fetch_add(bytes.len() as u64, Relaxed);
-            Block::verified(address, vec![Bytes::from_owner(Counted(bytes, alive.clone()))])
+            Block::verified(address, vec![Bytes::from_owner(Counted(bytes, alive.clone()))], block::Proof::Store)
         });
         futures_util::stream::iter(blocks).boxed()
     }
@@ -87,7 +87,7 @@ impl Source for Received {
             alive.0.fetch_add(buffer.len() as u64, Relaxed);
             let buffer = Bytes::from_owner(Counted(buffer, alive.clone()));
             let piece = buffer.slice(100..100 + address.len());
-            Block::verified(address, vec![piece])
+            Block::verified(address, vec![piece], block::Proof::Store)
         });
         futures_util::stream::iter(blocks).boxed()
     }
