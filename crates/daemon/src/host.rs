@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long a node that ends waits for its last answers to be read.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// How long a node that was started for a mount waits for it: the command that started it may have been killed.
 const NOBODY: Duration = Duration::from_secs(5);
