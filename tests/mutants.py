@@ -61,7 +61,7 @@ def mutants(path):
 
 def tests(package, limit):
     """How the tests of a package end: passed, failed, hung or not compiled."""
-    command = ["cargo", "test", "--locked", "-p", package, "--lib", "--tests", "--quiet"]
+    command = ["cargo", "test", "--release", "--locked", "-p", package, "--lib", "--tests", "--quiet"]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(ROOT / "target/mutants/built"), CARGO_INCREMENTAL="1")
     environment["RUST_BACKTRACE"] = "0"
     built = subprocess.run([*command, "--no-run"], cwd=COPY, env=environment, capture_output=True)
