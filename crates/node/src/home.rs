@@ -38,7 +38,11 @@ impl Home {
         };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(doing)?;
         let user = rustix::process::geteuid().as_raw();
-        if let Some(why) = objection(&std::fs::symlink_metadata(path).map_err(doing)?, user, group) {
+        let found = std::fs::symlink_metadata(path).map_err(doing)?;
+        if !found.is_dir() {
+            return Err(refused("the cache folder is not a folder", path));
+        }
+        if let Some(why) = objection(&found, user, group) {
             return Err(refused(why, path));
         }
         if holds_data(path).map_err(doing)? {
@@ -100,36 +104,46 @@ fn begins(path: &Path, mark: &[u8]) -> std::io::Result<bool> {
     }
 }
 
-/// Look for what somebody else put there. Files of objects are opened by their folder without following links.
+/// Look for what somebody else put there, or could: what lies in a folder that nobody else may enter is out of their
+/// reach, so only links are looked for in it, which may have come before. Files of objects, of which there may be
+/// millions, are as safe as their folders.
 fn look_into(folder: &Path, user: u32, group: bool, depth: u32) -> Result<()> {
     let doing = |error: std::io::Error| Error::io("cannot look into the cache folder", folder.display(), &error);
+    let is_open = std::fs::symlink_metadata(folder).map_err(doing)?.mode() & MAY_ENTER != 0;
     for entry in std::fs::read_dir(folder).map_err(doing)? {
         let entry = entry.map_err(doing)?;
         if depth == DEPTH && entry.file_name() == OF_THE_DISK {
             continue;
         }
-        let kind = entry.file_type().map_err(doing)?;
+        let (kind, path) = (entry.file_type().map_err(doing)?, entry.path());
         if kind.is_symlink() {
-            return Err(refused("there is a link in the cache folder", &entry.path()));
+            return Err(refused("there is a link in the cache folder", &path));
         }
-        if kind.is_dir() && depth > 1 {
-            let path = entry.path();
-            if let Some(why) = entry.metadata().ok().and_then(|found| objection(&found, user, group)) {
+        if is_open {
+            let found = match entry.metadata() {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                found => found.map_err(doing)?,
+            };
+            if let Some(why) = objection(&found, user, group) {
                 return Err(refused(why, &path));
             }
+        }
+        if kind.is_dir() && depth > 1 {
             look_into(&path, user, group, depth - 1)?;
         }
     }
     Ok(())
 }
 
-/// Why a folder is not to be trusted, if it isn't.
+/// Permissions of others to enter a folder.
+const MAY_ENTER: u32 = 0o011;
+
+/// Why a file or folder is not to be trusted, if it isn't.
 fn objection(found: &Metadata, user: u32, group: bool) -> Option<&'static str> {
     let mode = found.mode();
     let is_ours = found.uid() == user || group && found.uid() == 0;
     match () {
-        () if !found.is_dir() => Some("the cache folder is not a folder"),
-        () if !is_ours => Some("the cache folder belongs to another user"),
+        () if !is_ours => Some("what is in the cache folder, or the folder itself, belongs to another user"),
         () if mode & 0o002 != 0 => Some("everybody can write into the cache folder"),
         () if mode & 0o020 != 0 && !group => Some("a group can write into the cache folder"),
         () => None,
@@ -168,6 +182,32 @@ mod tests {
         std::fs::create_dir(own.path().join("blocks")).unwrap();
         symlink("/tmp", own.path().join("blocks/objects")).unwrap();
         assert!(denied(&own, false), "a link within it leads elsewhere");
+    }
+
+    #[test]
+    fn what_others_can_reach_and_write_within_a_cache_is_refused() {
+        let top = folder(0o755);
+        drop(Home::take(top.path(), false).unwrap());
+        let deep = top.path().join("blocks/objects/abcd");
+        std::fs::create_dir_all(&deep).unwrap();
+        let index = top.path().join("blocks/index");
+        std::fs::write(&index, b"").unwrap();
+        let may = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let is_denied = || matches!(Home::take(top.path(), false), Err(Error { kind: Kind::Denied, .. }));
+        let open = || ["", "blocks", "blocks/objects"].iter().for_each(|folder| may(&top.path().join(folder), 0o755));
+        open();
+        for (path, closed, written) in [(&deep, 0o700, 0o777), (&index, 0o600, 0o666)] {
+            may(path, closed);
+            assert!(!is_denied());
+            may(path, written);
+            assert!(is_denied(), "{}", path.display());
+            may(top.path(), 0o700);
+            may(&top.path().join("blocks"), 0o700);
+            may(&top.path().join("blocks/objects"), 0o700);
+            assert!(!is_denied(), "nobody gets there");
+            open();
+            may(path, closed);
+        }
     }
 
     #[test]
