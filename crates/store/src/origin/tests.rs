@@ -47,12 +47,14 @@ struct Faulty {
     faults: Vec<Fault>,
     asked: AtomicU32,
     failed: AtomicU32,
+    /// Answers with a wrong byte in them.
+    spoiled: AtomicU32,
 }
 
 impl Faulty {
     fn new(memory: Arc<Memory>, seed: u64, share: u64, faults: &[Fault]) -> Arc<Faulty> {
-        let (asked, failed) = Default::default();
-        Arc::new(Faulty { memory, chance: Chance::new(seed), share, faults: faults.into(), asked, failed })
+        let (asked, failed, spoiled) = Default::default();
+        Arc::new(Faulty { memory, chance: Chance::new(seed), share, faults: faults.into(), asked, failed, spoiled })
     }
 
     fn draw(&self) -> Fault {
@@ -76,6 +78,7 @@ impl Store for Faulty {
     fn get(&self, object: &Arc<Object>, range: Range<u64>) -> Waiting<Body> {
         self.asked.fetch_add(1, Relaxed);
         let (fault, at) = (self.draw(), self.chance.next());
+        self.spoiled.fetch_add(u32::from(fault == Fault::Spoil), Relaxed);
         let answer = self.memory.get(object, range);
         let object = object.clone();
         Box::pin(async move {
@@ -144,12 +147,14 @@ async fn a_thousand_faults_bring_no_wrong_byte_and_no_early_error() {
         let budget = Duration::from_secs(600);
         let origin = Origin::new(faulty.clone(), Settings { seed, budget, ..Settings::default() });
         for (object, content) in &objects {
+            let spoiled = faulty.spoiled.load(Relaxed);
             match fetch(&origin, object.whole().expect("few blocks")).await {
                 Ok(bytes) => assert!(bytes == *content, "seed {seed}, {object}"),
                 // What is already out can't be taken back; the checksum still speaks before the end.
                 Err(error) => {
                     assert_eq!(error.kind, Kind::Corrupt, "seed {seed}: {error}");
                     assert!(object.blocks() > 1, "seed {seed}: {error}");
+                    assert!(faulty.spoiled.load(Relaxed) > spoiled, "seed {seed}, each byte was right: {error}");
                 }
             }
         }

@@ -41,6 +41,11 @@ pub struct Signer {
 impl Signer {
     pub fn new(credentials: &Credentials, region: &str, chance: Arc<Chance>) -> Signer {
         let (context, role) = machine::context(chance);
+        Signer::on(context, role, credentials, region)
+    }
+
+    /// On a machine that may be made up.
+    pub(super) fn on(context: Context, role: Role, credentials: &Credentials, region: &str) -> Signer {
         let (credentials, region) = (credentials.clone(), region.to_owned());
         let (found, current, renewing) = Default::default();
         Signer { credentials, region, context, role, found, current, renewing }

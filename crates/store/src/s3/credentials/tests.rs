@@ -1,6 +1,7 @@
 //! Which credentials are meant, on machines that are made up.
 
-use super::machine::{Commands, Files};
+use super::super::sign::Signer;
+use super::machine::{Commands, Files, Role};
 use super::*;
 use reqsign_core::StaticEnv;
 
@@ -21,6 +22,8 @@ const CONFIG: &str = "[profile one]\naws_access_key_id = one\naws_secret_access_
     [profile bare]\nregion = eu-west-1\n\
     [profile command]\ncredential_process = printf {\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}\n\
     [profile broken]\ncredential_process = /absent/program\n\
+    [profile below]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = broken\n\
+    [profile token]\nrole_arn = arn:aws:iam::123456789012:role/r\nweb_identity_token_file = /absent/token\n\
     [profile role]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = one\n\
     [profile typo]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = on\n\
     [profile hollow]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = bare\n\
@@ -76,7 +79,28 @@ async fn a_source_that_was_named_and_fails_is_an_error_that_names_it() {
     }
     let error = found(None, &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/token")]).await.err().expect("no role");
     assert!(error.to_string().contains("AWS_ROLE_ARN"), "{error}");
-    assert_eq!(found(Some("broken"), &other).await.expect("a source").name, "profile broken");
+}
+
+/// Why a request is not signed by a profile, on a machine where somebody else could sign it.
+async fn refusal(profile: &str) -> block::Error {
+    let [id, secret] = ENVIRONMENT;
+    let (_directory, context) = machine(CONFIG, &[id, secret, ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/other")]);
+    let credentials = Credentials::Found { profile: Some(profile.into()) };
+    let signer = Signer::on(context, Role::default(), &credentials, "us-east-1");
+    let (mut parts, ()) = http::Request::get("http://127.0.0.1:9/bucket/key").body(()).expect("a request").into_parts();
+    let error = signer.sign(&mut parts, "us-east-1", &"bucket").await.expect_err("nobody may sign");
+    assert!(parts.headers.is_empty(), "it was signed all the same: {:?}", parts.headers);
+    error
+}
+
+#[tokio::test]
+async fn a_source_that_was_named_and_fails_when_it_is_asked_is_an_error_and_nobody_else_signs() {
+    for (profile, reason) in [("broken", "/absent/program"), ("below", "AssumeRole"), ("token", "/absent/token")] {
+        let error = refusal(profile).await;
+        assert_eq!(error.kind, block::Kind::Denied, "{error}");
+        let named = format!("the credentials of profile {profile} can't be had");
+        assert!(error.what.contains(&named) && error.what.contains(reason), "{error}");
+    }
 }
 
 #[tokio::test]
