@@ -270,25 +270,47 @@ fn objects_of(cache: &Path, size: u64) -> Vec<PathBuf> {
     objects(cache).into_iter().filter(|path| fs::metadata(path).is_ok_and(|found| found.len() == size)).collect()
 }
 
+/// Positions of the blocks that a half-filled file has, each 256 KiB: where it has the bytes of the whole.
+fn filled(part: &[u8], whole: &[u8]) -> Vec<usize> {
+    let starts = (0..whole.len()).step_by(256 << 10);
+    starts.filter(|start| part[*start..*start + (256 << 10)] == whole[*start..*start + (256 << 10)]).collect()
+}
+
 #[test]
-fn what_the_daemon_serves_from_a_half_filled_file_is_checked_on_each_read() {
+fn what_the_daemon_serves_from_a_half_filled_file_is_checked() {
     let Some(bed) = killed_while_filling() else { return };
-    let mut chance = Chance::printed("damage");
-    for damage in OF_FILES.iter().filter(|damage| !damage.0.contains("nothing")) {
-        // The damage is done to copies of the complete files' cache; only the one being filled keeps its harm.
-        let (cache, aside) = (bed.path("pristine"), bed.path("only-part"));
-        let _ = fs::remove_dir_all(&aside);
-        fs::create_dir_all(aside.join("blocks/objects/0")).expect("a folder");
-        let part = objects_of(&cache, 9 * MIB as u64).remove(0);
-        let copy = aside.join("blocks/objects/0/part");
-        fs::copy(&part, &copy).expect("a copy");
-        (damage.1)(&aside, &mut chance);
-        let whole = fs::read(&part).expect("the file being filled");
-        fs::remove_file(&part).expect("unlinked");
-        let _ = fs::copy(&copy, &part);
-        survives(&bed, &OF_FILES[0], false, &mut chance);
-        fs::write(&part, whole).expect("as it was");
+    let part = objects_of(&bed.path("pristine"), 9 * MIB as u64).remove(0);
+    let (bytes, whole) = (fs::read(&part).expect("the file being filled"), noise(9 * MIB, 99));
+    let filled = filled(&bytes, &whole);
+    assert!((8..36).contains(&filled.len()), "{} blocks of 36 are there", filled.len());
+    let missing = whole.len() as u64 - filled.len() as u64 * (256 << 10);
+    // The damage is done to the file that was being filled alone; what comes from the store, and what is said.
+    let after = |damage: &dyn Fn(&mut Vec<u8>)| {
+        change(&part, |bytes| damage(bytes));
+        let before = bed.counters().bytes_out();
+        let (_, said) = survives(&bed, &OF_FILES[0], false, &mut Chance::new(1));
+        change(&part, |now| now.clone_from(&bytes));
+        (bed.counters().bytes_out() - before, said.contains("fetching a block again"))
+    };
+    assert_eq!(after(&|_| ()), (missing, false), "what was there is not fetched again");
+    for at in [filled[0], filled[filled.len() / 2] + 100_000, filled[filled.len() - 1] + (256 << 10) - 1] {
+        let (sent, noticed) = after(&|bytes| bytes[at] ^= 4);
+        assert!(sent > missing && noticed, "a bit at {at}: {sent} bytes sent, of which {missing} were missing");
     }
+    for damage in OF_FILES.iter().filter(|damage| !["nothing", "a bit of each file flipped"].contains(&damage.0)) {
+        let (sent, _) = after(&|bytes| harm(bytes, damage));
+        eprintln!("{}: {sent} of {missing} missing", damage.0);
+        assert!(sent > missing, "{}: {sent} bytes sent, of which {missing} were missing", damage.0);
+    }
+}
+
+/// Do to one file what is done to each of a cache.
+fn harm(bytes: &mut Vec<u8>, damage: &Damage) {
+    let aside = tempfile::tempdir().expect("a folder");
+    let path = aside.path().join("blocks/objects/0/part");
+    fs::create_dir_all(path.parent().expect("a folder")).and_then(|()| fs::write(&path, &bytes)).expect("a copy");
+    (damage.1)(aside.path(), &mut Chance::new(bytes.len() as u64));
+    *bytes = fs::read(&path).unwrap_or_default();
 }
 
 #[test]

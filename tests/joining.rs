@@ -163,15 +163,50 @@ fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
     bed.put("file", &noise(3 << 20, 1));
     for words in [&["TERM"][..], &["INT"], &["HUP"], &["TERM", "TERM"]] {
         let mut daemon: Daemon = bed.mount(&["--fill", "off"]);
-        bed.set_faults("hang");
-        let before = bed.gets();
-        let mut cat = reader(&bed.mounted("file"));
-        eventually("the reader waits", || bed.gets() > before);
+        let mut cat = hanging(&bed);
         for word in words {
+            // The next one is another only after this one was heard.
             signal(daemon.pid(), word);
-            std::thread::sleep(Duration::from_millis(100));
+            eventually("the mount is out of sight", || mounts(&bed) == 0);
         }
-        assert!(daemon.waited(Duration::from_secs(20)).is_some(), "{words:?}: {}", daemon.said());
+        let ended = daemon.waited(LONG).and_then(|ended| ended.code());
+        assert_eq!(ended, Some(if words.len() == 1 { 0 } else { INTERRUPTED }), "{words:?}: {}", daemon.said());
+        nothing_is_left(&bed);
+        let _ = cat.kill().and_then(|()| cat.wait());
+        bed.set_faults("");
+        let _ = fs::remove_dir_all(bed.path("cache"));
+    }
+}
+
+/// The exit code of what was told a second time, and did not wait for its readers any longer.
+const INTERRUPTED: i32 = 130;
+
+/// A reader of the mounted file that waits for a store which hangs from now on.
+fn hanging(bed: &Bed) -> Child {
+    bed.set_faults("hang");
+    let before = bed.gets();
+    let cat = reader(&bed.mounted("file"));
+    eventually("the reader waits", || bed.gets() > before);
+    cat
+}
+
+#[test]
+fn a_second_signal_ends_a_node_at_once() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(3 << 20, 1));
+    for (words, code) in [(&["TERM"][..], 0), (&["TERM", "TERM"], INTERRUPTED), (&["INT", "TERM"], INTERRUPTED)] {
+        let mut serving = bed.stoker(["node", "--cache"]);
+        let mut node = serving.arg(bed.path("cache")).stderr(Stdio::null()).spawn().expect("it starts");
+        eventually("it answers", || bed.nodes().len() == 1);
+        let mounted = finished(&mut bed.mounting(&url(""), "mnt", &["--detach", "--fill", "off"]));
+        assert!(mounted.status.success(), "{}", text(&mounted));
+        let mut cat = hanging(&bed);
+        for word in words {
+            signal(node.id(), word);
+            eventually("the mount is out of sight", || mounts(&bed) == 0);
+        }
+        eventually("it ends", || support::has_ended(node.id()));
+        assert_eq!(node.wait().expect("it has ended").code(), Some(code), "{words:?}");
         nothing_is_left(&bed);
         let _ = cat.kill().and_then(|()| cat.wait());
         bed.set_faults("");

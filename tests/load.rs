@@ -232,7 +232,7 @@ fn a_damaged_cache_file_is_found_and_mended_by_verify() {
     assert_eq!(load(&bed, &bed.path("mnt"), &["--verify"]).status.code(), Some(0));
     assert!(bed.gets() >= gets + 2, "both were fetched again");
     assert!(daemon.said().contains("dropped a cache file"), "{}", daemon.said());
-    drop_page_cache();
+    // Also with what the kernel had of the damaged files.
     compare(&bed.path("mnt"), &bed.path("data"));
     daemon.end();
 }
@@ -292,7 +292,28 @@ fn a_copy_under_faults_is_right_or_says_what_failed() {
             &name.display(),
         );
     }
+    says_what_failed(&bed, &to, &done);
+    // What changed since it was listed can't be had at all.
+    fs::remove_dir_all(&to).expect("the copy goes");
+    bed.set_faults("etag-change=0.1,seed=12");
+    let changed = finished(&mut command);
+    assert_eq!(changed.status.code(), Some(4), "{}", text(&changed));
+    says_what_failed(&bed, &to, &changed);
     bed.set_faults("");
     assert_eq!(finished(&mut command).status.code(), Some(0));
     compare(&to, &bed.path("data"));
+}
+
+/// Each file is there, or was said to have failed; as many as were counted.
+fn says_what_failed(bed: &Bed, to: &Path, done: &Output) {
+    let said = text(done);
+    let missing: Vec<_> = files(&bed.path("data")).difference(&files(to)).cloned().collect();
+    assert_eq!(done.status.code(), Some(if missing.is_empty() { 0 } else { 4 }), "{said}");
+    if !missing.is_empty() {
+        let count = format!("{} files failed:", missing.len());
+        assert!(said.contains(&count) && said.contains("  try: "), "`{count}` is missing: {said}");
+    }
+    for name in missing {
+        assert!(said.contains(&*name.to_string_lossy()), "{} failed, and nobody says so: {said}", name.display());
+    }
 }

@@ -1,5 +1,5 @@
 //! A mount against the folder that it came from, byte for byte: random names and sizes, random operations of
-//! several threads, faults of the store, remounts, a dropped page cache; and the memory limit under many streams.
+//! several threads, faults of the store, remounts, a dropped page cache; and the memory limit under streams and jumps.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::content::{self, Chance, compare, noise, same};
-use support::{Bed, drop_page_cache};
+use support::{Bed, Daemon, drop_page_cache};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -289,6 +289,16 @@ fn a_local_folder_is_read_where_it_lies() {
     assert_eq!(status["mounts"][0]["local"], true);
     assert_eq!((&status["limits"]["disk_used"], &status["store"]["bytes"]), (&0.into(), &0.into()), "{status}");
     assert!(content::files(&bed.path("cache/blocks/objects")).is_empty(), "no copy of what is local");
+    let mount = &status["mounts"][0];
+    if mount["passthrough"] == "on" {
+        assert_eq!(
+            (&mount["opens_passed_through"], &mount["opens_served"], &mount["bytes_served"]),
+            (&2.into(), &1.into(), &0.into()),
+            "all but the empty one: {mount}"
+        );
+    } else {
+        eprintln!("SKIPPED: no passthrough here: {}", mount["passthrough"]);
+    }
     daemon.end();
 }
 
@@ -297,6 +307,34 @@ const STREAMS: u64 = 64;
 const STREAM_BYTES: usize = 5 * MIB + 12_345;
 const MEMORY: u64 = 64 << 20;
 
+/// While somebody reads, the node stays within its memory; it is looked at before, meanwhile and afterwards.
+fn stays_within_memory(bed: &Bed, daemon: &Daemon, read: impl FnOnce()) {
+    let status = bed.status();
+    assert_eq!((&status["pid"], &status["limits"]["memory_bytes"]), (&daemon.node().into(), &MEMORY.into()));
+    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let looks = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut looks = 0;
+            while !over.load(Ordering::Relaxed) || looks < 2 {
+                most.fetch_max(daemon.anonymous(), Ordering::Relaxed);
+                looks += 1;
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            looks
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+        over.store(true, Ordering::Relaxed);
+        done.expect("the readers");
+        looking.join().expect("the node can be looked at")
+    });
+    let most = most.into_inner();
+    eprintln!("{} MiB of anonymous memory at most, in {looks} looks", most >> 20);
+    let status = bed.status();
+    let used = status["limits"]["memory_used"].as_u64().expect("a number");
+    assert!(0 < used && used <= MEMORY, "{status}");
+    assert!((MEMORY / 8..=MEMORY).contains(&most), "{} MiB of anonymous memory", most >> 20);
+}
+
 #[test]
 fn the_memory_limit_holds_under_many_streams() {
     let Some(bed) = Bed::new() else { return };
@@ -304,30 +342,51 @@ fn the_memory_limit_holds_under_many_streams() {
         bed.put(&format!("{stream}"), &noise(STREAM_BYTES, stream));
     }
     let daemon = bed.mount(&["--memory", "64MiB"]);
-    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                most.fetch_max(daemon.anonymous(), Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(5));
+    stays_within_memory(&bed, &daemon, || {
+        std::thread::scope(|scope| {
+            for stream in 0..STREAMS {
+                let bed = &bed;
+                scope.spawn(move || stream_is_right(&bed.mounted(&stream.to_string()), stream));
             }
         });
-        let streams: Vec<_> = (0..STREAMS)
-            .map(|stream| {
-                let bed = &bed;
-                scope.spawn(move || stream_is_right(&bed.mounted(&stream.to_string()), stream))
-            })
-            .collect();
-        let done: Vec<_> = streams.into_iter().map(|stream| stream.join()).collect();
-        over.store(true, Ordering::Relaxed);
-        assert!(done.iter().all(Result::is_ok), "a stream was wrong");
     });
-    let most = most.into_inner();
-    assert!(most <= MEMORY, "{} MiB of anonymous memory", most >> 20);
-    let limits = &bed.status()["limits"];
-    assert_eq!(limits["memory_bytes"], MEMORY);
-    assert!(limits["memory_used"].as_u64().is_some_and(|used| used <= MEMORY), "{limits}");
-    eprintln!("{STREAMS} streams: {} MiB of anonymous memory at most", most >> 20);
+    daemon.end();
+}
+
+/// Files that are read at random, by so many readers, so often each.
+const JUMPED: u64 = 12;
+const JUMPED_BYTES: usize = 20 * MIB + 12_345;
+const JUMPERS: u64 = 16;
+const JUMPS: usize = 400;
+
+#[test]
+fn the_memory_limit_holds_under_random_reads_while_the_rest_is_filled() {
+    let Some(bed) = Bed::new() else { return };
+    for file in 0..JUMPED {
+        bed.put(&format!("{file}"), &noise(JUMPED_BYTES, file));
+    }
+    let daemon = bed.mount(&["--memory", "64MiB", "--fill", "all"]);
+    stays_within_memory(&bed, &daemon, || {
+        std::thread::scope(|scope| {
+            for jumper in 0..JUMPERS {
+                let bed = &bed;
+                scope.spawn(move || {
+                    let mut chance = Chance::new(jumper);
+                    for _ in 0..JUMPS {
+                        let name = chance.below(JUMPED).to_string();
+                        let (got, expected) = (File::open(bed.mounted(&name)), File::open(bed.data(&name)));
+                        let at = chance.below(JUMPED_BYTES as u64 - 100_000);
+                        let read = |file: std::io::Result<File>| {
+                            let mut part = vec![0; 100_000];
+                            file.and_then(|file| file.read_exact_at(&mut part, at)).expect("a read");
+                            part
+                        };
+                        same(&read(got), &read(expected), &format!("{name} from {at}"));
+                    }
+                });
+            }
+        });
+    });
     daemon.end();
 }
 

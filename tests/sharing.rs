@@ -174,23 +174,27 @@ fn a_busy_mount_is_unmounted_only_lazily() {
 #[test]
 fn any_end_leaves_no_mount_no_socket_and_no_process() {
     let Some(bed) = two_sets() else { return };
-    for end in ["TERM", "INT", "umount", "umount(8)"] {
+    for end in ["TERM", "INT", "umount", "umount(8)", "KILL", "KILL of the node"] {
         let mut daemon = bed.mount_at(&url("one"), "mnt", &[]);
         compare(&bed.path("mnt"), &bed.path("data/one"));
+        let node = daemon.node();
+        assert_ne!(node, daemon.pid());
         match end {
             "umount" => assert!(finished(bed.stoker(["umount"]).arg(bed.path("mnt"))).status.success()),
             "umount(8)" => {
                 assert!(finished(std::process::Command::new("umount").arg(bed.path("mnt"))).status.success())
             }
+            "KILL of the node" => signal(node, "KILL"),
             word => signal(daemon.pid(), word),
         }
-        assert!(daemon.waited(LONG).expect("it ends").success(), "{end}: {}", daemon.said());
-        assert!(!is_mounted(&bed, "mnt"), "{end}");
-        assert!(
-            support::content::files(&bed.path("run"))
-                .iter()
-                .all(|name| name.extension().is_none_or(|end| end != "sock"))
-        );
+        let ended = daemon.waited(LONG).expect("it ends");
+        assert_eq!(ended.success(), !end.starts_with("KILL"), "{end}: {}", daemon.said());
+        // What a command can't do any more its node does a little later, and the other way round.
+        eventually("no mount is left", || !is_mounted(&bed, "mnt"));
+        eventually("no process is left", || support::has_ended(node) && support::pids(&bed.path("run")).is_empty());
+        let run = support::content::files(&bed.path("run"));
+        let has_socket = run.iter().any(|name| name.extension().is_some_and(|end| end == "sock"));
+        assert!(!has_socket || end == "KILL of the node", "{end}: {run:?}");
     }
 }
 

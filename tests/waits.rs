@@ -5,8 +5,9 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
-use support::content::noise;
+use support::content::{noise, same};
 use support::{Bed, eventually};
 
 const CAUSES: [&str; 7] = ["bandwidth", "requests", "throttling", "errors", "disk", "cpu", "unknown"];
@@ -77,5 +78,31 @@ fn what_nobody_waits_for_is_not_booked() {
     eventually("it is filled", || bed.status()["mounts"][0]["filled_files"] == 40);
     let status = bed.status();
     assert!(CAUSES.iter().all(|cause| seconds(&status, cause) == 0.0), "{status}");
+    daemon.end();
+}
+
+#[test]
+fn what_was_fetched_ahead_in_time_is_not_waited_for() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(20 << 20, 1));
+    let latency = emulate::Latency::Fixed(Duration::from_millis(20));
+    bed.set_limits(&emulate::Limits { latency, ..emulate::Limits::default() });
+    let daemon = bed.mount(&["--fill", "off"]);
+    let file = fs::File::open(bed.mounted("file")).expect("an open");
+    let read = |at: u64, length: usize| {
+        let mut part = vec![0; length];
+        file.read_exact_at(&mut part, at).expect("a read");
+        same(&part, &noise(20 << 20, 1)[at as usize..][..length], &at);
+    };
+    let waited = |status: &Value| CAUSES.map(|cause| seconds(status, cause));
+    read(0, 64 << 10);
+    let first = bed.status();
+    assert!(seconds(&first, "requests") > 0.0, "the first block was waited for: {first}");
+    // Nobody reads meanwhile.
+    let is_there = |status: &Value| status["tiers"]["origin"]["bytes"].as_u64().is_some_and(|bytes| bytes >= 4 << 20);
+    eventually("four mebibytes have come ahead", || is_there(&bed.status()));
+    assert_eq!(waited(&bed.status()), waited(&first), "what comes ahead is waited for by nobody");
+    (1..16).for_each(|part| read(part * (64 << 10), 64 << 10));
+    assert_eq!(waited(&bed.status()), waited(&first), "it was there when it was read");
     daemon.end();
 }

@@ -338,11 +338,13 @@ impl Daemon {
         None
     }
 
-    /// Anonymous memory in bytes.
+    /// Anonymous memory of the node that it started, in bytes.
     pub fn anonymous(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.node())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
+        let nodes = children(self.pid());
+        let [node] = nodes[..] else { panic!("not one node: {nodes:?}") };
+        let status = fs::read_to_string(format!("/proc/{node}/status")).expect("the node lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel tells");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") << 10
     }
 }
 

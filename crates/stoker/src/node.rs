@@ -25,6 +25,9 @@ pub const GRACE: Duration = Duration::from_secs(7);
 /// What closing the cache folder may take after that.
 const LAST: Duration = Duration::from_secs(2);
 
+// docs/semantics.md promises ten.
+const _: () = assert!(GRACE.as_secs() + LAST.as_secs() < 10);
+
 /// The exit code of a node that found another on its cache folder.
 const TAKEN: u8 = 75;
 
