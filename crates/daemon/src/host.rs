@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long a node that ends waits for its last answers to be read.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+const LAST_ANSWERS: Duration = Duration::from_millis(1500);
 
 /// How long a node that was started for a mount waits for it: the command that started it may have been killed.
 const NOBODY: Duration = Duration::from_secs(5);
@@ -125,6 +125,10 @@ impl Host {
         let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit));
         self.mounts().push(mounted.clone());
         self.watch(&mounted);
+        if self.visitors.borrow().closing {
+            // Whoever ended the mounts did not see this one.
+            mounted.leave()?;
+        }
         if let Some(seconds) = request.refresh_seconds {
             tokio::spawn(refresh_often(Arc::downgrade(&mounted), Duration::from_secs(seconds.max(1))));
         }

@@ -33,6 +33,7 @@ pub struct Mounted {
     over: watch::Sender<bool>,
     /// Keeps the node alive until the mount has ended or was abandoned.
     visit: Mutex<Option<Visit>>,
+    refreshing: tokio::sync::Mutex<()>,
     refresh_failed: Mutex<Option<String>>,
     counted: Mutex<Counted>,
 }
@@ -56,6 +57,7 @@ impl Mounted {
             detached: AtomicBool::new(false),
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
+            refreshing: tokio::sync::Mutex::default(),
             refresh_failed: Mutex::default(),
             counted: Mutex::default(),
         }
@@ -106,6 +108,8 @@ impl Mounted {
 
     /// List the data set again, and let the kernel forget what went stale.
     pub async fn refresh(self: &Arc<Mounted>) -> Result<Refreshed> {
+        // The kernel is told of one refresh before the next one begins, or it would believe the older names.
+        let _one = self.refreshing.lock().await;
         let stale = self.view.refresh(|_| ()).await?;
         let (mounted, changed) = (self.clone(), stale.len() as u64);
         // The kernel may have millions to forget, and waits for requests in these folders.

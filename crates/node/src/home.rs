@@ -60,7 +60,8 @@ impl Home {
         })?;
         if !begins(&path.join("lock"), MARK).map_err(doing)? {
             // On a full disk nothing is kept, and there is nothing to know again.
-            let _ = lock.write_all_at(MARK, 0);
+            // Otherwise it is on the disk before anything is made that a lost machine could leave without it.
+            let _ = lock.write_all_at(MARK, 0).and_then(|()| lock.sync_all());
         }
         Ok(Home { path: path.to_owned(), _lock: lock })
     }
@@ -72,23 +73,47 @@ impl Home {
 
 /// Whether there is anything in a folder that is no cache.
 fn holds_data(path: &Path) -> std::io::Result<bool> {
-    if begins(&path.join("lock"), MARK)? || begins(&path.join("blocks/index"), LOG_MARK)? {
-        return Ok(false);
-    }
+    let is_cache = || -> std::io::Result<bool> {
+        Ok(begins(&path.join("lock"), MARK)? || begins(&path.join("blocks/index"), LOG_MARK)?)
+    };
+    // Looked at again behind the names, because another node may begin at this moment.
+    Ok(!is_cache()? && has_foreign(path)? && !is_cache()?)
+}
+
+/// Whether a folder has anything in it that a node does not make before it can mark its lock, on a full disk, say.
+fn has_foreign(path: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        // A node that was killed before it could mark its lock left it empty.
-        let is_empty = || entry.metadata().map(|found| found.len() == 0).or_else(gone);
-        if entry.file_name() != OF_THE_DISK && !(entry.file_name() == "lock" && is_empty()?) {
+        let name = entry?.file_name();
+        let at = path.join(&name);
+        let is_ours = match name.to_str() {
+            Some(OF_THE_DISK) => true,
+            Some("lock") => is_blank(&at)?,
+            Some("blocks") => is_empty(&at.join("objects"))? && is_blank(&at.join("index"))?,
+            Some("manifests") => is_empty(&at)?,
+            _ => false,
+        };
+        if !is_ours {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// What goes while it is looked at is in nobody's way.
-fn gone(error: std::io::Error) -> std::io::Result<bool> {
-    if error.kind() == ErrorKind::NotFound { Ok(true) } else { Err(error) }
+/// Whether nothing was written into a file that can be looked at, or a lost machine left zeros. None is fine.
+fn is_blank(path: &Path) -> std::io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        found => Ok(found?.len() == 0 || begins(path, &[0; MARK.len()])?),
+    }
+}
+
+/// Whether there is nothing in a folder, or none.
+fn is_empty(path: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(false),
+        names => Ok(names?.next().is_none()),
+    }
 }
 
 /// Whether there is a file that begins with these bytes.
@@ -104,9 +129,9 @@ fn begins(path: &Path, mark: &[u8]) -> std::io::Result<bool> {
     }
 }
 
-/// Look for what somebody else put there, or could: what lies in a folder that nobody else may enter is out of their
-/// reach, so only links are looked for in it, which may have come before. Files of objects, of which there may be
-/// millions, are as safe as their folders.
+/// Look for what somebody else put there, or could. Files, and the many folders of objects, are out of their reach in a
+/// folder that nobody else may enter, so only links are looked for among them, which may have come before. Files of
+/// objects, of which there may be millions, are as safe as their folders.
 fn look_into(folder: &Path, user: u32, group: bool, depth: u32) -> Result<()> {
     let doing = |error: std::io::Error| Error::io("cannot look into the cache folder", folder.display(), &error);
     let is_open = std::fs::symlink_metadata(folder).map_err(doing)?.mode() & MAY_ENTER != 0;
@@ -119,7 +144,7 @@ fn look_into(folder: &Path, user: u32, group: bool, depth: u32) -> Result<()> {
         if kind.is_symlink() {
             return Err(refused("there is a link in the cache folder", &path));
         }
-        if is_open {
+        if is_open || kind.is_dir() && depth > 1 {
             let found = match entry.metadata() {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 found => found.map_err(doing)?,
@@ -182,6 +207,21 @@ mod tests {
         std::fs::create_dir(own.path().join("blocks")).unwrap();
         symlink("/tmp", own.path().join("blocks/objects")).unwrap();
         assert!(denied(&own, false), "a link within it leads elsewhere");
+    }
+
+    #[test]
+    fn a_cache_that_was_begun_on_a_full_disk_or_lost_its_power_is_taken_again() {
+        for lock in [&b""[..], &[0; 12]] {
+            let begun = folder(0o700);
+            std::fs::write(begun.path().join("lock"), lock).unwrap();
+            std::fs::create_dir_all(begun.path().join("blocks/objects")).unwrap();
+            std::fs::create_dir_all(begun.path().join("manifests")).unwrap();
+            std::fs::write(begun.path().join("blocks/index"), b"").unwrap();
+            drop(Home::take(begun.path(), false).unwrap());
+            std::fs::write(begun.path().join("lock"), b"").unwrap();
+            std::fs::write(begun.path().join("blocks/objects/data"), b"somebody's").unwrap();
+            assert!(Home::take(begun.path(), false).is_err());
+        }
     }
 
     #[test]

@@ -133,7 +133,12 @@ impl Stack {
 
     /// Read a complete file again and compare it with what the store says.
     pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
-        self.disk.verify(object, via).await
+        let is_right = self.disk.verify(object, via).await?;
+        if !is_right {
+            // Memory may have blocks of what is wrong.
+            self.outer.forget(object);
+        }
+        Ok(is_right)
     }
 
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now.

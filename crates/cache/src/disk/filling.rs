@@ -13,6 +13,7 @@ use super::segment::{Residency, STRIPE_BLOCKS, Segment};
 use block::{Address, Block, Checksum, Error, Proof, Result};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Files with holes that are held open. More would take descriptors that readers need; opening one again is cheap.
@@ -30,6 +31,8 @@ pub struct Filling {
     there: Mutex<There>,
     /// Notified when the segment became complete, or was given up.
     pub settled: tokio::sync::Notify,
+    /// Its file is no longer the segment's: what is in it may be wrong.
+    is_dropped: AtomicBool,
     /// Held by whoever checks the whole.
     pub finishing: tokio::sync::Mutex<()>,
 }
@@ -88,8 +91,8 @@ impl Filling {
             is_rotten: false,
         };
         let residency = Residency { id: segment.id(), number };
-        let (open, settled, finishing) = Default::default();
-        Filling { segment, residency, path, medium, open, pool, there: there.into(), settled, finishing }
+        let (open, settled, is_dropped, finishing) = Default::default();
+        Filling { segment, residency, path, medium, open, pool, there: there.into(), settled, is_dropped, finishing }
     }
 
     /// Keep a block, unless it is here or being written: bytes first, then the word that it is here. True if it was kept.
@@ -127,8 +130,14 @@ impl Filling {
 
     /// Whether a block is worth looking for in the file.
     pub fn has(&self, index: u32) -> bool {
-        let at = self.at(index);
+        let at = self.at(index).filter(|_| !self.is_dropped.load(Relaxed));
         at.is_some_and(|at| self.there().blocks[at].is_written())
+    }
+
+    /// It lost its place, or was found wrong. Nobody reads on from it, and nobody waits for it.
+    pub fn drop_out(&self) {
+        self.is_dropped.store(true, Relaxed);
+        self.settled.notify_waiters();
     }
 
     /// Blocks that the log tells of and nobody has compared under this boot.

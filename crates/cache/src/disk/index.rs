@@ -323,7 +323,7 @@ impl Index {
         self.table.remove(residency.id);
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
         match self.filling.remove(&residency.id) {
-            Some(filling) => filling.settled.notify_waiters(),
+            Some(filling) => filling.drop_out(),
             None if slot.state == State::Filling => self.coming -= slot.bytes,
             None => {}
         }

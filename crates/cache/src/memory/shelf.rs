@@ -39,8 +39,17 @@ pub struct Shelf {
 }
 
 enum Slot {
-    Coming { coming: Coming, read_until: usize },
-    Here { block: Block, read: Read, stamp: u64 },
+    /// `is_doubted`: the object turned out to be wrong meanwhile; who waits gets the block, and nobody after them.
+    Coming {
+        coming: Coming,
+        read_until: usize,
+        is_doubted: bool,
+    },
+    Here {
+        block: Block,
+        read: Read,
+        stamp: u64,
+    },
 }
 
 /// How far a block was read.
@@ -84,13 +93,15 @@ impl Shelf {
     }
 
     pub fn announce(&mut self, key: Key, coming: Coming) {
-        self.slots.insert(key, Slot::Coming { coming, read_until: 0 });
+        self.slots.insert(key, Slot::Coming { coming, read_until: 0, is_doubted: false });
     }
 
     /// A block came, to stay or not; or its fetch failed.
     pub fn arrive(&mut self, key: Key, block: Option<Block>) {
         let before = self.slots.remove(&key);
-        let Some(block) = block else { return };
+        let Some(block) = block.filter(|_| !matches!(before, Some(Slot::Coming { is_doubted: true, .. }))) else {
+            return;
+        };
         let read_until = match before {
             Some(Slot::Coming { read_until, .. }) => read_until,
             _ => 0,
@@ -100,9 +111,16 @@ impl Shelf {
         self.queue(key, read);
     }
 
-    /// Drop all blocks of an object that are here; those on their way may still come.
+    /// Drop all blocks of an object that are here; those on their way will not stay when they come.
     pub fn forget(&mut self, id: ObjectId) {
-        self.slots.retain(|(object, _), slot| *object != id || matches!(slot, Slot::Coming { .. }));
+        self.slots.retain(|(object, _), slot| match slot {
+            _ if *object != id => true,
+            Slot::Coming { is_doubted, .. } => {
+                *is_doubted = true;
+                true
+            }
+            Slot::Here { .. } => false,
+        });
     }
 
     /// Note that a block was read up to here: at its end it is spent.

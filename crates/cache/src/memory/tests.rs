@@ -217,3 +217,22 @@ async fn a_run_lies_in_one_stripe_wherever_it_is_asked_from() {
     assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u32>(), 200, "{runs:?}");
     assert!(runs.iter().all(|run| run.start / STRIPE_BLOCKS == (run.end - 1) / STRIPE_BLOCKS), "{runs:?}");
 }
+
+#[tokio::test]
+async fn what_was_on_its_way_when_its_object_was_found_wrong_does_not_stay() {
+    let (slow, objects) = set(1, 2);
+    let slow = Arc::new(slow);
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let object = &objects[0];
+    let reader = tokio::spawn({
+        let (memory, object) = (memory.clone(), object.clone());
+        async move { memory.read(&object, 0, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
+    });
+    while slow.requests.load(Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    memory.forget(object);
+    slow.gate.add_permits(100);
+    assert_eq!(reader.await.expect("a reader").expect("bytes"), 10, "who waits gets it");
+    assert!(memory.at_hand(object, 0, 10).is_none(), "nobody after them");
+}
