@@ -4,39 +4,15 @@
 mod support;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use support::content::noise;
-use support::{BUCKET, Bed, Daemon, eventually, finished, is_root, text};
-
-const ACCESS: &str = "AKIATESTTESTTEST";
-const SECRET: &str = "wJalrXUtnFEMIsecretK7MDENGbPxRfiCY";
-
-/// A command that failed as it should: exit code 1, and a message of three parts that holds these words.
-fn refused(done: &Output, words: &[&str]) {
-    refused_with(1, done, words);
-}
-
-/// The same of what can't be meant: exit code 2.
-fn refused_as_typed(done: &Output, words: &[&str]) {
-    refused_with(2, done, words);
-}
-
-fn refused_with(code: i32, done: &Output, words: &[&str]) {
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(code), "{said}");
-    assert!(said.starts_with("stoker: ") || said.contains("\nstoker: "), "{said}");
-    for part in ["\n  on:  ", "\n  try: "].iter().chain(words) {
-        assert!(said.contains(part), "`{part}` is missing:\n{said}");
-    }
-    assert!(!said.contains("panicked") && !said.contains(SECRET), "{said}");
-}
-
-fn mounts(bed: &Bed) -> usize {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
-    table.lines().filter(|line| line.contains(&*bed.path("mnt").to_string_lossy())).count()
-}
+use support::{
+    ACCESS, BUCKET, Bed, Daemon, SECRET, eventually, finished, is_root, mounts, mounts_below, refused,
+    refused_as_typed, text,
+};
 
 #[test]
 fn wrong_credentials_are_named_and_never_shown() {
@@ -166,6 +142,24 @@ fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
         refused_as_typed(&copy.expect("stoker runs"), &[shown]);
     }
     assert!(!bed.path("never").exists() && !bed.path("copy").exists(), "nothing was made");
+    let half = bed.stoker(["mount", "s3://bucket"]).arg(bed.path("mnt")).env("AWS_ACCESS_KEY_ID", ACCESS).output();
+    refused_as_typed(&half.expect("stoker runs"), &["AWS_SECRET_ACCESS_KEY is not set", "set both"]);
+    for words in [
+        vec!["mount", "s3://bucket", "/mnt", "--uid", "root"],
+        vec!["mount", "s3://bucket", "/mnt", "--memory", "999TB"],
+        vec!["emulate", "/", "--listen", "localhost"],
+        vec!["bench", "train", "--workload", "nosuch", "--accelerator", "h100", "--target", "/"],
+        vec!["bench", "train", "--workload", "resnet50", "--accelerator", "nosuch", "--target", "/"],
+        vec!["bench", "train", "--workload", "resnet50", "--accelerator", "h100", "--target", "/", "--report", "/tmp"],
+        vec!["bench", "data", "never", "--workload", "nosuch"],
+        vec!["bench", "data", "never"],
+        vec!["bench", "sweep", "/proc", "--sizes", "5"],
+    ] {
+        let done = finished(bed.stoker(&words).current_dir(bed.path("home")));
+        let said = text(&done);
+        assert!(done.status.code() == Some(2) && said.contains("try:"), "{words:?}: {said}");
+        assert!(!bed.path("home/never").exists(), "{words:?} made the folder");
+    }
     let bare = bed.run(["mount", "--cache-size", "10", "s3://bucket", "/mnt"]);
     assert!(bare.status.code() == Some(2) && text(&bare).contains("needs a unit"), "{}", text(&bare));
     refused_as_typed(
@@ -182,6 +176,17 @@ fn a_mount_point_that_will_not_do_is_refused() {
     refused(&finished(&mut bed.mounting(&url, "missing", &[])), &["does not exist", "mkdir -p"]);
     fs::write(bed.path("plain"), b"").expect("a file");
     refused(&finished(&mut bed.mounting(&url, "plain", &[])), &["not a folder"]);
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff");
+    fs::create_dir(bed.path("").join(name)).expect("a folder");
+    let mut odd = bed.stoker(["mount", &url]);
+    let odd = odd.arg(bed.path("").join(name)).args(bed.reach()).arg("--cache").arg(bed.path("cache"));
+    refused_as_typed(&finished(odd), &["not UTF-8"]);
+    let file = bed.data("file").display().to_string();
+    refused(&finished(&mut bed.mounting(&file, "mnt", &[])), &["this is a file and not a folder"]);
+    let empty = bed.path("home").display().to_string();
+    refused(&finished(&mut bed.mounting(&empty, "mnt", &[])), &["no file in this folder", "a folder with files"]);
+    let root = finished(bed.stoker(["mount", &url, "/"]).args(bed.reach()));
+    refused_as_typed(&root, &["choose another mount point"]);
     let daemon = bed.mount(&[]);
     refused(&finished(&mut bed.mounting(&url, "mnt", &[])), &["already mounted", "stoker umount"]);
     refused(
@@ -277,70 +282,6 @@ fn wrapped(program: &str, words: &[&str], inner: &Command) -> Command {
 }
 
 #[test]
-fn a_full_disk_is_served_around_and_shown() {
-    let Some(bed) = Bed::new() else { return };
-    if !is_root() {
-        return eprintln!("SKIPPED: only root can mount a small file system for the cache");
-    }
-    for number in 0..12u64 {
-        bed.put(&format!("{number}"), &noise((1 << 20) + 70_000 * number as usize, number));
-        bed.put(&format!("small/{number}"), &noise(100_000, 100 + number));
-    }
-    let cache = bed.path("cache");
-    fs::create_dir(&cache).expect("a folder");
-    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]).arg(&cache).status();
-    assert!(small.expect("mount runs").success());
-    let read_all = |daemon: Daemon| {
-        support::content::compare(&bed.path("mnt"), &bed.path("data"));
-        support::content::compare(&bed.path("mnt"), &bed.path("data"));
-        let status = bed.status();
-        assert!(status["store"]["unkept_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{status}");
-        assert!(status["limits"]["disk_used"].as_u64().is_some_and(|used| used <= 4 << 20), "{status}");
-        daemon.end();
-    };
-    // Once by its limits, and once surprised by somebody else who fills the file system.
-    read_all(bed.mount(&["--fill", "off"]));
-    let daemon = bed.mount(&["--fill", "off"]);
-    let _ = fs::write(cache.join("of somebody else"), noise(4 << 20, 9));
-    read_all(daemon);
-    let load = finished(bed.stoker(["load"]).arg(bed.path("mnt")));
-    assert_eq!(load.status.code(), Some(1), "nothing is mounted any more: {}", text(&load));
-}
-
-#[test]
-fn a_cache_folder_that_can_not_be_used_is_refused() {
-    let Some(bed) = Bed::new() else { return };
-    bed.put("file", &noise(1_000, 1));
-    fs::write(bed.path("plain"), b"").expect("a file");
-    let below = bed.path("plain/cache");
-    let with = |cache: &Path| {
-        let cache = cache.to_str().expect("a path");
-        finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", cache]))
-    };
-    refused(&with(&below), &["cache folder", "--cache"]);
-    let open = bed.path("open");
-    fs::create_dir(&open)
-        .and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777)))
-        .expect("a folder");
-    refused(&with(&open), &["everybody can write", "open"]);
-    assert_eq!(mounts(&bed), 0);
-}
-
-#[test]
-fn a_cache_folder_and_a_mount_point_never_lie_in_each_other_and_nothing_is_made() {
-    let Some(bed) = Bed::new() else { return };
-    bed.put("file", &noise(1_000, 1));
-    std::os::unix::fs::symlink(bed.path("mnt"), bed.path("link")).expect("a link");
-    for cache in ["mnt/cache", "mnt", "mnt/deep/cache", "link/cache", "."] {
-        let cache = bed.path(cache).display().to_string();
-        let done = finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", &cache]));
-        refused_as_typed(&done, &["--cache", "mount point"]);
-    }
-    let left = fs::read_dir(bed.path("mnt")).expect("a folder").count();
-    assert_eq!((left, mounts(&bed), support::pids(&bed.path("run")).len()), (0, 0, 0));
-}
-
-#[test]
 fn nothing_can_be_written() {
     let Some(bed) = Bed::new() else { return };
     bed.put("folder/file", &noise(1_000, 1));
@@ -358,6 +299,103 @@ fn nothing_can_be_written() {
     read_only("symlink", std::os::unix::fs::symlink("x", &new).expect_err("EROFS"));
     assert_eq!(fs::read(&file).expect("a read"), noise(1_000, 1));
     daemon.end();
+}
+
+#[test]
+fn a_path_below_a_mount_point_is_not_unmounted() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("folder/file", &noise(1_000, 1));
+    let daemon = bed.mount(&[]);
+    for inside in ["folder", "folder/file"] {
+        let done = finished(bed.stoker(["umount"]).arg(bed.mounted(inside)));
+        refused_as_typed(&done, &["inside the mount", &format!("stoker umount {}", bed.path("mnt").display())]);
+    }
+    assert_eq!(mounts(&bed), 1);
+    daemon.kill();
+    for words in [["status"], ["load"], ["refresh"]] {
+        refused(&finished(bed.stoker(words).arg(bed.path("mnt"))), &["dead", "stoker umount", "mount again"]);
+    }
+    let inside = finished(bed.stoker(["umount"]).arg(bed.mounted("folder")));
+    refused_as_typed(&inside, &["inside the mount"]);
+    assert!(finished(bed.stoker(["umount"]).arg(bed.path("mnt"))).status.success());
+    assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn what_can_not_be_printed_is_an_error_but_for_a_closed_pipe_and_a_mount_stays_one() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    let full = || fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+    let closed = || std::io::pipe().expect("a pipe").1;
+    let to = |command: &mut Command, out: std::process::Stdio| command.stdout(out).output().expect("it runs");
+    let mut mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--detach"]);
+    let mounted = to(&mut mounting, full().into());
+    assert!(mounted.status.success() && text(&mounted).contains("it is mounted, but"), "{}", text(&mounted));
+    let point = bed.path("mnt").display().to_string();
+    for words in [
+        vec!["status"],
+        vec!["status", "--json"],
+        vec!["log"],
+        vec!["load", &point],
+        vec!["load", &point, "--json"],
+        vec!["refresh", &point],
+        vec!["bench", "train", "--list"],
+        vec!["man"],
+        vec!["completions", "bash"],
+    ] {
+        refused(&to(&mut bed.stoker(&words), full().into()), &["printed", "standard output"]);
+        let unread = to(&mut bed.stoker(&words), closed().into());
+        assert_eq!((unread.status.code(), text(&unread)), (Some(141), String::new()), "{words:?}");
+        // Where not even that can be said, it is at least no panic.
+        let mute = bed.stoker(&words).stdout(full()).stderr(full()).status().expect("it runs");
+        assert_eq!(mute.code(), Some(1), "{words:?}");
+    }
+    assert!(finished(bed.stoker(["umount"]).arg(&point)).status.success());
+}
+
+#[test]
+fn a_runtime_folder_is_an_absolute_path_and_a_node_is_not_started_again_and_again() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    let mut relative = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+    refused_as_typed(&finished(relative.env("STOKER_RUNTIME_DIR", "run")), &["STOKER_RUNTIME_DIR", "absolute"]);
+    refused_as_typed(&finished(bed.stoker(["status"]).env("STOKER_RUNTIME_DIR", "run")), &["absolute"]);
+    // A folder that is another one to the node, which works at the root: it is never found where it is looked for.
+    let run = format!("/proc/self/cwd{}", bed.path("run").display());
+    let below = bed.path("home").join(run.trim_start_matches("/proc/self/cwd/"));
+    fs::create_dir_all(below).expect("a folder");
+    let mut lost = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+    lost.env("STOKER_RUNTIME_DIR", run).current_dir(bed.path("home"));
+    let mut lost = Daemon::spawn(&mut lost, &bed.path("mnt"), &bed.path("lost.log"));
+    let mut most = 0;
+    let ended = loop {
+        most = most.max(support::children(lost.pid()).len());
+        if let Some(ended) = lost.waited(std::time::Duration::from_millis(10)) {
+            break ended;
+        }
+    };
+    assert_eq!(ended.code(), Some(1), "{}", lost.said());
+    assert!(lost.said().contains("another node has this cache folder"), "{}", lost.said());
+    assert!((1..=3).contains(&most), "{most} children at once: the node, and one that finds it there");
+    assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing() {
+    let Some(bed) = Bed::new() else { return };
+    let folder = bed.path("tmp");
+    fs::create_dir(&folder).expect("a folder");
+    let left = || fs::read_dir(&folder).expect("a folder").count();
+    let halfway: [(&str, &dyn Fn() -> bool); 2] =
+        [("it makes its data", &|| left() > 0), ("it reads through its mount", &|| mounts_below(&folder) > 0)];
+    for (when, is_there) in halfway {
+        let mut demo = bed.stoker(["demo", "--bandwidth", "1GB/s", "--latency", "5ms"]);
+        let mut demo = demo.env("TMPDIR", &folder).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+        eventually(when, is_there);
+        support::signal(demo.id(), "INT");
+        assert_eq!(demo.wait().expect("it ends").code(), Some(130), "{when}");
+        assert_eq!((left(), mounts_below(&folder)), (0, 0), "{when}");
+    }
 }
 
 #[test]

@@ -80,6 +80,7 @@ fn only_what_is_chosen_is_loaded() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off"]);
     let count = |at: &str, more: &[&str]| loaded(&bed, &bed.path(at), more)["files"].as_u64().expect("a count");
+    assert_eq!((count("mnt/train/a/3.jpg", &[]), bed.gets()), (1, 1), "a file below the mount");
     assert_eq!(count("mnt/train/a", &[]), 20, "a folder below the mount");
     assert_eq!(bed.gets(), 20);
     assert_eq!(count("mnt", &["--include", "**/*.jpg", "--exclude", "val/**"]), 21);
@@ -106,13 +107,19 @@ fn what_is_asked_wrongly_is_refused() {
         assert_eq!(done.status.code(), Some(1), "{said}");
         assert!(["\n  on:  ", "\n  try: "].iter().chain(words).all(|word| said.contains(word)), "{said}");
     };
-    wrong(load(&bed, &bed.path("mnt"), &["--include", "a[b"]), &["a[b", "not a pattern"]);
-    wrong(load(&bed, &bed.path("mnt/no/such/folder"), &[]), &["no such folder"]);
+    let pattern = load(&bed, &bed.path("mnt"), &["--include", "a[b"]);
+    assert!(pattern.status.code() == Some(2) && text(&pattern).contains("not a pattern"), "{}", text(&pattern));
+    wrong(load(&bed, &bed.path("mnt/no/such/folder"), &[]), &["no such file or folder", "stoker refresh"]);
+    wrong(load(&bed, &bed.path("mnt"), &["--include", "*.none"]), &["no file is chosen", "*.none"]);
+    let empty = load(&bed, &bed.path("mnt"), &["--stdin"]);
+    assert!(empty.status.code() == Some(2) && text(&empty).contains("no file is named"), "{}", text(&empty));
+    let reach = load(&bed, &bed.path("mnt"), &["--endpoint", "http://127.0.0.1:9"]);
+    assert!(reach.status.code() == Some(2) && text(&reach).contains("--endpoint"), "{}", text(&reach));
     let mut listed = bed.stoker(["load", "--stdin"]);
     let mut child =
         listed.arg(bed.path("mnt")).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     child.stdin.take().expect("its input").write_all(b"val/0.jpg\nval/none.jpg\n").expect("a list");
-    wrong(child.wait_with_output().expect("it ends"), &["val/none.jpg", "1 of the listed files"]);
+    wrong(child.wait_with_output().expect("it ends"), &["val/none.jpg", "1 of the listed names"]);
     daemon.end();
     let local = bed.mount_at(bed.path("data").to_str().expect("a path"), "mnt", &[]);
     wrong(load(&bed, &bed.path("mnt"), &[]), &["read where it lies"]);

@@ -91,6 +91,8 @@ fn settings_that_differ_from_the_node_are_refused() {
         assert_eq!(done.status.code(), Some(1), "{said}");
         assert!([flag, "\n  on:  ", "\n  try: ", "another --cache"].iter().all(|part| said.contains(part)), "{said}");
     }
+    let group = finished(&mut bed.mounting(&url("two"), "two", &["--group-cache"]));
+    assert!(group.status.code() == Some(1) && text(&group).contains("without --group-cache"), "{}", text(&group));
     let joined = finished(&mut bed.mounting(&url("two"), "two", &["--cache-size", "1GB", "--detach"]));
     assert!(joined.status.success(), "the same settings agree: {}", text(&joined));
     compare(&bed.path("two"), &bed.path("data/two"));

@@ -21,6 +21,10 @@ use tokio::runtime::Runtime;
 
 pub const BUCKET: &str = "bucket";
 
+/// Keys of a server that wants some.
+pub const ACCESS: &str = "AKIATESTTESTTEST";
+pub const SECRET: &str = "wJalrXUtnFEMIsecretK7MDENGbPxRfiCY";
+
 /// Nothing here takes longer on a machine that works at all.
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -241,7 +245,7 @@ pub fn has_ended(pid: u32) -> bool {
 }
 
 /// The children of a process.
-fn children(parent: u32) -> Vec<u32> {
+pub fn children(parent: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let of = |pid: &u32| {
@@ -382,6 +386,36 @@ pub fn finished(command: &mut Command) -> Output {
 /// What a command said, all of it.
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A command that failed as it should: exit code 1, and a message of three parts that holds these words.
+pub fn refused(done: &Output, words: &[&str]) {
+    refused_with(1, done, words);
+}
+
+/// The same of what can't be meant: exit code 2.
+pub fn refused_as_typed(done: &Output, words: &[&str]) {
+    refused_with(2, done, words);
+}
+
+fn refused_with(code: i32, done: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(code), "{said}");
+    assert!(said.starts_with("stoker: ") || said.contains("\nstoker: "), "{said}");
+    for part in ["\n  on:  ", "\n  try: "].iter().chain(words) {
+        assert!(said.contains(part), "`{part}` is missing:\n{said}");
+    }
+    assert!(!said.contains("panicked") && !said.contains(SECRET), "{said}");
+}
+
+pub fn mounts(bed: &Bed) -> usize {
+    mounts_below(&bed.path("mnt"))
+}
+
+/// Mounts in a folder or below it.
+pub fn mounts_below(folder: &Path) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the table of mounts");
+    table.lines().filter(|line| line.contains(&*folder.to_string_lossy())).count()
 }
 
 pub fn signal(pid: u32, name: &str) {

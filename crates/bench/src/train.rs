@@ -137,8 +137,9 @@ impl Job {
         if steps < STEPS_MIN {
             let samples = STEPS_MIN * read.batch * self.accelerators;
             let files = (samples as f64 * set.files.len() as f64 / set.samples() as f64).ceil();
-            let on =
-                format!("{} samples in {} files, {} accelerators", set.samples(), set.files.len(), self.accelerators);
+            let of = |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
+            let (samples_there, files_there) = (of(set.samples(), "sample"), of(set.files.len() as u64, "file"));
+            let on = format!("{samples_there} in {files_there}, {}", of(self.accelerators, "accelerator"));
             return Err(Error::invalid("the set is too small for so many accelerators", on).hint(format!(
                 "{files} such files give each of them {STEPS_MIN} batches of {}; or ask for fewer accelerators or smaller batches",
                 read.batch

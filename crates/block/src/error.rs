@@ -2,6 +2,7 @@
 //! it is translated once, at the edge: to an errno, a status code or an exit code.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -83,8 +84,8 @@ impl Error {
     /// mount says that another version has taken the place of this one.
     pub fn io(doing: &str, on: impl fmt::Display, error: &std::io::Error) -> Error {
         use std::io::ErrorKind::{
-            FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StaleNetworkFileHandle,
-            StorageFull,
+            AlreadyExists, FileTooLarge, IsADirectory, NotADirectory, NotFound, PermissionDenied, QuotaExceeded,
+            ReadOnlyFilesystem, StaleNetworkFileHandle, StorageFull,
         };
         let kind = match error.kind() {
             NotFound => Kind::Missing,
@@ -93,7 +94,15 @@ impl Error {
             StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge => Kind::Full,
             _ => Kind::Unavailable { retry_after: None },
         };
-        Error::new(kind, format!("{doing}: {error}"), on)
+        let told = Error::new(kind, format!("{doing}: {error}"), on);
+        match error.kind() {
+            ReadOnlyFilesystem => told.hint("name a folder that can be written: this file system is read-only"),
+            AlreadyExists | NotADirectory | IsADirectory => {
+                told.hint("choose another name: something else has this one")
+            }
+            _ if told.passes() => told.hint("try again; if it lasts, look into what the system says (dmesg)"),
+            _ => told,
+        }
     }
 
     /// The same failure with better advice.
@@ -142,14 +151,24 @@ impl Kind {
     /// Advice where the place of the failure has none of its own, whichever way the caller came in.
     pub fn hint(self) -> &'static str {
         match self {
-            Kind::Missing => "check the name; what was made after the data set was listed is seen after a refresh",
+            Kind::Missing => "check the name",
             Kind::Changed => "refresh the data set, then open the file again to read the new version",
             Kind::Denied => "check the credentials and permissions",
             Kind::Unavailable { .. } => "try again; if it lasts, check the network and the store",
             Kind::Corrupt => "try again; if it lasts, check the store and the disk for faults",
-            Kind::Full => "free some space or raise the limit; reads go on without being kept",
+            Kind::Full => "free some space, or raise the limit",
             Kind::Invalid => "check what was asked for",
         }
+    }
+}
+
+/// A path as a shell takes it, for advice that is to be pasted.
+pub fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 
@@ -179,6 +198,22 @@ mod tests {
     fn a_stale_file_says_to_refresh() {
         let error = Error::io("reading", "file", &std::io::Error::from_raw_os_error(116));
         assert!(error.kind == Kind::Changed && error.hint.contains("refresh the data set"), "{error}");
+    }
+
+    #[test]
+    fn a_failure_of_the_system_does_not_blame_the_network() {
+        for (errno, word) in
+            [(17, "another name"), (20, "another name"), (21, "another name"), (30, "read-only"), (5, "dmesg")]
+        {
+            let error = Error::io("cannot make the folder", "/data", &std::io::Error::from_raw_os_error(errno));
+            assert!(error.hint.contains(word) && !error.hint.contains("network"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_can_be_pasted_into_a_shell() {
+        let all = ["/mnt/a-1", "/mnt/my data", "it's", ""].map(|path| quoted(Path::new(path)));
+        assert_eq!(all, ["/mnt/a-1", "'/mnt/my data'", r"'it'\''s'", "''"]);
     }
 
     #[test]

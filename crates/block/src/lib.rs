@@ -30,6 +30,6 @@ pub use block::{Block, Permit, Proof};
 pub use checksum::{Checksum, Digest, crc64};
 pub use course::{Cause, Clock, Course, Spent};
 pub use door::Door;
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Result, quoted};
 pub use source::{Blocks, Fixed, Source, Waiting};
 pub use stripe::{Member, STRIPE_BLOCKS, Stripe, stripe_end};

@@ -17,6 +17,9 @@ pub struct Status {
     #[serde(default)]
     pub errors: Vec<Record>,
     pub mounts: Vec<Mount>,
+    /// Data sets that are being listed for the first time, to be mounted.
+    #[serde(default)]
+    pub listing: Vec<Listing>,
     pub tiers: Tiers,
     #[serde(default)]
     pub rates: Rates,
@@ -97,6 +100,17 @@ pub struct Mount {
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
+}
+
+/// A data set that is being listed for a mount that is not there yet.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Listing {
+    pub url: String,
+    pub path: String,
+    /// Seconds since 1970.
+    pub since: f64,
+    /// Names that came so far.
+    pub names: u64,
 }
 
 /// `POST /v1/kept` with a [`Place`]: how much of a file or a folder is in the cache.
@@ -276,6 +290,8 @@ pub struct MountRequest {
     pub patience_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+    #[serde(default)]
+    pub group_cache: bool,
     /// Owner and permissions of everything in the mount, where they are not to be the usual ones.
     #[serde(default)]
     pub owner: Option<u32>,
@@ -307,6 +323,9 @@ impl std::fmt::Debug for Keys {
 /// A line of the answer to a [`MountRequest`]: one of these is set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mounting {
+    /// Names that were listed so far, now and then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<u64>,
     /// It is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounted: Option<Mount>,
@@ -381,4 +400,67 @@ pub struct Problem {
     pub what: String,
     pub on: String,
     pub hint: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Names of fields at any depth that are no groups of fields.
+    fn names(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                if !value.is_object() {
+                    found.insert(name.clone());
+                }
+                names(value, found);
+            }),
+            Value::Array(all) => all.iter().for_each(|value| names(value, found)),
+            _ => {}
+        }
+    }
+
+    /// Names between backticks, without what they are fields of.
+    fn quoted(text: &str) -> BTreeSet<String> {
+        let spans = text.split('`').skip(1).step_by(2);
+        let last = spans.filter_map(|span| span.split('.').next_back()).map(|name| name.trim_end_matches("[]"));
+        last.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_field_is_documented_and_none_that_is_not_there() {
+        let text = || Some(String::new());
+        let mount = Mount { kept_files: Some(0), kept_bytes: Some(0), refresh_failed: text(), ..Mount::default() };
+        let store = StoreState {
+            silent_since: Some(0.0),
+            answered_at: Some(0.0),
+            failed_at: Some(0.0),
+            failure: text(),
+            ..StoreState::default()
+        };
+        let status = Status {
+            errors: vec![Record::default()],
+            mounts: vec![mount],
+            listing: vec![Listing::default()],
+            stores: vec![store],
+            kept: Some(Kept { entries: vec![KeptEntry::default()], ..Kept::default() }),
+            ..Status::default()
+        };
+        let mut real = BTreeSet::new();
+        names(&serde_json::to_value(status).unwrap(), &mut real);
+        names(&serde_json::to_value(Loaded::default()).unwrap(), &mut real);
+        // What the command adds to a load.
+        real.extend(["seconds", "bytes_fetched", "gigabytes_per_second"].map(str::to_owned));
+
+        let page = include_str!("../../../docs/status.md");
+        let told = quoted(page);
+        let undocumented: Vec<_> = real.difference(&told).collect();
+        assert!(undocumented.is_empty(), "not in docs/status.md: {undocumented:?}");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+        let listed: BTreeSet<_> = rows.flat_map(quoted).collect();
+        let unknown: Vec<_> = listed.difference(&real).collect();
+        assert!(unknown.is_empty(), "documented and not there: {unknown:?}");
+    }
 }

@@ -177,11 +177,19 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
         let hold = request.hold;
-        let making = host.mount(request, |_| ());
+        let (listed, mut listing) = tokio::sync::watch::channel(0);
+        let making = host.mount(request, move |names| {
+            listed.send_replace(names);
+        });
         tokio::pin!(making);
         let made = loop {
             tokio::select! {
                 made = &mut making => break made,
+                Ok(()) = listing.changed() => {
+                    let listed = Some(*listing.borrow_and_update());
+                    // Who is behind hears the next one.
+                    let _ = told.try_send(line(&Mounting { listed, ..Mounting::default() }));
+                }
                 record = next(&mut records) => tell(&told, record).await,
                 () = told.closed() => return,
             }

@@ -38,6 +38,7 @@ pub struct Host {
     began: f64,
     pulse: Mutex<Pulse>,
     mounts: Mutex<Vec<Arc<Mounted>>>,
+    listings: Mutex<Vec<Arc<Listing>>>,
     ids: AtomicU64,
     visitors: watch::Sender<Visitors>,
     /// Commands that are being answered.
@@ -77,6 +78,24 @@ impl Drop for Visit {
     }
 }
 
+/// A data set that is being listed for a mount.
+pub struct Listing {
+    pub url: String,
+    pub path: String,
+    pub since: f64,
+    /// That came so far.
+    pub names: AtomicU64,
+}
+
+/// Shows a listing for as long as it lives.
+struct Listed<'a>(Arc<Listing>, &'a Mutex<Vec<Arc<Listing>>>);
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, &self.0));
+    }
+}
+
 impl Host {
     pub fn new(node: Arc<Node>, journal: Arc<Journal>, life: Life) -> Arc<Host> {
         let host = Arc::new(Host {
@@ -86,6 +105,7 @@ impl Host {
             began: journal.now(),
             journal,
             mounts: Mutex::default(),
+            listings: Mutex::default(),
             ids: AtomicU64::new(0),
             visitors: watch::channel(Visitors::default()).0,
             commands: watch::channel(0).0,
@@ -108,7 +128,13 @@ impl Host {
         reach.s3.list_budget = self.node.settings().patience;
         reach.s3.read_buffer = self.node.settings().read_buffer();
         let source = source(&request.url, &reach)?;
+        let listing = self.lists(&request);
+        let told = |names| {
+            listing.0.names.store(names, Ordering::Relaxed);
+            told(names);
+        };
         let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
+        drop(listing);
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
         (options.owner, options.group) = (request.owner, request.group);
@@ -133,6 +159,19 @@ impl Host {
             tokio::spawn(refresh_often(Arc::downgrade(&mounted), Duration::from_secs(seconds.max(1))));
         }
         Ok(mounted)
+    }
+
+    /// Show that a data set is being listed, until the answer is dropped.
+    fn lists(&self, request: &MountRequest) -> Listed<'_> {
+        let (url, path) = (request.url.clone(), request.path.clone());
+        let listing = Arc::new(Listing { url, path, since: self.journal.now(), names: AtomicU64::new(0) });
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner).push(listing.clone());
+        Listed(listing, &self.listings)
+    }
+
+    /// Data sets that are being listed at the moment.
+    pub fn listings(&self) -> Vec<Arc<Listing>> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A place among the mounts, unless the node is ending: who asks then starts another.
@@ -166,23 +205,26 @@ impl Host {
         let settings = self.node.settings();
         let patience_ms = settings.patience.as_millis() as u64;
         let has = [
-            ("--cache-size", request.cache_bytes, settings.limits.bytes, ""),
-            ("--memory", request.memory_bytes, settings.memory_bytes, ""),
+            ("--cache-size", request.cache_bytes, settings.limits.bytes, "B"),
+            ("--memory", request.memory_bytes, settings.memory_bytes, "B"),
             ("--patience", request.patience_ms, patience_ms, "ms"),
         ];
         let differs = |flag: &str, has: String| {
-            let what = format!("the node of this cache folder runs with {flag} {has}");
+            let what = format!("the node of this cache folder runs {has}");
             let hint = format!("leave {flag} out, or choose another --cache");
             Err(Error::invalid(what, settings.cache.display()).hint(hint))
         };
         for (flag, asked, has, unit) in has {
             if asked.is_some_and(|asked| asked != has) {
-                return differs(flag, format!("{has}{unit}"));
+                return differs(flag, format!("with {flag} {has}{unit}"));
             }
+        }
+        if request.group_cache && !self.node.is_of_group() {
+            return differs("--group-cache", "without --group-cache".into());
         }
         let log = self.journal.log().path;
         match &request.log {
-            Some(asked) if *asked != log => differs("--log", log),
+            Some(asked) if *asked != log => differs("--log", format!("with --log {log}")),
             _ => Ok(()),
         }
     }

@@ -108,6 +108,16 @@ impl Journal {
         self.book().open()
     }
 
+    /// A file in which nothing stands is of no use to anybody once the node has ended.
+    pub fn remove_empty(&self) {
+        let mut book = self.book();
+        let is_empty = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0);
+        if let Some(path) = book.path.clone().filter(is_empty) {
+            book.file = None;
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     /// Where it is written, and how much.
     pub fn log(&self) -> Log {
         let book = self.book();
@@ -237,6 +247,19 @@ mod tests {
         assert!(std::fs::read_to_string(&moved).unwrap().contains("first"));
         let second = std::fs::read_to_string(&path).unwrap();
         assert!(second.contains("second") && !second.contains("first"));
+    }
+
+    #[test]
+    fn a_log_in_which_nothing_stands_is_removed_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let journal = Journal::open(Some(path.clone()), Level::WARN, || 0.0).unwrap();
+        journal.remove_empty();
+        assert!(!path.exists());
+        let journal = Journal::open(Some(path.clone()), Level::WARN, || 0.0).unwrap();
+        journal.record(Level::WARN, "it happened".into());
+        journal.remove_empty();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("it happened"));
     }
 
     #[test]

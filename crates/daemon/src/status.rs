@@ -2,7 +2,8 @@
 
 use crate::Host;
 use block::Cause;
-use client::messages::{Kept, KeptEntry, Limits, Mount, Status, Store, Tier, Tiers, Waits};
+use client::messages::{Kept, KeptEntry, Limits, Listing, Mount, Status, Store, Tier, Tiers, Waits};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a node does and holds.
 pub fn status(host: &Host) -> Status {
@@ -41,8 +42,14 @@ pub fn status(host: &Host) -> Status {
         log: host.journal().log(),
         errors: host.journal().errors(),
         mounts,
+        listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
     }
+}
+
+fn listed(listing: &crate::host::Listing) -> Listing {
+    let names = listing.names.load(Relaxed);
+    Listing { url: listing.url.clone(), path: listing.path.clone(), since: listing.since, names }
 }
 
 /// What a path holds, as [`client::messages::Kept`].

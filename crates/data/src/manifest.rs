@@ -194,7 +194,7 @@ impl Claim {
                 Err(error.hint("choose another folder, or remove this one"))
             }
             None if [IMAGES, VOLUMES].iter().any(|name| folder.join(name).exists()) => {
-                let what = format!("there is a {IMAGES} or {VOLUMES} that was not made here");
+                let what = format!("there is a folder `{IMAGES}` or `{VOLUMES}` that no run of this command made");
                 Err(Error::invalid(what, folder.display()).hint("choose an empty folder"))
             }
             _ => Ok(Claim { folder: folder.to_path_buf(), set: set.clone(), found, _lock: lock }),

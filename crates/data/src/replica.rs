@@ -60,7 +60,7 @@ impl Replica {
             return wrong("there is no file in the folder", "name a folder with data in it");
         }
         match self.shards {
-            _ if self.copies == 0 => wrong("no copy is asked for", "ask for one or more"),
+            _ if self.copies == 0 => wrong("no copy is wanted", "ask for one or more"),
             Some((shards, _)) if shards == 0 || shards > self.copies * self.groups().len() as u64 => {
                 wrong("each shard needs a file", "ask for one shard up to one for each copy of each file")
             }

@@ -152,7 +152,9 @@ impl Shape {
 impl std::fmt::Display for Shape {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Shape { format, count, samples_per_file, .. } = self;
-        write!(out, "{count} {format:?} files of {samples_per_file} x {} bytes", self.mean_bytes())
+        let [files, samples] = [*count, *samples_per_file].map(|count| if count == 1 { "" } else { "s" });
+        let name = format.name();
+        write!(out, "{count} {name} file{files} of {samples_per_file} sample{samples} of {} bytes", self.mean_bytes())
     }
 }
 

@@ -65,7 +65,7 @@ impl Place {
             Some(None) => Ok(()),
             Some(Some(now)) if now.covered => {
                 Err(Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", now.at.display())
-                    .hint(format!("unmount that one first: umount {}", now.at.display())))
+                    .hint(format!("unmount that one first: umount {}", block::quoted(&now.at))))
             }
             Some(Some(now)) => unmount_at(&now.at, lazy),
         }
@@ -101,7 +101,8 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
     match table::at(&target) {
         Some(there) if there.kind != format!("fuse.{SUBTYPE}") => {
             let what = format!("{} ({}) is mounted here, which is not Stoker's", there.source, there.kind);
-            Err(Error::invalid(what, target.display()).hint(format!("to unmount it: umount {}", target.display())))
+            Err(Error::invalid(what, target.display())
+                .hint("name a mount of Stoker: findmnt -t fuse.stoker shows them"))
         }
         None if !is_root() => Err(refused_unmount(Errno::INVAL, &target)),
         _ => unmount_at(&target, lazy),
@@ -123,6 +124,12 @@ pub fn is_stale(mount_point: &Path) -> bool {
     asked.err() == Some(Errno::NOTCONN)
 }
 
+/// The mount of ours at or above a path, if its daemon died. May wait for one that lives.
+pub fn dead_above(path: &Path) -> Option<PathBuf> {
+    let is_ours = |above: &&Path| table::at(above).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"));
+    path.ancestors().find(is_ours).filter(|above| is_stale(above)).map(Path::to_owned)
+}
+
 pub use table::user_at;
 
 pub fn is_root() -> bool {
@@ -138,17 +145,21 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
     }
     let target = resolve(mount_point).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing("the mount point does not exist", shown)
-            .hint(format!("create it: mkdir -p {}", mount_point.display())),
+            .hint(format!("create it: mkdir -p {}", block::quoted(mount_point))),
         _ => Error::io("looking at the mount point", shown, &error),
     })?;
     if !target.is_dir() {
         return Err(Error::invalid("the mount point is not a folder", target.display()).hint("name an empty folder"));
     }
     if let Some(there) = table::at(&target) {
-        let unmount = if there.kind == format!("fuse.{SUBTYPE}") { "stoker umount" } else { "umount" };
         let what = format!("{} is already mounted there", there.name());
-        return Err(Error::invalid(what, target.display())
-            .hint(format!("choose another folder, or unmount it first: {unmount} {}", target.display())));
+        let error = Error::invalid(what, target.display());
+        return Err(match there.kind == format!("fuse.{SUBTYPE}") {
+            true => error
+                .hint(format!("choose another folder, or unmount it first: stoker umount {}", block::quoted(&target))),
+            // Somebody else's, and for all we know the root of the system.
+            false => error.hint("choose another folder"),
+        });
     }
     // What can't be listed is refused by the mount itself, if at all.
     match std::fs::read_dir(&target).is_ok_and(|mut names| names.next().is_some()) {

@@ -3,6 +3,7 @@
 
 use block::{Error, Kind};
 use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the reader sees.
@@ -18,20 +19,37 @@ pub fn of(kind: Kind) -> Errno {
 }
 
 /// Says what readers were refused, without flooding the log when a store is down.
-#[derive(Default)]
 pub struct Complaints {
+    mount_point: PathBuf,
     count: AtomicU64,
 }
 
 impl Complaints {
+    /// Of the readers of a mount.
+    pub fn at(mount_point: &Path) -> Complaints {
+        Complaints { mount_point: mount_point.to_owned(), count: AtomicU64::new(0) }
+    }
+
     /// The errno for the reader; the message for the log.
     pub fn errno(&self, error: &Error) -> Errno {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let errno = of(error.kind);
         if worth_saying(count) {
+            let error = self.advised(error);
             tracing::warn!(count, %errno, "a reader got an error: {error}");
         }
         errno
+    }
+
+    /// Names are those of the last listing, and here it is known of what.
+    fn advised(&self, error: &Error) -> Error {
+        match error.kind {
+            Kind::Missing | Kind::Changed if error.hint == error.kind.hint() => {
+                let mount_point = block::quoted(&self.mount_point);
+                error.clone().hint(format!("stoker refresh {mount_point}, then open the file again"))
+            }
+            _ => error.clone(),
+        }
     }
 }
 
@@ -55,6 +73,14 @@ mod tests {
         assert_eq!(of(Kind::Corrupt), Errno::IO);
         assert_eq!(of(Kind::Full), Errno::IO);
         assert_eq!(of(Kind::Invalid), Errno::INVAL);
+    }
+
+    #[test]
+    fn who_reads_an_old_version_is_told_what_to_refresh() {
+        let complaints = Complaints::at(Path::new("/data"));
+        let advised = |error: Error| complaints.advised(&error).hint;
+        assert!(advised(Error::changed("the object has changed", "key")).contains("stoker refresh /data,"));
+        assert_eq!(advised(Error::missing("it is not there", "key").hint("look elsewhere")), "look elsewhere");
     }
 
     #[test]

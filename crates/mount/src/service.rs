@@ -122,7 +122,7 @@ impl Service {
             contents: Contents::default(),
             waits,
             counters: Counters::default(),
-            complaints: Complaints::default(),
+            complaints: Complaints::at(&options.mount_point),
         };
         service.tell_space(options.space);
         service

@@ -4,7 +4,7 @@
 //! nobody else's, nobody else can write into it, and no link in it leads elsewhere. It was empty, or is a cache already:
 //! what lies in a cache folder may be deleted, so nobody's data is taken for one.
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
@@ -26,6 +26,7 @@ const OF_THE_DISK: &str = "lost+found";
 /// A cache folder that is this process's alone for as long as the value lives.
 pub struct Home {
     path: PathBuf,
+    group: bool,
     _lock: File,
 }
 
@@ -63,7 +64,12 @@ impl Home {
             // Otherwise it is on the disk before anything is made that a lost machine could leave without it.
             let _ = lock.write_all_at(MARK, 0).and_then(|()| lock.sync_all());
         }
-        Ok(Home { path: path.to_owned(), _lock: lock })
+        Ok(Home { path: path.to_owned(), group, _lock: lock })
+    }
+
+    /// Whether a group may write into it.
+    pub fn is_of_group(&self) -> bool {
+        self.group
     }
 
     pub fn path(&self) -> &Path {
@@ -175,6 +181,13 @@ fn objection(found: &Metadata, user: u32, group: bool) -> Option<&'static str> {
     }
 }
 
+/// Blocks need not be kept; the index and the names must.
+pub(crate) fn needs_room(error: Error) -> Error {
+    let hint = "free some space, or choose another folder with --cache: blocks need not be kept there, but the index and \
+                the names of the data set must be, some kilobytes and about 100 bytes a file";
+    if error.kind == Kind::Full { error.hint(hint) } else { error }
+}
+
 fn refused(why: &str, path: &Path) -> Error {
     let hint = "name a folder of your own below it, which is then made (--cache DIR/stoker); \
                 --group-cache where a group is meant to write";
@@ -184,7 +197,6 @@ fn refused(why: &str, path: &Path) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::Kind;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 

@@ -6,6 +6,10 @@ use crate::manifest::Manifest;
 use crate::stack::Stack;
 use block::{Error, Result};
 
+/// What to try where a name of a data set is not known.
+pub(crate) const LISTED: &str =
+    "check the name; what was made after the data set was listed is seen after `stoker refresh`";
+
 /// How much of a file or a folder is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
@@ -44,7 +48,10 @@ pub fn of_all(manifest: &Manifest, stack: &Stack) -> Kept {
 
 /// A file, or a folder with what is directly in it, the first so many by name.
 pub fn of_path(manifest: &Manifest, stack: &Stack, path: &[u8], most: usize) -> Result<(Kept, Vec<Entry>)> {
-    let missing = || Error::missing("there is no such file or folder in the data set", String::from_utf8_lossy(path));
+    let missing = || {
+        let path = String::from_utf8_lossy(path);
+        Error::missing("there is no such file or folder in the data set", path).hint(LISTED)
+    };
     let node = manifest.find(path).ok_or_else(missing)?;
     let (mut all, mut entries, mut is_full) = (Kept::default(), Vec::<Entry>::new(), false);
     if let Some(object) = manifest.object(node) {

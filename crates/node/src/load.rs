@@ -3,6 +3,7 @@
 //! What is there already is not fetched again, so an interrupted load goes on where it stopped. What does not
 //! fit is counted and not fetched in vain.
 
+use crate::kept::LISTED;
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::stack::Stack;
@@ -138,14 +139,19 @@ pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Load
 /// Files that are meant, as (node, size), in the order of their names: so they are laid out on the disk.
 pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
     let selection = wanted.selection()?;
-    let unknown = selection.unknown(|path| manifest.find(path).is_some());
+    let object = |path: &[u8]| manifest.find(path).and_then(|node| manifest.object(node));
+    let unknown = selection.unknown(|path| object(path).is_some());
     if let Some(first) = unknown.first() {
-        let what = format!("{} of the listed files are not in the data set", unknown.len());
-        return Err(Error::missing(what, first).hint("give paths as they appear below the mount point"));
+        let what = format!("{} of the listed names are no files of the data set", unknown.len());
+        return Err(Error::missing(what, first).hint("give paths of files as they appear below the mount point"));
     }
-    let folder = manifest.find(wanted.under.as_bytes());
-    let folder = folder.ok_or_else(|| Error::missing("there is no such folder in the data set", &wanted.under))?;
-    let (mut files, mut walk) = (Vec::new(), manifest.walk(folder));
+    let under = wanted.under.as_bytes();
+    let missing = || Error::missing("there is no such file or folder in the data set", &wanted.under).hint(LISTED);
+    let node = manifest.find(under).ok_or_else(missing)?;
+    if let Some(object) = manifest.object(node) {
+        return Ok(if selection.takes(under) { vec![(node, object.size)] } else { Vec::new() });
+    }
+    let (mut files, mut walk) = (Vec::new(), manifest.walk(node));
     while let Some(file) = walk.advance() {
         if selection.takes(file.path) {
             files.push((file.node, file.size));

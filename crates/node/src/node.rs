@@ -2,7 +2,7 @@
 //!
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
-use crate::home::Home;
+use crate::home::{Home, needs_room};
 use crate::snapshots;
 use crate::stack::Stack;
 use crate::view::View;
@@ -56,7 +56,7 @@ pub struct Node {
     budget: Budget,
     settings: Settings,
     views: Mutex<Vec<Weak<View>>>,
-    _home: Home,
+    home: Home,
 }
 
 /// What a node did and holds, for people to look at.
@@ -110,10 +110,15 @@ impl Node {
             clock: cache::waits::clock,
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
-        let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime)?;
-        let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), _home: home };
-        snapshots::prepare(&node.snapshots())?;
+        let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime).map_err(needs_room)?;
+        let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), home };
+        snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
         Ok(Arc::new(node))
+    }
+
+    /// Whether a group may write into its cache folder.
+    pub fn is_of_group(&self) -> bool {
+        self.home.is_of_group()
     }
 
     /// The folder of snapshots of names.

@@ -4,6 +4,7 @@
 
 use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
+use crate::home::needs_room;
 use crate::kept::{self, Kept};
 use crate::load::{self, Loading, Reach};
 use crate::manifest::{Builder, Generations, Manifest, Totals};
@@ -71,7 +72,7 @@ impl View {
             Some(manifest) => manifest,
             None => {
                 let listing = list(&source, told).await?;
-                write(listing, snapshot.clone(), None).await?.manifest
+                write(listing, snapshot.clone(), None).await.map_err(needs_room)?.manifest
             }
         };
         // What lies on a local disk already is not copied.
@@ -392,8 +393,14 @@ async fn list(source: &Source, told: impl Fn(u64)) -> Result<Listing> {
         told(builder.keys());
     }
     if builder.keys() == 0 {
-        return Err(Error::missing("there is nothing under this URL", &source.url)
-            .hint("check the bucket and the prefix, and that the credentials may list it"));
+        let (what, hint) = match source.store.identity().starts_with("file://") {
+            true => ("there is no file in this folder", "name a folder with files"),
+            false => {
+                let hint = "check the bucket and the prefix, and that the credentials may list it";
+                ("there is nothing under this URL", hint)
+            }
+        };
+        return Err(Error::missing(what, &source.url).hint(hint));
     }
     Ok(Listing { builder, began_ns })
 }

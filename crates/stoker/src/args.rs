@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, emulate, observe};
+use crate::{bench, emulate, observe, print};
 use ::emulate::parse::{bandwidth, duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -52,7 +52,6 @@ pub enum Command {
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
-    #[command(hide = true)]
     Man,
 }
 
@@ -60,14 +59,14 @@ pub enum Command {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Store")]
 pub struct Reach {
-    /// S3 server, such as http://minio:9000; AWS if none
-    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL_S3")]
+    /// S3 server, such as http://minio:9000; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS itself
+    #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// Region to sign for; found out if none
-    #[arg(long, env = "AWS_REGION")]
-    pub region: Option<String>,
-    /// Profile of the AWS configuration files
+    /// Region to sign for; else AWS_REGION, or found out
     #[arg(long)]
+    pub region: Option<String>,
+    /// Profile of the AWS configuration files; else AWS_PROFILE, unless the environment has keys
+    #[arg(long, conflicts_with = "anonymous")]
     pub profile: Option<String>,
     /// Send requests unsigned, for public buckets
     #[arg(long)]
@@ -79,10 +78,10 @@ pub struct Reach {
 #[command(next_help_heading = "Owner and permissions")]
 pub struct Shown {
     /// User that everything belongs to, as a number; whoever mounts if none
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub uid: Option<u32>,
     /// Group that everything belongs to, as a number; that of whoever mounts if none
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub gid: Option<u32>,
     /// Permissions of files in octal, such as 0755 for programs that are to run; folders may be entered by who may read
     #[arg(long, value_name = "OCTAL", value_parser = permissions, conflicts_with = "umask")]
@@ -117,21 +116,29 @@ fn cache_size(text: &str) -> Result<u64, Error> {
 
 /// A time that is one.
 fn some_time(text: &str) -> Result<Duration, Error> {
-    let time = duration(text)?;
+    let time = duration(text).map_err(|error| error.hint("write it like 500ms, 60s or 10m"))?;
     let none = || Error::invalid("this is no time at all", format!("`{text}`"));
     if time.is_zero() { Err(none().hint("write it like 500ms, 60s or 10m")) } else { Ok(time) }
 }
 
 /// A time between two listings.
 fn seldom(text: &str) -> Result<Duration, Error> {
-    let time = duration(text)?;
+    let advice = "write it like 60s, 10m or 1h";
+    let time = duration(text).map_err(|error| error.hint(advice))?;
     let too_often = || Error::invalid("a data set is listed at most once a second", format!("`{text}`"));
-    if time < Duration::from_secs(1) { Err(too_often().hint("write it like 60s or 10m")) } else { Ok(time) }
+    if time < Duration::from_secs(1) { Err(too_often().hint(advice)) } else { Ok(time) }
 }
 
-fn permissions(text: &str) -> Result<u32, String> {
+fn permissions(text: &str) -> Result<u32, Error> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "give up to three octal digits, such as 644".into())
+    let wrong = || Error::invalid("these are no permissions", format!("`{text}`"));
+    mode.ok_or_else(|| wrong().hint("give up to three octal digits, such as 644"))
+}
+
+/// The number of a user or a group.
+fn number(text: &str) -> Result<u32, Error> {
+    let wrong = |_| Error::invalid("this is no number of a user or a group", format!("`{text}`"));
+    text.parse().map_err(|error| wrong(error).hint("give it as a number: `id NAME` shows those of a user"))
 }
 
 #[derive(Args, Clone, Debug)]
@@ -140,7 +147,7 @@ pub struct Mount {
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,
-    /// List the data set again this often, such as 60s or 10m; by default only by `stoker refresh`
+    /// List the data set again this often, such as 60s, 10m or 1h; by default only by `stoker refresh`
     #[arg(long, value_name = "TIME", value_parser = seldom, allow_hyphen_values = true)]
     pub refresh: Option<Duration>,
     /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch, never, or at once
@@ -167,7 +174,8 @@ pub struct NodeFlags {
     /// Folder of the cache; mounts with the same one share a process, the node
     #[arg(long, value_name = "DIR", env = "STOKER_CACHE")]
     pub cache: Option<PathBuf>,
-    /// Bytes that the cache may hold, such as 500GB or 1TiB; by default all but a tenth of the file system
+    /// Bytes that the cache may hold, such as 500GB or 1TiB; by default what is free and what the cache holds already, less
+    /// a tenth of the file system
     #[arg(long, value_name = "SIZE", value_parser = cache_size, allow_hyphen_values = true)]
     pub cache_size: Option<u64>,
     /// Anonymous memory that the node may use; by default 256 MiB, or a quarter of its cgroup's limit if that is less
@@ -204,15 +212,16 @@ pub struct Umount {
 
 #[derive(Args, Clone, Debug)]
 pub struct Load {
-    /// A mount point or a folder below it; with --to, the URL of a data set
+    /// A mount point, or a folder or a file below it; with --to, the URL of a data set
     pub what: String,
     /// Copy the data set to this folder instead of a cache
     #[arg(long, value_name = "FOLDER")]
     pub to: Option<PathBuf>,
-    /// Only files that match, such as "train/**/*.jpg"; may be given again
+    /// Only files whose path below the mount point matches; `*` takes slashes too, so "*.jpg" is every JPEG; may be
+    /// given again
     #[arg(long, value_name = "GLOB")]
     pub include: Vec<String>,
-    /// Not files that match; may be given again
+    /// Not files that match, by the same rule; may be given again
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Only the files named on standard input, one a line, relative to the mount point
@@ -253,7 +262,7 @@ pub struct Status {
 pub struct Log {
     /// A mount point or a cache folder; by default every node of this user
     pub dir: Option<PathBuf>,
-    /// Write from now on what is at least this grave: error, warn, info or debug
+    /// Write from now on what is at least this serious: error, warn, info or debug
     #[arg(long, value_parser = ["error", "warn", "info", "debug"])]
     pub level: Option<String>,
 }
@@ -274,19 +283,34 @@ pub struct Demo {
     pub picture: Option<PathBuf>,
 }
 
-pub fn completions(shell: clap_complete::Shell) -> ExitCode {
-    clap_complete::generate(shell, &mut Typed::command(), "stoker", &mut std::io::stdout());
-    ExitCode::SUCCESS
+pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Typed::command(), "stoker", &mut script);
+    print::out(format_args!("{}", String::from_utf8(script)?))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-pub fn man() -> std::io::Result<()> {
+/// One page that has all commands.
+pub fn man() -> anyhow::Result<ExitCode> {
     let mut typed = Typed::command();
     typed.build();
-    clap_mangen::Man::new(typed.clone()).render(&mut std::io::stdout())?;
-    for command in typed.get_subcommands().filter(|command| !command.is_hide_set()) {
-        clap_mangen::Man::new(command.clone()).render(&mut std::io::stdout())?;
+    print::out(format_args!("{}", page(&typed)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A command and those below it, each named as it is typed: it has no page of its own.
+fn page(command: &clap::Command) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut text)?;
+    let mut text = String::from_utf8(text)?;
+    for below in command.get_subcommands() {
+        let name = below.get_display_name().unwrap_or(below.get_name());
+        text = text.replace(&format!("{}(1)", name.replace('-', "\\-")), &name.replace('-', " "));
+        if below.get_name() != "help" {
+            text += &page(below)?;
+        }
     }
-    Ok(())
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use crate::args::Demo;
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
+use crate::ends::Ends;
+use crate::node::INTERRUPTED;
 use crate::{place, runtime, show};
 use block::{Error, Source as _};
 use client::messages::MountRequest;
@@ -44,31 +46,55 @@ struct Epoch {
 }
 
 pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
+    args.picture.as_deref().map_or(Ok(()), place::can_be_written)?;
     let scratch = args.dir.is_none();
     let folder =
         args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("stoker-demo-{}", std::process::id())));
     std::fs::create_dir_all(folder.join("data")).map_err(|error| {
         Error::io("cannot make a folder for the demo", folder.display(), &error).hint("give --dir DIR")
     })?;
-    let done = runtime()?.block_on(demo(args, &folder));
-    if scratch {
-        let _ = std::fs::remove_dir_all(&folder);
-    } else {
-        for made in ["cache", "mnt"] {
-            let _ = std::fs::remove_dir_all(folder.join(made));
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        let mut ends = Ends::new();
+        tokio::select! {
+            done = demo(args, &folder) => Some(done),
+            _ = ends.next() => None,
         }
-    }
+    });
+    // A thread may read from the mount that ends here.
+    runtime.shutdown_background();
+    let made = if scratch { vec![folder.clone()] } else { ["cache", "mnt"].map(|name| folder.join(name)).to_vec() };
+    let Some(done) = done else {
+        let _ = mount::unmount(&folder.join("mnt"), true);
+        made.iter().for_each(|folder| remove(folder));
+        note!("stoker: interrupted; what the demo made is removed");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    made.iter().for_each(|folder| remove(folder));
     let (chart, way) = done?;
     let terminal = std::io::stdout().is_terminal();
     let style = Style { colour: place::colour(terminal), unicode: place::unicode(), width: 100 };
-    println!("\n{}", chart.text(&style));
-    println!("  {way}");
+    say!("\n{}\n  {way}", chart.text(&style))?;
     if let Some(picture) = &args.picture {
         std::fs::write(picture, chart.svg())
             .map_err(|error| Error::io("cannot write the picture", picture.display(), &error))?;
-        println!("  the picture: {}", picture.display());
+        say!("  the picture: {}", picture.display())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Remove a folder, also while threads that were not heard yet make files in it.
+fn remove(folder: &Path) {
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        match std::fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            _ => return,
+        }
+    }
+    tracing::warn!("{} could not be removed", folder.display());
 }
 
 async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
@@ -80,7 +106,7 @@ async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
     let mut epochs = Vec::new();
     let reach = reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
     let source = reach::source(&format!("s3://{BUCKET}"), &reach)?;
-    eprintln!(
+    note!(
         "serving it as s3://{BUCKET} with {}/s and {:?} to the first byte",
         show::bytes(args.bandwidth),
         args.latency
@@ -97,7 +123,7 @@ async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
 
 /// Generate the data set.
 async fn make(folder: PathBuf) -> anyhow::Result<Arc<Manifest>> {
-    eprintln!("making {} JPEG images and {} npz volumes", show::count(SET.images.count), SET.volumes.count);
+    note!("making {} JPEG images and {} npz volumes", show::count(SET.images.count), SET.volumes.count);
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
     let bar = show::bar("make");
     let made = tokio::task::spawn_blocking(move || {

@@ -1,5 +1,6 @@
 //! `stoker emulate`: serve a folder as an S3 endpoint until told to stop, then say what was asked of it.
 
+use crate::print;
 use anyhow::Result;
 use emulate::{Faults, Keys, Latency, Limits, Log, Server, Settings, Throttle};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ pub struct Args {
     /// Folder to serve; its first-level folders are the buckets
     dir: PathBuf,
     /// Where to listen; port 0 is any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = address)]
     listen: SocketAddr,
     /// Serve the folder itself as one bucket of this name
     #[arg(long, value_name = "NAME")]
@@ -51,6 +52,11 @@ fn on_one_line(error: &block::Error) -> String {
     format!("{}; {}", error.what, error.hint)
 }
 
+fn address(text: &str) -> Result<SocketAddr, block::Error> {
+    let wrong = |_| block::Error::invalid("this is no address with a port", format!("`{text}`"));
+    text.parse().map_err(|error| wrong(error).hint("write it like 127.0.0.1:9000, or [::1]:9000"))
+}
+
 fn bandwidth(text: &str) -> Result<u64, String> {
     emulate::parse::bandwidth(text).map_err(|error| on_one_line(&error))
 }
@@ -69,22 +75,23 @@ pub async fn run(args: Args) -> Result<()> {
     let bucket = args.bucket.clone().unwrap_or_else(|| "BUCKET".into());
     let server = Server::start(settings(args)).await?;
     let endpoint = server.endpoint();
-    println!("{endpoint}");
     let how = if signed { "" } else { " --anonymous" };
-    println!("  mount it:  stoker mount s3://{bucket} /mnt --endpoint {endpoint}{how}");
-    println!("  counters:  {endpoint}/-/counters");
+    say!(
+        "{endpoint}\n  mount it:  stoker mount s3://{bucket} /mnt --endpoint {endpoint}{how}\n  \
+         counters:  {endpoint}/-/counters"
+    )?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     let counters = server.counters();
     server.stop().await;
-    print!("\n{counters}");
-    Ok(())
+    print::out(format_args!("\n{counters}"))
 }
 
 fn settings(args: Args) -> Settings {
-    let log = Log(Arc::new(|line| println!("{line}")));
+    // Requests are served whether anybody reads of them or not.
+    let log = Log(Arc::new(|line| drop(say!("{line}"))));
     Settings {
         bucket: args.bucket,
         listen: args.listen,

@@ -25,7 +25,9 @@ const EXIT_FAILED: u8 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(args: Load) -> anyhow::Result<ExitCode> {
-    let list = if args.stdin { Some(std::io::stdin().lock().lines().collect::<Result<Vec<_>, _>>()?) } else { None };
+    let list = if args.stdin { Some(listed()?) } else { None };
+    let wanted = Wanted { include: args.include.clone(), exclude: args.exclude.clone(), ..Wanted::default() };
+    wanted.selection()?;
     let began = Instant::now();
     let interrupted = Error::unavailable("the load was interrupted", &args.what);
     ends::exit_if_told(interrupted.hint("the same command again: it goes on where it stopped"))?;
@@ -37,18 +39,38 @@ pub fn run(args: Load) -> anyhow::Result<ExitCode> {
         anyhow::bail!("{}\n  on:  {}\n  try: {}", problem.what, problem.on, problem.hint);
     }
     let is_choice = !args.include.is_empty() || !args.exclude.is_empty();
+    if loaded.files == 0 && args.stdin && !is_choice {
+        let error = Error::missing("none of the listed files lies there", &args.what);
+        return Err(error.hint("give the mount point; the list names files below that").into());
+    }
     if loaded.files == 0 && is_choice {
         let patterns = args.include.iter().map(|glob| format!("--include {glob}"));
         let patterns = patterns.chain(args.exclude.iter().map(|glob| format!("--exclude {glob}"))).collect::<Vec<_>>();
         let error = Error::missing("no file is chosen by these patterns", patterns.join(" "));
         return Err(error.hint("patterns are matched with the whole path below the mount point: \"**/*.jpg\"").into());
     }
-    report(&args, &loaded, began.elapsed());
+    report(&args, &loaded, began.elapsed())?;
     Ok(match (loaded.files_failed, loaded.files_unkept) {
         (0, 0) => ExitCode::SUCCESS,
         (0, _) => ExitCode::from(EXIT_UNKEPT),
         _ => ExitCode::from(EXIT_FAILED),
     })
+}
+
+/// The files that standard input names, one a line.
+fn listed() -> anyhow::Result<Vec<String>> {
+    let mut names = std::io::stdin().lock().lines().collect::<Result<Vec<_>, _>>().map_err(|error| {
+        let what = format!("the list of files can't be read: {error}");
+        Error::invalid(what, "standard input").hint("give names in UTF-8, one a line")
+    })?;
+    names.retain(|name| !name.trim().is_empty());
+    match names.is_empty() {
+        true => {
+            let error = Error::invalid("no file is named", "standard input");
+            Err(error.hint("give names of files, one a line, or leave --stdin out to load everything").into())
+        }
+        false => Ok(names),
+    }
 }
 
 /// Into the cache of the node that has it mounted.
@@ -57,6 +79,11 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
         return Err(Error::invalid("a URL is loaded to a folder; a cache is loaded through its mount", &args.what)
             .hint("give the mount point, or add --to FOLDER")
             .into());
+    }
+    let crate::args::Reach { endpoint, region, profile, anonymous } = &args.reach;
+    if *anonymous || [endpoint, region, profile].iter().any(|option| option.is_some()) {
+        let error = Error::invalid("a mount is reached as it was mounted", &args.what);
+        return Err(error.hint("leave out --endpoint, --region, --profile and --anonymous").into());
     }
     let (client, _, path) = node_of(Path::new(&args.what))?;
     let (include, exclude) = (args.include.clone(), args.exclude.clone());
@@ -105,7 +132,7 @@ fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result
     Ok(loaded)
 }
 
-fn report(args: &Load, loaded: &Loaded, took: Duration) {
+fn report(args: &Load, loaded: &Loaded, took: Duration) -> anyhow::Result<()> {
     let seconds = took.as_secs_f64();
     let fetched = loaded.bytes_done - loaded.bytes_present;
     let rate = fetched as f64 / seconds / 1e9;
@@ -114,30 +141,30 @@ fn report(args: &Load, loaded: &Loaded, took: Duration) {
         value["seconds"] = seconds.into();
         value["bytes_fetched"] = fetched.into();
         value["gigabytes_per_second"] = rate.into();
-        println!("{value}");
-        return;
+        return say!("{value}");
     }
-    let (files, bytes) = (show::count(loaded.files_done), show::bytes(loaded.bytes_done));
-    println!(
-        "{files} files, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {} requests; {} were there already",
+    let (files, bytes) = (show::count_of(loaded.files_done, "file"), show::bytes(loaded.bytes_done));
+    say!(
+        "{files}, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {}; {} were there already",
         show::bytes(fetched),
-        show::count(loaded.requests),
+        show::count_of(loaded.requests, "request"),
         show::bytes(loaded.bytes_present)
-    );
+    )?;
     if loaded.files_unkept > 0 {
-        eprintln!(
-            "{} files were not kept and will be read from the store: they did not fit into the cache, or had been \
-             written less than 2 s before they were listed\n  try: a larger --cache-size or disk; `stoker refresh` for \
+        note!(
+            "not kept, and read from the store each time: {}, which did not fit into the cache or had been \
+             written less than 2 s before the listing\n  try: a larger --cache-size or disk; `stoker refresh` for \
              files that had just been written",
-            show::count(loaded.files_unkept)
+            show::count_of(loaded.files_unkept, "file")
         );
     }
     if loaded.files_failed > 0 {
-        eprintln!("{} files failed:", show::count(loaded.files_failed));
-        loaded.failures.iter().for_each(|failure| eprintln!("  {failure}"));
-        eprintln!(
+        note!("{} failed:", show::count_of(loaded.files_failed, "file"));
+        loaded.failures.iter().for_each(|failure| note!("  {failure}"));
+        note!(
             "  try: the same command again; what is there is not fetched again. Files that changed in the store need \
              `stoker refresh` first"
         );
     }
+    Ok(())
 }

@@ -24,6 +24,7 @@ pub fn level(verbose: u8) -> Level {
 pub fn to_standard_error(verbose: u8) {
     let colour = place::colour(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let log = tracing_subscriber::fmt().with_max_level(level(verbose)).with_writer(std::io::stderr).with_ansi(colour);
+    let log = log.log_internal_errors(false);
     log.with_target(verbose > 1).init();
 }
 
@@ -45,23 +46,46 @@ impl<S: Subscriber> Layer<S> for Records {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let level = *event.metadata().level();
+        let (level, text) = (*event.metadata().level(), line.text());
         if self.echo {
-            show::record(level.as_str(), &line.0);
+            show::record(level.as_str(), &text);
         }
-        self.journal.record(level, line.0);
+        self.journal.record(level, text);
     }
 }
 
-/// An event as text: its message, then its fields.
+/// An event as text: its message, with its fields at the end of the first line.
 #[derive(Default)]
-struct Line(String);
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Line {
+    fn text(self) -> String {
+        match self.message.split_once('\n') {
+            Some((first, rest)) => format!("{first}{}\n{rest}", self.fields),
+            None => self.message + &self.fields,
+        }
+    }
+}
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let _ = match field.name() {
-            "message" => write!(self.0, "{value:?}"),
-            name => write!(self.0, " {name}={value:?}"),
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_on_the_first_line_and_not_behind_the_advice() {
+        let (message, fields) = ("it failed\n  try: again".to_owned(), " count=1".to_owned());
+        assert_eq!(Line { message, fields }.text(), "it failed count=1\n  try: again");
     }
 }

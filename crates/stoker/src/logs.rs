@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 pub fn run(args: &args::Log) -> anyhow::Result<ExitCode> {
     let status::Nodes { found, silent } = status::nodes(args.dir.as_deref())?;
-    silent.iter().for_each(|what| eprintln!("{what}"));
+    silent.iter().for_each(|what| note!("{what}"));
     if found.is_empty() && silent.is_empty() {
-        println!("{}", status::NOBODY);
+        say!("{}", status::NOBODY)?;
     }
     for (client, status) in found {
         let log = match &args.level {
@@ -21,15 +21,15 @@ pub fn run(args: &args::Log) -> anyhow::Result<ExitCode> {
             None => status.log,
         };
         let path = if log.path.is_empty() { "standard error" } else { &log.path };
-        let head = format!("node {} on {}: {} and graver go to {path}", status.pid, status.cache, log.level);
-        println!("{}", show::plain(&head));
+        let head = format!("node {} on {}: what is at least {} goes to {path}", status.pid, status.cache, log.level);
+        say!("{}", show::plain(&head))?;
         for record in &status.errors {
-            println!(
+            say!(
                 "  {} {:>5} {}",
                 stamp(record.at),
                 show::plain(&record.level).to_ascii_uppercase(),
                 show::indented(&show::plain(&record.text))
-            );
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)

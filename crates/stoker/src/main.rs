@@ -1,7 +1,11 @@
 //! `stoker`: the command. Here is what was typed and what it leads to; the work is in the crates below.
 //!
 //! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `log` and
-//! `ends` (what is told, and signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people).
+//! `ends` (what is told, and signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people),
+//! `print` (where it all comes out).
+
+#[macro_use]
+mod print;
 
 mod args;
 mod bench;
@@ -50,10 +54,13 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Observe(args) => observe::run(args),
-        Command::Completions { shell } => Ok(args::completions(shell)),
-        Command::Man => args::man().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Completions { shell } => args::completions(shell),
+        Command::Man => args::man(),
     };
     done.unwrap_or_else(|error| {
+        if error.is::<print::Closed>() {
+            return ExitCode::from(print::EXIT_CLOSED);
+        }
         show::failure(&error);
         // What was typed can't be meant, whoever found out.
         let is_wrong = error.downcast_ref::<block::Error>().is_some_and(|error| error.kind == block::Kind::Invalid);

@@ -6,21 +6,21 @@
 use crate::args::Mount;
 use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED};
-use crate::{log, notify, place, runtime, show};
+use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{MountRequest, Mounting, Place, Status};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use hyper::Method;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Another process may be starting or ending the node of this cache folder just now: five seconds.
-const TRIES_TO_JOIN: u32 = 100;
-const JOIN_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Another process may be starting or ending the node of this cache folder just now: pauses that double, five seconds in
+/// all. Each try starts a process, which ends at once where there is a node.
+const TRIES_TO_JOIN: u32 = 15;
+const JOIN_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;
@@ -43,19 +43,21 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     let socket = sockets::of_cache(&place::runtime()?, &cache);
     let done = runtime.block_on(async {
         let mut ends = Ends::new();
+        let mut pause = Duration::ZERO;
         for _ in 0..TRIES_TO_JOIN {
             if let Some(done) = ask(&socket, &request, &mut ends).await? {
                 return Ok(done);
             }
             let (flags, cache) = (args.node.clone(), cache.clone());
-            let starting = tokio::task::spawn_blocking(move || node::start(&flags, &cache, verbose));
-            let started = tokio::select! {
+            let starting = async {
+                tokio::time::sleep(pause).await;
+                tokio::task::spawn_blocking(move || node::start(&flags, &cache, verbose)).await
+            };
+            tokio::select! {
                 started = starting => started??,
                 _ = ends.next() => return Ok(ExitCode::from(INTERRUPTED)),
-            };
-            if !started {
-                tokio::time::sleep(JOIN_AGAIN_AFTER).await;
             }
+            pause = (2 * pause).clamp(JOIN_PAUSE.0, JOIN_PAUSE.1);
         }
         let error = Error::unavailable("another node has this cache folder and does not answer", cache.display());
         Err(error.hint("end that process, or choose another --cache").into())
@@ -67,16 +69,20 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
 
 /// What this command asks of a node.
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
-    let (path, reach) = (std::path::absolute(&args.dir)?, place::reach(&args.reach));
-    let log = args.node.log.as_deref().map(std::path::absolute).transpose()?;
+    let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach));
+    let path = path.to_str().ok_or_else(|| {
+        let error = Error::invalid("the name of the mount point is not UTF-8", path.display());
+        error.hint("choose another folder")
+    })?;
+    let log = args.node.log.as_deref().map(place::absolute).transpose()?;
     // A folder as it was typed here; the node works in a folder of its own.
     let url = match Path::new(&args.url).exists() {
-        true => std::path::absolute(&args.url)?.to_string_lossy().into_owned(),
+        true => place::absolute(Path::new(&args.url))?.to_string_lossy().into_owned(),
         false => args.url.clone(),
     };
     Ok(MountRequest {
         url,
-        path: path.to_string_lossy().into_owned(),
+        path: path.to_owned(),
         endpoint: reach.endpoint,
         region: reach.region,
         profile: reach.profile,
@@ -90,6 +96,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         memory_bytes: args.node.memory,
         patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
         log: log.map(|path| path.to_string_lossy().into_owned()),
+        group_cache: args.node.group_cache,
         owner: args.shown.uid,
         group: args.shown.gid,
         file_mode: args.shown.file_mode(),
@@ -110,19 +117,27 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     let late = tokio::time::sleep(Duration::MAX);
     tokio::pin!(late);
     let mut asked_to_end = false;
+    let listing = show::spinner(&format!("listing {}", request.url));
     loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
                 if let Some(record) = &line.record {
-                    show::record(&record.level, &record.text);
+                    listing.suspend(|| show::record(&record.level, &record.text));
+                }
+                if let Some(names) = line.listed {
+                    listing.set_message(format!("listing {}: {} names", request.url, show::count(names)));
                 }
                 if let Some(problem) = line.error {
                     return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
                 }
                 if let Some(mounted) = line.mounted {
-                    println!("{READY} {} at {}", request.url, mounted.path);
-                    std::io::stdout().flush()?;
+                    listing.finish_and_clear();
+                    // It is mounted, whether that can be said or not.
+                    match say!("{READY} {} at {}", request.url, mounted.path) {
+                        Err(error) if !error.is::<print::Closed>() => tracing::warn!("it is mounted, but {error}"),
+                        _ => {}
+                    }
                     tell_age(&mounted);
                     notify::ready(&format!("{} at {}", request.url, mounted.path));
                     place = Some(Place { path: mounted.path, id: Some(mounted.id), lazy: true });
@@ -158,8 +173,8 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
 fn tell_age(mounted: &client::messages::Mount) {
     let age = place::now() - mounted.listed_at as f64;
     if age > LISTING_OLD_SECONDS && !mounted.local {
-        let (age, path) = (show::age(age), &mounted.path);
-        eprintln!("its names are as they were {age} ago; `stoker refresh {path}` lists them again");
+        let (age, path) = (show::age(age), block::quoted(Path::new(&mounted.path)));
+        note!("the names were listed {age} ago; `stoker refresh {path}` lists them again");
     }
 }
 
@@ -182,7 +197,7 @@ fn ended(done: Result<(), Failure>, place: Option<&Place>) -> anyhow::Result<Opt
 
 /// The node that serves a path, and the path as the node knows it.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
-    let path = std::path::absolute(path)?;
+    let path = place::absolute(path)?;
     // A mount whose daemon died cannot be resolved; the path is then taken as it was typed.
     let path = std::fs::canonicalize(&path).unwrap_or(path);
     let mut silent = Vec::new();
@@ -192,6 +207,9 @@ pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
             Err(Failure::Silent) => silent.push(client.socket().display().to_string()),
             _ => {}
         }
+    }
+    if let Some(dead) = Some(&path).filter(|_| silent.is_empty()).and_then(|path| mount::dead_above(path)) {
+        return Err(died(&dead));
     }
     let what = match silent.is_empty() {
         true => "nothing is mounted there by a node of this user".into(),
@@ -203,6 +221,12 @@ pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
         false => "see `stoker status` for what is mounted, and `sudo stoker status` for what other users mounted",
     };
     Err(error.hint(hint).into())
+}
+
+/// A node that was killed leaves its mounts.
+fn died(mount_point: &Path) -> anyhow::Error {
+    let hint = format!("stoker umount {}; or mount again", block::quoted(mount_point));
+    Error::unavailable("the node of this mount is dead", mount_point.display()).hint(hint).into()
 }
 
 /// Whether a node serves a path. What the node of another user says of itself is believed as far as the system says

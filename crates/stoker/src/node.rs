@@ -52,7 +52,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
         cache,
     };
     let path = match &flags.log {
-        Some(path) => Some(std::path::absolute(path)?),
+        Some(path) => Some(place::absolute(path)?),
         None => args.for_mounts.then(|| socket.with_extension("log")),
     };
     let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?);
@@ -116,6 +116,9 @@ async fn serve(
         }
     }
     let _ = std::fs::remove_file(socket);
+    if life == Life::Mounts {
+        journal.remove_empty();
+    }
     host.tell_ended().await;
     Ok(code)
 }
@@ -143,11 +146,11 @@ fn raise_descriptors() {
     }
 }
 
-/// Start a node in a session of its own, and return once it can be asked; false if another has the cache folder.
-pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Result<bool> {
+/// Start a node in a session of its own, and return once it can be asked, or another that has the cache folder.
+pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["node", "--for-mounts", "--cache"]).arg(cache);
-    let path = flags.log.as_deref().map(std::path::absolute).transpose()?;
+    let path = flags.log.as_deref().map(place::absolute).transpose()?;
     let patience = flags.patience.map(|time| format!("{}ms", time.as_millis()));
     for (name, value) in [
         ("--cache-size", flags.cache_size.map(|bytes| format!("{bytes}B").into())),
@@ -175,12 +178,13 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
     let mut said = String::new();
     // It says nothing and closes this once it is there.
     let told = std::io::Read::read_to_string(child.stderr.as_mut().expect("it is piped"), &mut said);
-    match child.try_wait()? {
-        None if told.is_ok() && said.is_empty() => Ok(true),
-        _ => match child.wait()?.code() {
-            Some(code) if code == i32::from(TAKEN) => Ok(false),
-            Some(0) => Ok(true),
-            _ => anyhow::bail!("{}", said.trim_start_matches("stoker: ").trim_end()),
-        },
+    if told.is_ok() && said.is_empty() {
+        // It is there, or ends because another is.
+        std::thread::spawn(move || child.wait());
+        return Ok(());
+    }
+    match child.wait()?.code() {
+        Some(0) => Ok(()),
+        _ => anyhow::bail!("{}", said.trim_start_matches("stoker: ").trim_end()),
     }
 }

@@ -6,7 +6,7 @@
 
 mod summary;
 
-use crate::{place, runtime, show};
+use crate::{place, print, runtime, show};
 use ::observe::stage::{self, Cover};
 use ::observe::{Mirror, Recorder};
 use block::{Error, Result};
@@ -219,7 +219,7 @@ fn look(path: &Path) -> Option<Records> {
 fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
     let terminal = std::io::stderr().is_terminal();
     let style = crate::chart::Style { colour: place::colour(terminal), unicode: place::unicode(), width: 100 };
-    eprint!("\n{}", summary::text(trace, folder, &style));
+    print::err(format_args!("\n{}", summary::text(trace, folder, &style)));
     let name = folder.file_name().map_or_else(|| "observed".into(), |name| name.to_string_lossy().into_owned());
     if let Some(path) = &args.save {
         let document = summary::document(trace, folder, &args.command);
@@ -247,6 +247,6 @@ fn save(path: &Path, text: &[u8]) -> Result<()> {
         let _ = std::fs::remove_file(&draft);
         Error::io("cannot write the result", path.display(), &error)
     })?;
-    eprintln!("  written: {}", path.display());
+    note!("  written: {}", path.display());
     Ok(())
 }

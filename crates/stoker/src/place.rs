@@ -38,7 +38,15 @@ pub fn are_apart(cache: &Path, mount_point: &Path) -> Result<()> {
         () => return Ok(()),
     };
     let on = format!("--cache {} and {}", cache.display(), mount_point.display());
-    Err(Error::invalid(what, on).hint("choose another folder with --cache"))
+    Err(Error::invalid(what, on).hint("choose another mount point, or another folder with --cache"))
+}
+
+/// A path from the top on, as it is meant in the working directory.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| {
+        let what = format!("the path can't be followed from the working directory: {error}");
+        Error::invalid(what, path.display()).hint("go to a folder that exists, or give the whole path")
+    })
 }
 
 /// A path that need not exist, without the links that do.
@@ -68,11 +76,17 @@ pub fn runtime() -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let user = rustix::process::geteuid();
     // Root may have the variables of the user who called sudo, whose folder is no place for its sockets.
-    let of_session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !user.is_root());
-    let folder = match std::env::var_os("STOKER_RUNTIME_DIR").or(of_session) {
-        Some(folder) => PathBuf::from(folder).join("stoker"),
+    let names = ["STOKER_RUNTIME_DIR", "XDG_RUNTIME_DIR"].into_iter().take(if user.is_root() { 1 } else { 2 });
+    let mut named = names.filter_map(|name| Some((name, PathBuf::from(std::env::var_os(name)?))));
+    let folder = match named.find(|(_, folder)| !folder.as_os_str().is_empty()) {
+        // Each command would look for its nodes somewhere else.
+        Some((name, folder)) if folder.is_relative() => {
+            let error = Error::invalid(format!("{name} is not an absolute path"), folder.display());
+            return Err(error.hint(format!("begin it with a slash: {name}=/run/user/{}", user.as_raw())));
+        }
+        Some((_, folder)) => folder.join("stoker"),
         None if user.is_root() => "/run/stoker".into(),
-        None => std::env::temp_dir().join(format!("stoker-{}", user.as_raw())),
+        None => absolute(&std::env::temp_dir().join(format!("stoker-{}", user.as_raw())))?,
     };
     let doing = |error: std::io::Error| {
         Error::io("cannot make the folder of control sockets", folder.display(), &error)
@@ -111,6 +125,23 @@ pub fn nodes() -> Result<Vec<Client>> {
     Ok(folders.into_iter().flat_map(of).collect())
 }
 
+/// Refuse a file that can't be made where it was named, before the work is done of which it is to tell.
+pub fn can_be_written(file: &Path) -> Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wrong = |what: &str| {
+        let error = Error::invalid(what, file.display());
+        Err(error.hint("name a file in a folder that exists and that you may write into"))
+    };
+    match () {
+        () if file.is_dir() => wrong("this is a folder and not a file"),
+        () if !folder.is_dir() => wrong("there is no such folder for the file"),
+        () if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() => {
+            wrong("the folder of the file can't be written")
+        }
+        () => Ok(()),
+    }
+}
+
 /// Seconds since 1970.
 pub fn now() -> f64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -123,16 +154,19 @@ pub fn reach(asked: &Reach) -> Reach {
     let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
     let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
     let profile = asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody));
-    let endpoint = asked.endpoint.clone().or_else(|| set("AWS_ENDPOINT_URL"));
-    Reach { endpoint, profile, ..asked.clone() }
+    let endpoint = || set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
+    let endpoint = asked.endpoint.clone().or_else(endpoint);
+    let region = asked.region.clone().or_else(|| set("AWS_REGION"));
+    Reach { endpoint, region, profile, anonymous: asked.anonymous }
 }
 
 /// Static AWS credentials of the environment, for a node that may not share it.
 pub fn keys() -> Option<client::messages::Keys> {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(client::messages::Keys {
-        access_key: std::env::var("AWS_ACCESS_KEY_ID").ok()?,
-        secret_key: std::env::var("AWS_SECRET_ACCESS_KEY").ok()?,
-        session_token: std::env::var("AWS_SESSION_TOKEN").ok(),
+        access_key: set("AWS_ACCESS_KEY_ID")?,
+        secret_key: set("AWS_SECRET_ACCESS_KEY")?,
+        session_token: set("AWS_SESSION_TOKEN"),
     })
 }
 
@@ -159,9 +193,14 @@ pub fn boot() -> [u8; 16] {
 /// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
 pub fn memory(asked: Option<u64>) -> Result<u64> {
     let allowed = cgroup::memory_limit(Path::new("/"));
+    let machine = memory_of_machine();
+    if let Some(asked) = asked.filter(|asked| machine.is_some_and(|machine| *asked > machine)) {
+        let what = format!("this machine has {} bytes of memory in all", machine.unwrap_or_default());
+        return Err(Error::invalid(what, format!("--memory {asked}B")).hint("ask for less"));
+    }
     match (asked, allowed) {
         (Some(asked), _) if asked < MEMORY_MIN => {
-            Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}"))
+            Err(Error::invalid("a node needs at least 64 MiB of memory", format!("--memory {asked}B"))
                 .hint("give --memory 64MiB or more"))
         }
         (Some(asked), Some(allowed)) if asked > allowed => {
@@ -171,6 +210,13 @@ pub fn memory(asked: Option<u64>) -> Result<u64> {
         (Some(asked), _) => Ok(asked),
         (None, allowed) => Ok(allowed.map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
     }
+}
+
+/// Memory of this machine; none where the kernel doesn't say.
+pub fn memory_of_machine() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
 /// Limits of the disk tier on the file system of the cache: by default what is free and what the cache holds already,

@@ -11,7 +11,7 @@ pub fn run(args: &Refresh) -> anyhow::Result<ExitCode> {
     let (client, _, path) = node_of(&args.dir)?;
     let place = Place { path: path.to_string_lossy().into_owned(), ..Place::default() };
     let done: Refreshed = client.ask(Method::POST, "/v1/refresh", &place).map_err(show::refused)?;
-    let (objects, bytes) = (show::count(done.objects), show::bytes(done.bytes));
-    println!("{objects} files, {bytes}; {} names changed", show::count(done.changed));
+    let (files, bytes) = (show::count_of(done.objects, "file"), show::bytes(done.bytes));
+    say!("{files}, {bytes}; {} changed", show::count_of(done.changed, "name"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -80,7 +80,10 @@ fn page(template: &str, reports: &[Report], names: &[String], comparison: &Compa
     let document = serde_json::json!({"reports": named, "comparison": comparison});
     let slot = format!("<script id=\"reports\" type=\"application/json\">{}</script>", inert(&document));
     match template.split_once(SLOT) {
-        Some((before, after)) => [before, &slot, after].concat(),
+        Some((before, after)) => {
+            let tables = format!("<noscript><style>{LOOK}</style>{}</noscript>", tables(&named));
+            [before, &tables, &slot, after].concat()
+        }
         None => plain(&named, &slot),
     }
 }
@@ -101,16 +104,9 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums } th { tex
 th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .25rem 1rem .25rem 0; vertical-align: top }
 td { overflow-wrap: anywhere } .note { opacity: .75 }";
 
-/// The page of a build without Node: every figure of the reports in tables.
+/// The page of a build without Node.
 fn plain(named: &[serde_json::Value], slot: &str) -> String {
-    let mut body = format!("<p class=\"note\">No charts: {}.</p>\n", escaped(PLAIN));
-    for report in named {
-        let name = report["name"].as_str().unwrap_or_default();
-        let kind = report["report"]["kind"].as_str().unwrap_or_default();
-        let _ = writeln!(body, "<h2>{} ({})</h2>\n<table>", escaped(name), escaped(kind));
-        rows("", &report["report"], &mut body);
-        body += "</table>\n";
-    }
+    let body = format!("<p class=\"note\">No charts: {}.</p>\n{}", escaped(PLAIN), tables(named));
     let head =
         "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Stoker report</title>";
     let policy =
@@ -119,6 +115,19 @@ fn plain(named: &[serde_json::Value], slot: &str) -> String {
         "<!doctype html>\n<html lang=\"en\"><head>{head}{policy}<style>{LOOK}</style></head>\n<body><h1>Stoker report</h1>\n\
          {body}{slot}\n</body></html>\n"
     )
+}
+
+/// Every figure of the reports.
+fn tables(named: &[serde_json::Value]) -> String {
+    let mut body = String::new();
+    for report in named {
+        let name = report["name"].as_str().unwrap_or_default();
+        let kind = report["report"]["kind"].as_str().unwrap_or_default();
+        let _ = writeln!(body, "<h2>{} ({})</h2>\n<table>", escaped(name), escaped(kind));
+        rows("", &report["report"], &mut body);
+        body += "</table>\n";
+    }
+    body
 }
 
 /// A row for each field, those of fields within it by dotted names.

@@ -4,15 +4,21 @@ use block::{Error, Kind};
 use client::Failure;
 use client::messages::{Loaded, Problem};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
 
 /// Something that happened in a node.
 pub fn record(level: &str, text: &str) {
-    eprintln!("{:>5} {}", level.to_ascii_uppercase(), plain(text));
+    note!("{:>5} {}", level.to_ascii_uppercase(), plain(text));
 }
 
 /// Text of somebody else, without what would steer a terminal.
 pub fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter }).collect()
+}
+
+/// The same in one line.
+pub fn line(text: &str) -> String {
+    plain(text).replace('\n', "\u{fffd}")
 }
 
 /// Further lines of a text below its first.
@@ -30,11 +36,11 @@ pub fn age(seconds: f64) -> String {
 /// Say what failed, on what, and what to try.
 pub fn failure(error: &anyhow::Error) {
     match error.downcast_ref::<Error>() {
-        Some(error) => eprintln!("stoker: {}", advised(error)),
-        None => eprintln!("stoker: {error}"),
+        Some(error) => note!("stoker: {}", advised(error)),
+        None => note!("stoker: {error}"),
     }
     for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
+        note!("  because: {cause}");
     }
 }
 
@@ -42,7 +48,6 @@ pub fn failure(error: &anyhow::Error) {
 fn advised(error: &Error) -> Error {
     let how = match error.kind {
         _ if error.hint != error.kind.hint() => return error.clone(),
-        Kind::Missing => "check the name, or run `stoker refresh` if it was created after mounting",
         Kind::Changed => "run `stoker refresh`, then open it again to read the new version",
         Kind::Invalid => "see --help",
         _ => return error.clone(),
@@ -68,6 +73,11 @@ pub fn refused(failure: Failure) -> anyhow::Error {
             "{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"
         ),
     }
+}
+
+/// One of a thing, or several: `count_of(1, "file")`.
+pub fn count_of(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// Bytes as people read them, in powers of ten like disks and networks.
@@ -99,6 +109,15 @@ pub fn bar(what: &str) -> ProgressBar {
     let style = "{prefix} {bar:28} {percent:>3}%  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left  {msg}";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(what.to_owned());
+    bar
+}
+
+/// Something that takes an unknown time; nothing where nobody looks.
+pub fn spinner(what: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+    let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
 
@@ -134,6 +153,7 @@ mod tests {
         assert_eq!(bytes(12_345_678_901), "12.3 GB");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
+        assert_eq!((count_of(1, "file"), count_of(2_000, "file")), ("1 file".into(), "2,000 files".into()));
         assert_eq!(
             [5.0, 119.0, 7_199.0, 7_200.0, 400_000.0].map(age),
             ["5 s", "119 s", "119 minutes", "2 hours", "4 days"]

@@ -2,11 +2,13 @@
 
 use crate::args::Umount;
 use crate::mount::node_of;
-use crate::show;
+use crate::{place, show};
+use block::Error;
 use client::messages::Place;
 use hyper::Method;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,11 +16,13 @@ use std::time::Duration;
 const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
-    let path = std::path::absolute(&args.dir)?;
+    let path = place::absolute(&args.dir)?;
     // What a node left that is gone is the kernel's business alone.
     if mount::is_stale(&path) {
-        mount::unmount(&path, true)?;
-        return Ok(ExitCode::SUCCESS);
+        return match mount::dead_above(&path) {
+            Some(dead) if dead != path => Err(inside(&path, &dead)),
+            _ => Ok(mount::unmount(&path, true).map(|()| ExitCode::SUCCESS)?),
+        };
     }
     let (client, status, path) = match node_of(&args.dir) {
         Ok(found) => found,
@@ -29,6 +33,11 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error),
     };
+    // Of a path below it a load or a status is meant of that part, but never the end of all of it.
+    let around = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
+    if let Some(mount) = around.max_by_key(|mount| mount.path.len()).filter(|mount| Path::new(&mount.path) != path) {
+        return Err(inside(&path, Path::new(&mount.path)));
+    }
     let place = Place { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
     let node = Process::open(status.pid);
     client.ask::<()>(Method::DELETE, "/v1/mounts", &place).map_err(show::refused)?;
@@ -37,6 +46,12 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
         node.wait(NODE_ENDS_WITHIN);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn inside(path: &Path, mount_point: &Path) -> anyhow::Error {
+    let what = format!("this lies inside the mount {}", mount_point.display());
+    let hint = format!("to unmount it: stoker umount {}", block::quoted(mount_point));
+    Error::invalid(what, path.display()).hint(hint).into()
 }
 
 /// A process, and no other that gets its number later.
@@ -57,8 +72,8 @@ impl Process {
 }
 
 /// Whether a mount of Stoker is at a path, whoever serves it.
-fn is_of_stoker(path: &std::path::Path) -> bool {
+fn is_of_stoker(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let top = table.lines().rfind(|line| line.split(' ').nth(4).is_some_and(|at| std::path::Path::new(at) == path));
+    let top = table.lines().rfind(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == path));
     top.is_some_and(|line| line.contains(" - fuse.stoker "))
 }

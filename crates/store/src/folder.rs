@@ -74,6 +74,9 @@ impl Folder {
     pub fn at(path: &Path, settings: Settings) -> Result<Folder> {
         let on = path.display();
         let path = path.canonicalize().map_err(|error| Error::io("the folder can't be found", &on, &error))?;
+        if path.is_file() {
+            return Err(Error::invalid("this is a file and not a folder", &on).hint("name the folder that it lies in"));
+        }
         let descriptor = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let descriptor = descriptor.map_err(|errno| failed("the folder can't be opened", &on, errno))?;
         let system =

@@ -72,7 +72,7 @@ impl FromStr for Location {
                 wrong("this kind of store can't be opened yet", "its S3 interface may do: s3://bucket with --endpoint")
             }
             "http" | "https" => wrong(
-                "an address of a web server is no dataset",
+                "this is the address of a web server and not of a bucket",
                 "write s3://bucket/prefix, and name your own server by --endpoint",
             ),
             _ => wrong("this kind of store is unknown", "write s3://bucket/prefix, file:///path or a path"),

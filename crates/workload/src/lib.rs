@@ -75,6 +75,20 @@ pub enum Format {
     Raw,
 }
 
+impl Format {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Jpeg => "JPEG",
+            Format::Npz => "npz",
+            Format::Tfrecord => "TFRecord",
+            Format::Parquet => "Parquet",
+            Format::Tar => "tar",
+            Format::Raw => "raw",
+        }
+    }
+}
+
 /// How the set is read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

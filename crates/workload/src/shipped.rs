@@ -59,7 +59,7 @@ impl Shipped {
     pub(crate) fn text(&self, name: &str) -> Result<(&'static str, String)> {
         let Some((_, text)) = self.files.iter().find(|(known, _)| *known == name) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
-            return Err(Error::missing(format!("no such {} is shipped", self.what), name)
+            return Err(Error::invalid(format!("no such {} is shipped", self.what), name)
                 .hint(format!("one of {known}; or the path of a file of your own")));
         };
         Ok((text, format!("{}/{name}.toml", self.folder)))

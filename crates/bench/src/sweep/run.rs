@@ -93,16 +93,38 @@ pub fn run(
     Ok(ended)
 }
 
+/// Which sizes were not tried with how many threads.
+fn too_large(left_out: &[(u64, u64)], limit: u64) -> String {
+    let mut sizes: Vec<u64> = left_out.iter().map(|(size, _)| *size).collect();
+    sizes.dedup();
+    let each = sizes.into_iter().map(|size| {
+        let threads = left_out.iter().filter(|(other, _)| *other == size).map(|(_, threads)| threads.to_string());
+        format!("{} with {}", amount(size), threads.collect::<Vec<_>>().join(", "))
+    });
+    let each = each.collect::<Vec<_>>().join("; ");
+    let limit = amount(limit);
+    format!("not tried, because a file for each thread takes more than the limit of {limit}: files of {each} threads")
+}
+
+/// An amount of bytes in the largest binary unit of which it has one.
+fn amount(bytes: u64) -> String {
+    let unit = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)].into_iter().find(|(_, scale)| bytes >= *scale);
+    unit.map_or_else(
+        || format!("{bytes} B"),
+        |(unit, scale)| {
+            let number = format!("{:.1}", bytes as f64 / scale as f64);
+            format!("{} {unit}", number.trim_end_matches(".0"))
+        },
+    )
+}
+
 impl Sweep<'_> {
     fn cells(&self) -> Result<Ended> {
         let settings = self.settings;
         let pairs = settings.sizes.iter().flat_map(|size| settings.threads.iter().map(|threads| (*size, *threads)));
         let (fitting, left_out): (Vec<_>, Vec<_>) = pairs.partition(|(size, threads)| settings.fits(*size, *threads));
-        for (size, threads) in left_out {
-            let limit = settings.bytes_max;
-            self.observer.warn(format!(
-                "files of {size} bytes were not tried with {threads} threads: a file each takes more than the limit of {limit} bytes"
-            ));
+        if !left_out.is_empty() {
+            self.observer.warn(too_large(&left_out, settings.bytes_max));
         }
         let phases: Vec<Phase> = Phase::ALL
             .into_iter()

@@ -434,3 +434,16 @@ fn a_time_limit_ends_a_phase_between_files_but_not_before_each_thread_has_one() 
         }
     }
 }
+
+#[test]
+fn sizes_that_were_not_tried_are_told_in_one_line() {
+    let root = tempfile::tempdir().unwrap();
+    let ear = Ear::of(&|_| {});
+    let wide = Settings { sizes: vec![1 << 20, 2 << 20], threads: vec![1, 4, 8], bytes_max: 4 << 20, ..settings() };
+    assert_eq!(sweep(root.path(), &wide, &ear).unwrap(), Ended::Finished);
+    let told = ear.warnings.into_inner().unwrap();
+    assert!(
+        told.len() == 1 && told[0].ends_with("limit of 4 MiB: files of 1 MiB with 8; 2 MiB with 4, 8 threads"),
+        "{told:?}"
+    );
+}

@@ -60,7 +60,7 @@ fn refusal(said: &str, target: &Path) -> Error {
     let hint = if said.contains("/dev/fuse") {
         "let all users open the device, as distributions do: chmod 666 /dev/fuse; or run as root"
     } else {
-        "check that you own the folder; --allow-other needs user_allow_other in /etc/fuse.conf"
+        "check that the folder is yours and that you may write into it"
     };
     Error::denied(format!("fusermount3 refused: {said}"), target.display()).hint(hint)
 }

@@ -8,7 +8,7 @@ use ::report::compare::{Better, Comparison, Entry, Ratio, Row, compare};
 use ::report::{Mean, Report};
 
 use crate::chart::{Chart, Column, Style, Table};
-use crate::{place, report, show};
+use crate::{place, print, report, show};
 
 /// Cells of a line; more reports than fit run over it.
 const WIDTH: usize = 120;
@@ -30,14 +30,17 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    for path in [&args.save, &args.report, &args.csv].into_iter().flatten() {
+        place::can_be_written(path)?;
+    }
     let reports = args.reports.iter().map(|path| Report::open(path)).collect::<block::Result<Vec<_>>>()?;
     let names = names(&args.reports);
     let comparison = compare(&reports);
     let terminal = std::io::stdout().is_terminal();
     let style = Style { colour: place::colour(terminal), unicode: place::unicode(), width: WIDTH };
-    print!("{}", chart(&comparison, &reports, &names).text(&style));
+    print::out(format_args!("{}", chart(&comparison, &reports, &names).text(&style)))?;
     for warning in &comparison.warnings {
-        eprintln!("warning: {warning}");
+        note!("warning: {warning}");
     }
     if let Some(path) = &args.save {
         let document = serde_json::json!({"schema": 1, "reports": names, "comparison": comparison});
@@ -49,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             _ => report::write_named(&reports, &names, path)?,
         }
         if !report::has_charts() {
-            eprintln!("note: {}", report::PLAIN);
+            note!("note: {}", report::PLAIN);
         }
     }
     if let Some(path) = &args.csv {
@@ -131,9 +134,9 @@ fn times(ratio: &Ratio) -> String {
 fn with_interval(mean: &Mean, unit: &str) -> String {
     let half = mean.high.map(|high| high - mean.mean);
     if unit == "B/s" {
-        let rate = |rate: f64| show::bytes(rate.max(0.0) as u64);
+        let rate = |rate: f64| format!("{}/s", show::bytes(rate.max(0.0) as u64));
         let half = half.map(|half| format!(" ± {}", rate(half)));
-        return format!("{}{}/s", rate(mean.mean), half.unwrap_or_default());
+        return rate(mean.mean) + &half.unwrap_or_default();
     }
     let half = half.map(|half| format!(" ± {}", figure(half)));
     format!("{}{} {unit}", figure(mean.mean), half.unwrap_or_default())
@@ -167,6 +170,8 @@ mod tests {
         let ratio = Ratio { ratio: 1.98, low: Some(1.9), high: Some(2.06) };
         let entry = Entry { mean, ratio: Some(ratio) };
         assert_eq!(entry_text(&entry, "samples/s"), "200 ± 3.00 samples/s  x1.98 [1.90, 2.06]*");
+        let rate = Mean { mean: 2e8, low: Some(1.97e8), high: Some(2.03e8), count: 3 };
+        assert_eq!(with_interval(&rate, "B/s"), "200 MB/s ± 3.00 MB/s");
         let single = Mean { mean: 2.5e9, low: None, high: None, count: 1 };
         let entry = Entry { mean: single, ratio: Some(Ratio { ratio: 0.5, low: None, high: None }) };
         assert_eq!(entry_text(&entry, "B/s"), "2.50 GB/s  x0.50");

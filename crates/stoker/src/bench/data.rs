@@ -4,7 +4,7 @@ use super::end::End;
 use super::machine::Machine;
 use super::output::Output;
 use crate::args::Reach;
-use crate::{runtime, show};
+use crate::{ends, place, runtime, show};
 use block::{Error, Kind, Result};
 use data::{Manifest, Progress, Replica, Set, Shape, files_for, likeness};
 use report::Report;
@@ -63,15 +63,18 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    args.output.check()?;
+    let interrupted = Error::unavailable("making the data set was interrupted", args.folder.display());
+    ends::exit_if_told(interrupted.hint("the same command again: it goes on where it stopped"))?;
     let runtime = runtime()?;
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
-    make_folder(&args.folder)?;
     let mut steps = Vec::new();
     let manifest = match &args.from {
         Some(from) if args.replicate.is_none() => {
             let source = End::open(from, &args.reach, runtime.handle(), args.seed)?;
             let manifest = Manifest::read(source.target())?
                 .ok_or_else(|| Error::missing("there is no data set made by `stoker bench data`", from))?;
+            make_folder(&args.folder)?;
             refuse_another(&args.folder, &manifest)?;
             steps.push(sync("copy", &manifest, &source, &End::Folder(Folder::at(&args.folder)?))?);
             manifest
@@ -92,9 +95,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wrong = if args.verify { check(&manifest, &end, threads, &mut steps)? } else { 0 };
     let warnings = warnings(manifest.bytes());
     for step in &steps {
-        println!("{}", line(step));
+        say!("{}", line(step))?;
     }
-    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    warnings.iter().for_each(|warning| note!("warning: {warning}"));
     args.output.finish(&document(&args, &manifest, &steps, warnings))?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -156,8 +159,9 @@ fn make(args: &Args, threads: usize) -> anyhow::Result<(Manifest, serde_json::Va
         (_, _, None, Some(workload)) => Set::shaped(Shape::of(&workload.files, count(args, workload)?), args.seed),
         _ => return Ok((Manifest::open(&args.folder).map_err(ask_for_some)?, json!({"step": "found"}))),
     };
+    make_folder(&args.folder)?;
     if let Some(shape) = &set.shape {
-        eprintln!("making {shape} on average");
+        note!("making {shape} on average");
     }
     let bar = show::bar("make");
     let began = Instant::now();
@@ -180,7 +184,12 @@ fn make(args: &Args, threads: usize) -> anyhow::Result<(Manifest, serde_json::Va
 }
 
 fn ask_for_some(error: Error) -> Error {
-    if error.kind == Kind::Missing { error.hint("say what to make: --workload, --like or --replicate") } else { error }
+    match error.kind {
+        Kind::Missing => {
+            Error::invalid(error.what, error.on).hint("say what to make: --workload, --like or --replicate")
+        }
+        _ => error,
+    }
 }
 
 fn workload(name: &str) -> Result<Workload> {
@@ -259,10 +268,10 @@ fn check(manifest: &Manifest, end: &End, threads: usize, steps: &mut Vec<serde_j
     let wrong = data::verify(manifest, end.target(), threads, &|progress| advance(&bar, progress))?;
     bar.finish_and_clear();
     for error in wrong.iter().take(SHOWN) {
-        eprintln!("stoker: {error}");
+        note!("stoker: {error}");
     }
     if wrong.len() > SHOWN {
-        eprintln!("stoker: and {} more files", show::count((wrong.len() - SHOWN) as u64));
+        note!("stoker: and {} more files", show::count((wrong.len() - SHOWN) as u64));
     }
     let mut step = step("verify", manifest, began.elapsed().as_secs_f64(), end.target().url());
     step["wrong_files"] = json!(wrong.len());
@@ -284,10 +293,10 @@ fn line(step: &serde_json::Value) -> String {
     let Some(seconds) = number("seconds") else { return "the set was there".into() };
     let (bytes, rate) = (number("bytes").unwrap_or(0.0), number("bytes_per_second").unwrap_or(0.0));
     let mut line = format!(
-        "{:6} {} in {} files, {seconds:.2} s, {:.2} GB/s, {}",
+        "{:6} {} in {}, {seconds:.2} s, {:.2} GB/s, {}",
         step["step"].as_str().unwrap_or_default(),
         show::bytes(bytes as u64),
-        show::count(step["files"].as_u64().unwrap_or(0)),
+        show::count_of(step["files"].as_u64().unwrap_or(0), "file"),
         rate / 1e9,
         step["target"].as_str().unwrap_or_default(),
     );
@@ -325,7 +334,5 @@ fn warnings(bytes: u64) -> Vec<String> {
 
 /// Memory of this machine; nought where the kernel doesn't say.
 fn memory_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or_default();
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().map_or(0, |kibibytes| kibibytes * 1024)
+    place::memory_of_machine().unwrap_or(0)
 }

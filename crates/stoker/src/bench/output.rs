@@ -2,6 +2,7 @@
 //!
 //! Invariant: what an interrupted run measured is in the document, marked as not finished.
 
+use crate::place;
 use crate::report as page;
 use block::Result;
 use report::Report;
@@ -22,6 +23,11 @@ pub struct Output {
 }
 
 impl Output {
+    /// Refuse what can't be written, before anything is measured.
+    pub fn check(&self) -> Result<()> {
+        [&self.save, &self.report, &self.csv].into_iter().flatten().try_for_each(|path| place::can_be_written(path))
+    }
+
     /// What was measured so far.
     pub fn save(&self, report: &Report) -> Result<()> {
         let hint = "name a file in a folder that exists and has room as --save";
@@ -29,16 +35,16 @@ impl Output {
     }
 
     /// Everything, at the end. Says where it is.
-    pub fn finish(&self, report: &Report) -> Result<()> {
+    pub fn finish(&self, report: &Report) -> anyhow::Result<()> {
         self.save(report)?;
         let all = std::slice::from_ref(report);
         self.report.as_ref().map_or(Ok(()), |path| page::write(all, path))?;
         self.csv.as_ref().map_or(Ok(()), |path| page::csv(all, path))?;
         for path in [&self.save, &self.report, &self.csv].into_iter().flatten() {
-            println!("  {}", path.display());
+            say!("  {}", path.display())?;
         }
         if self.report.is_some() && !page::has_charts() {
-            eprintln!("  {}", page::PLAIN);
+            note!("  {}", page::PLAIN);
         }
         Ok(())
     }

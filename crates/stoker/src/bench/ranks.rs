@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ranks.barrier()?;
     if ranks.rank() == 0 {
         let times = all.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<Times>, _>>()?;
-        println!("{}", serde_json::to_string_pretty(&summary(&times, &launcher, &library, rounds))?);
+        say!("{}", serde_json::to_string_pretty(&summary(&times, &launcher, &library, rounds))?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -61,6 +61,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    args.output.check()?;
     let machine = Machine::look("");
     let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
     let steps = questions.iter().fold(0, |steps: u64, question| steps.saturating_add(question.steps_of_all()));
@@ -69,7 +70,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let answers = ask(&questions, &seeds, threads, &|steps| bar.inc(steps));
     bar.finish_and_clear();
     let report = report(&args, &answers?, &seeds, machine);
-    show::print(&report, &questions[0]);
+    show::print(&report, &questions[0])?;
     args.output.finish(&report)?;
     Ok(ExitCode::SUCCESS)
 }

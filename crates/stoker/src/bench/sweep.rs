@@ -8,7 +8,7 @@ use super::launch;
 use super::machine::Machine;
 use super::output::Output;
 use crate::args::Reach;
-use crate::{place, runtime, show};
+use crate::{place, print, runtime, show};
 use ::bench::cold::Cooler;
 use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, regime};
 use ::emulate::parse;
@@ -81,19 +81,21 @@ pub struct Args {
     output: Output,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    parse::bytes(text).map_err(|error| format!("{}; {}", error.what, error.hint))
+fn bytes(text: &str) -> block::Result<u64> {
+    parse::size(text)
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    args.output.check()?;
     let (ranks, runtime) = (launch::ranks()?, runtime()?);
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let seed = (started.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % (1 << SEED_BITS);
     let mut settings = settings(&args, seed)?;
+    let site = site(&args, runtime.handle())?;
     settings.check(ranks.size())?;
     let mut report = report(&args, &settings, ranks.size());
     args.output.save(&report)?;
-    let (ground, seed) = Ground::meet(site(&args, runtime.handle())?, seed, &*ranks)?;
+    let (ground, seed) = Ground::meet(site, seed, &*ranks)?;
     (settings.seed, report.seed) = (seed, seed);
     let live = Arc::new(Live::default());
     progress::hear_signals(live.clone())?;
@@ -112,7 +114,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cells = cells(&report);
     report.warnings.extend(short(&cells));
     if !cells.is_empty() {
-        print!("{}", table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal())));
+        print::out(format_args!(
+            "{}",
+            table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal()))
+        ))?;
     }
     args.output.finish(&report)?;
     Ok(code(ended?))
@@ -122,7 +127,7 @@ fn code(ended: Ended) -> ExitCode {
     match ended {
         Ended::Finished => ExitCode::SUCCESS,
         Ended::Interrupted => {
-            eprintln!("stoker: interrupted; the files are removed, and what was measured is kept");
+            note!("stoker: interrupted; the files are removed, and what was measured is kept");
             ExitCode::from(INTERRUPTED)
         }
     }
@@ -139,7 +144,14 @@ fn site(args: &Args, runtime: &tokio::runtime::Handle) -> anyhow::Result<Site> {
             End::Store(store) => Ok(Site::Store(Box::new(store))),
             End::Folder(_) => unreachable!("a URL of a store was asked for"),
         },
-        false => Ok(Site::Folder { root: folder(args), direct: args.direct }),
+        false => {
+            let found = rustix::fs::statvfs(folder(args));
+            if found.is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)) {
+                let error = Error::invalid("this file system is read-only, and a sweep writes files", &args.target);
+                return Err(error.hint("name a folder that can be written").into());
+            }
+            Ok(Site::Folder { root: folder(args), direct: args.direct })
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::machine::{self, Machine};
 use super::output::Output;
 use super::{launch, loader};
 use crate::args::Reach;
-use crate::{runtime, show};
+use crate::{print, runtime, show};
 use ::bench::loader::Loader;
 use ::bench::samples::Set;
 use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
@@ -83,9 +83,10 @@ const NOT_BUSY: u8 = 3;
 
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.list {
-        print!("{}", table::known());
+        print::out(format_args!("{}", table::known()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    args.output.check()?;
     let ranks = launch::ranks()?;
     let done = measure(&args, &*ranks)?;
     // A rank that leaves early would be taken for one that died.
@@ -147,7 +148,7 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
 
 /// The result, on the terminal and where it was asked for.
 fn tell(report: &Report, job: &Job, output: &Output) -> Result<ExitCode> {
-    print!("{}", table::text(report, job));
+    print::out(format_args!("{}", table::text(report, job)))?;
     output.finish(report)?;
     let found_none = report.sections.get("find_max").is_some_and(|found| found["accelerators"].is_null());
     let is_passed = !found_none && report.summary.as_ref().is_none_or(|summary| summary.passed);
@@ -311,7 +312,7 @@ fn checkpoints(
     report.finished = true;
     bar.finish_and_clear();
     if ranks.rank() == 0 {
-        print!("{}", table::checkpoint(&passes, &report.target));
+        print::out(format_args!("{}", table::checkpoint(&passes, &report.target)))?;
         args.output.finish(&report)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -43,9 +43,10 @@ fn what_a_report_says_never_becomes_markup_and_comes_through_unchanged() {
 }
 
 #[test]
-fn reports_go_into_the_template_and_nothing_else_changes() {
+fn reports_go_into_the_template_also_for_who_runs_no_scripts_and_nothing_else_changes() {
     let page = made(TEMPLATE);
-    assert!(page.starts_with("<p>before</p><script id=") && page.ends_with("</script><p>after</p>"), "{page}");
+    assert!(page.starts_with("<p>before</p><noscript>") && page.ends_with("</script><p>after</p>"), "{page}");
+    assert!(page.contains("</noscript><script id=") && page.contains("<th>kind</th><td>simulated</td>"), "{page}");
 }
 
 #[test]

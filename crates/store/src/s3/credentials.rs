@@ -79,9 +79,15 @@ pub fn environment() -> Context {
     Context::new().with_env(OsEnv)
 }
 
-/// Refuse a profile that is in no file.
+/// Refuse a profile that is in no file, and half a key.
 pub async fn check(credentials: &Credentials) -> block::Result<()> {
-    let Credentials::Found { profile: Some(name) } = credentials else { return Ok(()) };
+    let Credentials::Found { profile } = credentials else { return Ok(()) };
+    let Some(name) = profile else {
+        return key(&environment()).map(|_| ()).map_err(|error| {
+            let error = block::Error::invalid(causes(&error), "the environment");
+            error.hint("set both, or neither of them")
+        });
+    };
     let wrong = |error: Error| {
         let error = block::Error::invalid(causes(&error), format!("profile {name}"));
         error.hint("check --profile, AWS_PROFILE and the files of profiles")
@@ -107,6 +113,19 @@ pub async fn find(credentials: &Credentials, region: &str, context: &Context) ->
             let files = Profiles::read(context).await?;
             let search = Search { files, region, context };
             search.find(profile.as_deref()).map(Some)
+        }
+    }
+}
+
+/// Whether the environment has a key.
+fn key(context: &Context) -> Result<bool> {
+    let set = |name| context.env_var(name).is_some_and(|value| !value.is_empty());
+    match ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(set) {
+        [false, false] => Ok(false),
+        [true, true] => Ok(true),
+        [id, _] => {
+            let absent = if id { "AWS_SECRET_ACCESS_KEY" } else { "AWS_ACCESS_KEY_ID" };
+            Err(Error::config_invalid(format!("the environment has half a key: {absent} is not set")))
         }
     }
 }
@@ -158,14 +177,8 @@ impl Search<'_> {
     }
 
     fn environment(&self) -> Result<Option<Found>> {
-        match ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| self.variable(name)) {
-            [None, None] => Ok(None),
-            [Some(_), Some(_)] => Ok(Some(Found::new("the environment", None, EnvCredentialProvider::new()))),
-            [id, _] => {
-                let absent = if id.is_some() { "AWS_SECRET_ACCESS_KEY" } else { "AWS_ACCESS_KEY_ID" };
-                Err(Error::config_invalid(format!("the environment has half a key: {absent} is not set")))
-            }
-        }
+        let found = || Found::new("the environment", None, EnvCredentialProvider::new());
+        Ok(key(self.context)?.then(found))
     }
 
     fn web_identity(&self) -> Result<Option<Found>> {

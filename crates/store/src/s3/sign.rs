@@ -73,7 +73,8 @@ impl Signer {
     async fn found(&self, on: &(dyn Display + Sync)) -> Result<Option<&Found>> {
         let find = || credentials::find(&self.credentials, &self.region, &self.context);
         let found = self.found.get_or_try_init(find).await.map_err(|error| {
-            Error::denied(causes(&error), on).hint("check AWS_PROFILE, --profile and the files of profiles")
+            Error::denied(causes(&error), on)
+                .hint("check the variables that begin with AWS_, --profile and the files of profiles")
         })?;
         Ok(found.as_ref())
     }

@@ -20,13 +20,14 @@ pub fn bar(steps: u64) -> ProgressBar {
     bar
 }
 
-pub fn print(report: &Report, question: &Question) {
+pub fn print(report: &Report, question: &Question) -> anyhow::Result<()> {
     let terminal = std::io::stdout().is_terminal();
     let style = Style { colour: place::colour(terminal), unicode: place::unicode(), width: 100 };
-    println!("\n{}", chart(report, question).text(&style));
+    say!("\n{}", chart(report, question).text(&style))?;
     for warning in &report.warnings {
-        eprintln!("  note: {warning}");
+        note!("  note: {warning}");
     }
+    Ok(())
 }
 
 fn chart(report: &Report, question: &Question) -> Chart {

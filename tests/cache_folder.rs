@@ -1,0 +1,102 @@
+//! What a cache folder can be, and what a disk without room does to it.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use support::content::noise;
+use support::{BUCKET, Bed, Daemon, finished, is_root, mounts, refused, refused_as_typed, text};
+
+#[test]
+fn a_full_disk_is_served_around_and_shown() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can mount a small file system for the cache");
+    }
+    for number in 0..12u64 {
+        bed.put(&format!("{number}"), &noise((1 << 20) + 70_000 * number as usize, number));
+        bed.put(&format!("small/{number}"), &noise(100_000, 100 + number));
+    }
+    let cache = bed.path("cache");
+    fs::create_dir(&cache).expect("a folder");
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]).arg(&cache).status();
+    assert!(small.expect("mount runs").success());
+    let read_all = |daemon: Daemon| {
+        support::content::compare(&bed.path("mnt"), &bed.path("data"));
+        support::content::compare(&bed.path("mnt"), &bed.path("data"));
+        let status = bed.status();
+        assert!(status["store"]["unkept_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{status}");
+        assert!(status["limits"]["disk_used"].as_u64().is_some_and(|used| used <= 4 << 20), "{status}");
+        daemon.end();
+    };
+    // Once by its limits, and once surprised by somebody else who fills the file system.
+    read_all(bed.mount(&["--fill", "off"]));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let _ = fs::write(cache.join("of somebody else"), noise(4 << 20, 9));
+    read_all(daemon);
+    let load = finished(bed.stoker(["load"]).arg(bed.path("mnt")));
+    assert_eq!(load.status.code(), Some(1), "nothing is mounted any more: {}", text(&load));
+}
+
+#[test]
+fn a_cache_folder_that_can_not_be_used_is_refused() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    fs::write(bed.path("plain"), b"").expect("a file");
+    let below = bed.path("plain/cache");
+    let with = |cache: &Path| {
+        let cache = cache.to_str().expect("a path");
+        finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", cache]))
+    };
+    refused(&with(&below), &["cache folder", "--cache"]);
+    let open = bed.path("open");
+    fs::create_dir(&open)
+        .and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777)))
+        .expect("a folder");
+    refused(&with(&open), &["everybody can write", "open"]);
+    assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn a_cache_folder_and_a_mount_point_never_lie_in_each_other_and_nothing_is_made() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(1_000, 1));
+    std::os::unix::fs::symlink(bed.path("mnt"), bed.path("link")).expect("a link");
+    for cache in ["mnt/cache", "mnt", "mnt/deep/cache", "link/cache", "."] {
+        let cache = bed.path(cache).display().to_string();
+        let done = finished(&mut bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--cache", &cache]));
+        refused_as_typed(&done, &["--cache", "mount point"]);
+    }
+    let left = fs::read_dir(bed.path("mnt")).expect("a folder").count();
+    assert_eq!((left, mounts(&bed), support::pids(&bed.path("run")).len()), (0, 0, 0));
+}
+
+#[test]
+fn a_mount_without_room_for_its_names_is_refused_and_says_so() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can mount a small file system for the cache");
+    }
+    (0..4).for_each(|number| bed.put(&format!("train/{number}"), &noise(10_000, number)));
+    bed.put("other/file", &noise(10_000, 9));
+    let cache = bed.path("cache");
+    fs::create_dir(&cache).expect("a folder");
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"]).arg(&cache).status();
+    assert!(small.expect("mount runs").success());
+    let (own, fill) = (cache.join("own"), cache.join("of somebody else"));
+    let own = own.to_str().expect("a path");
+    let mounting = |prefix: &str| bed.mounting(&format!("s3://{BUCKET}/{prefix}"), "mnt", &["--cache", own]);
+    let _ = fs::write(&fill, noise(2 << 20, 9));
+    let says = ["No space left", "free some space", "--cache"];
+    refused(&finished(&mut mounting("train")), &says);
+    fs::remove_file(&fill).expect("it is there");
+    Daemon::start(&mut mounting("train"), &bed.path("mnt"), &bed.path("mnt.log")).end();
+    let _ = fs::write(&fill, noise(2 << 20, 9));
+    // Its names are there, so nothing has to be written.
+    let daemon = Daemon::start(&mut mounting("train"), &bed.path("mnt"), &bed.path("mnt.log"));
+    support::content::compare(&bed.path("mnt"), &bed.path("data/train"));
+    daemon.end();
+    refused(&finished(&mut mounting("other")), &says);
+}
