@@ -317,7 +317,7 @@ fn says_what_failed(bed: &Bed, to: &Path, done: &Output) {
     let missing: Vec<_> = files(&bed.path("data")).difference(&files(to)).cloned().collect();
     assert_eq!(done.status.code(), Some(if missing.is_empty() { 0 } else { 4 }), "{said}");
     if !missing.is_empty() {
-        let count = format!("{} files failed:", missing.len());
+        let count = format!("{} file{} failed:", missing.len(), if missing.len() == 1 { "" } else { "s" });
         assert!(said.contains(&count) && said.contains("  try: "), "`{count}` is missing: {said}");
     }
     for name in missing {
