@@ -399,6 +399,20 @@ fn a_demo_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
+fn a_demo_takes_no_folder_in_which_it_would_remove_somebodys_data() {
+    let Some(bed) = Bed::new() else { return };
+    for name in ["cache", "mnt"] {
+        let folder = bed.path("mine");
+        fs::create_dir_all(folder.join(name)).expect("a folder");
+        fs::write(folder.join(name).join("precious"), b"data").expect("a file");
+        refused_as_typed(&finished(bed.stoker(["demo", "--dir"]).arg(&folder)), &["is there already", "--dir"]);
+        assert_eq!(fs::read(folder.join(name).join("precious")).expect("it is left"), b"data");
+        assert!(!folder.join("data").exists(), "nothing was made");
+        fs::remove_dir_all(folder).expect("removed");
+    }
+}
+
+#[test]
 fn commands_about_nothing_say_so() {
     let Some(bed) = Bed::new() else { return };
     for command in ["umount", "refresh", "load", "status"] {

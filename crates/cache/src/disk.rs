@@ -171,7 +171,8 @@ impl Disk {
         *self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(dropped);
     }
 
-    fn tell_wrong(&self, object: &Object) {
+    /// Tell of an object that has left, or was wrong.
+    fn tell_left(&self, object: &Object) {
         let dropped = self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
         dropped(object);
     }
@@ -205,7 +206,8 @@ impl Disk {
     }
 
     /// Open a complete file while others use the index: a disk takes its time. Nothing comes back of one that has gone,
-    /// and a damaged one is dropped, also one that somebody cut while it was open; an error means that it is there and can't be opened at the moment.
+    /// and a damaged one is dropped, also one whose length somebody changed while it was open; an error means that it is
+    /// there and can't be opened at the moment.
     fn open(&self, held: Held) -> Result<Option<Arc<Whole>>> {
         let closed = match held {
             Held::Open(whole) => {

@@ -42,6 +42,7 @@ use layout::{ENTRIES, ENTRY, Entry, Header, INHERITED, INHERITED_ROW, OVERRIDE_R
 use map::Map;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -51,6 +52,11 @@ const OBJECT_BYTES_MAX: u64 = BLOCK * u32::MAX as u64;
 
 /// The entry of the top folder, in every snapshot.
 const TOP: u32 = 0;
+
+/// Open the file of a snapshot. A pipe in its place is not waited for: it reads as an empty file.
+pub(crate) fn open_file(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)
+}
 
 /// An open snapshot.
 pub struct Manifest {
@@ -62,7 +68,7 @@ pub struct Manifest {
 impl Manifest {
     /// Open a snapshot. Reads its header only, whatever the number of names; [`Manifest::verify`] reads all.
     pub fn open(path: &Path) -> Result<Manifest> {
-        let file = std::fs::File::open(path).map_err(|error| failed("opening the manifest", path, &error))?;
+        let file = open_file(path).map_err(|error| failed("opening the manifest", path, &error))?;
         Manifest::of(&file, path)
     }
 

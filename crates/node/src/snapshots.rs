@@ -45,7 +45,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
 /// Note that a snapshot is used now, and that only its owner may read it: an earlier version left that open.
 pub fn used(path: &Path) {
     use rustix::fs::{Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
-    let Ok(file) = std::fs::File::open(path) else { return };
+    let Ok(file) = crate::manifest::open_file(path) else { return };
     let (omit, now) = (Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, Timespec { tv_sec: 0, tv_nsec: UTIME_NOW });
     let times = Timestamps { last_access: omit, last_modification: now };
     let done = rustix::fs::futimens(&file, &times).and_then(|()| rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR));

@@ -45,11 +45,21 @@ struct Epoch {
     store_bytes: u64,
 }
 
+/// Folders that are made for the time of the demo, beside the data.
+const MADE: [&str; 2] = ["cache", "mnt"];
+
 pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     args.picture.as_deref().map_or(Ok(()), place::can_be_written)?;
     let scratch = args.dir.is_none();
     let folder =
         args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("stoker-demo-{}", std::process::id())));
+    // They are removed at the end, so they must be the demo's own.
+    for made in MADE.map(|name| folder.join(name)) {
+        if made.symlink_metadata().is_ok() {
+            let error = Error::invalid("the demo would remove at its end what is there already", made.display());
+            return Err(error.hint("name an empty folder with --dir, or remove that yourself").into());
+        }
+    }
     std::fs::create_dir_all(folder.join("data")).map_err(|error| {
         Error::io("cannot make a folder for the demo", folder.display(), &error).hint("give --dir DIR")
     })?;
@@ -63,7 +73,7 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     });
     // A thread may read from the mount that ends here.
     runtime.shutdown_background();
-    let made = if scratch { vec![folder.clone()] } else { ["cache", "mnt"].map(|name| folder.join(name)).to_vec() };
+    let made = if scratch { vec![folder.clone()] } else { MADE.map(|name| folder.join(name)).to_vec() };
     let Some(done) = done else {
         let _ = mount::unmount(&folder.join("mnt"), true);
         made.iter().for_each(|folder| remove(folder));

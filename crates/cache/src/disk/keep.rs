@@ -105,7 +105,7 @@ impl Disk {
     pub(super) fn flawed(&self, filling: &Filling) {
         let object = &filling.segment.object;
         self.index().drop_segment(filling.residency, object);
-        self.tell_wrong(object);
+        self.tell_left(object);
     }
 
     /// A file that lost what it had goes, since its log would vouch for that again after a restart.

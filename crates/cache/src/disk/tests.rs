@@ -1,5 +1,6 @@
 //! The disk tier against a source that counts and can be told to lie.
 
+mod places;
 mod segments;
 mod strays;
 mod trust;

@@ -30,7 +30,7 @@ impl Disk {
                 }
             }
             disk.index().unlinked(&left, is_gone);
-            left.iter().for_each(|left| disk.tell_wrong(&left.object));
+            left.iter().for_each(|left| disk.tell_left(&left.object));
         };
         match is_short {
             true => work(),

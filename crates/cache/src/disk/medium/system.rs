@@ -1,7 +1,7 @@
 //! The kernel's file systems.
 
 use super::{Handle, How, Medium, Space, Status};
-use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, statvfs, statx};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, fstat, statvfs, statx};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -22,8 +22,8 @@ impl Medium for System {
             How::OpenOrCreate => options.read(true).write(true).create(true).truncate(false).mode(0o600),
             How::Create { mode } => options.read(true).write(true).create_new(true).mode(mode),
         };
-        // A link in the place of a file would lead out of the cache folder.
-        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        // A link in the place of a file would lead out of the cache folder, and a pipe be waited for, for ever.
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
         Ok(Arc::new(options.open(path)?))
     }
 

@@ -72,7 +72,7 @@ pub fn moody(store: &Arc<Store>, folder: &Path, boot: u8, medium: &Arc<Moody>, l
 }
 
 /// One object of so many mebibytes and its bytes.
-fn large(mebibytes: u64) -> (Arc<Store>, Arc<Object>, Vec<u8>) {
+pub fn large(mebibytes: u64) -> (Arc<Store>, Arc<Object>, Vec<u8>) {
     let (mut store, bytes) = (Store::default(), content(7, mebibytes * SMALL));
     let object = store.below.add("folder/large", bytes.clone());
     (Arc::new(store), object, bytes)
@@ -377,29 +377,6 @@ async fn a_cache_folder_that_was_removed_is_made_again() {
         read(&disk, object).await.expect("bytes");
     }
     assert_eq!(store.blocks.load(Relaxed), before, "the new log knows all of them");
-}
-
-#[tokio::test]
-async fn a_folder_in_the_place_of_a_file_gives_way() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (store, object, bytes) = large(2);
-    let store2 = store.clone();
-    // Nobody looks for strays then, who might take the file that comes for the folder that was there.
-    std::fs::write(folder.path().join("clean"), b"").expect("marked");
-    let disk = disk(&store, folder.path(), 1);
-    let place = Residency { id: object.id(), number: 1 }.path(&folder.path().join("objects"), &object);
-    std::fs::create_dir_all(place.join("inside")).expect("made");
-    assert!(read(&disk, &object).await.expect("bytes") == bytes);
-    assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
-    let Standing::Complete(whole) = disk.find(&object) else { panic!("complete") };
-    drop(whole);
-    let file = path(folder.path(), &object);
-    std::fs::remove_file(&file).expect("removed");
-    std::fs::create_dir(&file).expect("made");
-    assert!(matches!(disk.find(&object), Standing::Absent), "a folder is no file");
-    assert!(read(&disk, &object).await.expect("bytes") == bytes);
-    assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Complete(_)));
-    assert_eq!(store2.blocks.load(Relaxed), 16);
 }
 
 #[tokio::test]

@@ -121,6 +121,10 @@ fn what_is_no_snapshot_is_refused_with_advice() {
         let error = Manifest::open(&path).err().expect("it is refused");
         assert_eq!(error.kind, block::Kind::Corrupt, "{error}");
     }
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).expect("made");
+    let error = Manifest::open(&pipe).err().expect("it is not waited for");
+    assert_eq!(error.kind, block::Kind::Corrupt, "{error}");
     let missing = Manifest::open(&folder.path().join("none")).err().expect("there is none");
     assert_eq!(missing.kind, block::Kind::Missing);
 }
