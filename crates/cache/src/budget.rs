@@ -14,7 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNIT: usize = 4 << 10;
 
 /// The least budget, four small objects: less could not serve an unaligned read.
-const UNITS_MIN: usize = 4 * SMALL as usize / UNIT;
+pub const BYTES_MIN: u64 = 4 * SMALL;
+const UNITS_MIN: usize = BYTES_MIN as usize / UNIT;
 
 /// Part of the budget that is not spent on what nobody waits for yet, so that a reader who begins need not push out
 /// what others are about to read.
@@ -62,37 +63,40 @@ impl Budget {
 
     /// A share; waits if all of them are in the hands of readers.
     pub async fn share(&self, bytes: usize) -> Share {
-        if let Some(share) = self.take(bytes) {
+        self.wait_for(units(bytes)).await
+    }
+
+    /// Shares for blocks of these lengths, all at once: who held some while waiting for more could wait for ever, for
+    /// somebody who does the same. Together at most what the least budget has.
+    pub async fn shares(&self, lengths: &[usize]) -> Vec<Share> {
+        let mut all = self.wait_for(lengths.iter().map(|length| units(*length)).sum()).await;
+        let part = |length: &usize| all.split(units(*length) as usize).expect("their sum was taken");
+        lengths.iter().map(part).collect()
+    }
+
+    async fn wait_for(&self, units: u32) -> Share {
+        if let Some(share) = self.take(units) {
             return share;
         }
         self.0.hungry.fetch_add(1, Relaxed);
         let _leave = Leave(&self.0.hungry);
         // What was kept until somebody was seen to be hungry, nobody else would let go of.
-        if let Some(share) = self.take(bytes) {
+        if let Some(share) = self.take(units) {
             return share;
         }
-        self.0.free.clone().acquire_many_owned(units(bytes)).await.expect("the budget is never closed")
+        self.0.free.clone().acquire_many_owned(units).await.expect("the budget is never closed")
     }
 
     /// A share if it is free, or held by blocks that were read to their end. Some of the budget stays free for those
     /// who wait.
     pub fn spare(&self, bytes: usize) -> Option<Share> {
-        let left = self.0.units.load(Relaxed) / LEFT_SHARE;
-        self.beside(bytes, left)
-    }
-
-    /// The same for somebody who is about to wait.
-    pub fn at_once(&self, bytes: usize) -> Option<Share> {
-        self.beside(bytes, 0)
-    }
-
-    fn beside(&self, bytes: usize, left: usize) -> Option<Share> {
+        let (left, units) = (self.0.units.load(Relaxed) / LEFT_SHARE, units(bytes));
         loop {
             if self.is_short() {
                 return None;
             }
-            if self.0.free.available_permits() >= left + units(bytes) as usize
-                && let Some(share) = self.free(bytes)
+            if self.0.free.available_permits() >= left + units as usize
+                && let Some(share) = self.free(units)
             {
                 return Some(share);
             }
@@ -140,17 +144,17 @@ impl Budget {
     }
 
     /// A share that is free, or that a holder lets go of.
-    fn take(&self, bytes: usize) -> Option<Share> {
+    fn take(&self, units: u32) -> Option<Share> {
         loop {
-            let share = self.free(bytes);
+            let share = self.free(units);
             if share.is_some() || !self.let_go(false) {
                 return share;
             }
         }
     }
 
-    fn free(&self, bytes: usize) -> Option<Share> {
-        self.0.free.clone().try_acquire_many_owned(units(bytes)).ok()
+    fn free(&self, units: u32) -> Option<Share> {
+        self.0.free.clone().try_acquire_many_owned(units).ok()
     }
 
     fn let_go(&self, spent_only: bool) -> bool {

@@ -8,18 +8,17 @@
 
 mod shelf;
 
-use crate::budget::{Budget, Holder, Share};
+use crate::budget::{BYTES_MIN, Budget, Holder, Share};
 use crate::readahead::Readahead;
 use crate::tally::Tally;
-use crate::waits::{Waits, clock};
+use crate::waits::{Wait, Waits, clock};
 use block::{
     Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
-    stripe_end,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
 use shelf::{Coming, Place, Shelf};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::watch;
@@ -36,6 +35,10 @@ const AHEAD_RUN_BLOCKS_MIN: usize = 16;
 /// bytes that are gone, which makes random reads hold twice what they count (measured: 270 MB of a limit of 256).
 const APART_BELOW: usize = 4;
 
+/// Blocks that a reader holds while it waits for others: more than the longest read of a kernel touches.
+const TOGETHER_MAX: usize = 8;
+
+const _: () = assert!(TOGETHER_MAX as u64 * block::BLOCK <= BYTES_MIN);
 const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX && AHEAD_RUN_BLOCKS_MIN <= AHEAD_RUN_BLOCKS as usize);
 
 /// The memory tier over whoever answers for what is not in memory.
@@ -92,88 +95,144 @@ impl Memory {
     /// side are asked for together.
     pub async fn read(&self, object: &Arc<Object>, offset: u64, length: u64, via: Door) -> Result<Vec<Bytes>> {
         let parts: Vec<_> = parts(object, offset, length).collect();
-        if parts.len() > 1 {
-            let blocks = parts[0].0..parts[parts.len() - 1].0 + 1;
-            self.ask(object, blocks.clone(), via, true);
-            // The later ones must not leave for somebody else while the earlier ones are waited for.
-            let (id, mut shelf) = (object.id(), self.shelf());
-            blocks.for_each(|index| shelf.read_until(&(id, index), 1));
-        }
         let mut pieces = Vec::new();
-        for (index, start, length) in parts {
-            let block = self.block(&Address { object: object.clone(), index }, start + length, via).await?;
-            pieces.extend(block.cut(start, length));
+        for parts in parts.chunks(TOGETHER_MAX) {
+            let first = parts[0].0;
+            let run = Run::new(object.clone(), first..first + parts.len() as u32).via(via);
+            let until: Vec<_> = parts.iter().map(|(_, start, length)| start + length).collect();
+            let blocks = self.together(&run, &until, Some(&self.0.waits)).await?;
+            pieces.extend(blocks.iter().zip(parts).flat_map(|(block, (_, start, length))| block.cut(*start, *length)));
         }
         Ok(pieces)
     }
 
     /// One block, of which a reader wants the bytes up to `until`. What it waits for is booked.
     pub async fn block(&self, address: &Address, until: usize, via: Door) -> Result<Block> {
-        self.wait(address, until, via, Some(&self.0.waits)).await
+        self.one(address, until, via, Some(&self.0.waits)).await
     }
 
-    async fn wait(&self, address: &Address, until: usize, via: Door, waits: Option<&Waits>) -> Result<Block> {
-        let mut booked = None;
-        let key = (address.object.id(), address.index);
-        loop {
-            let place = self.shelf().place(&key, until);
-            let Coming { mut promise, course, via: begun_by } = match place {
-                Place::Here(block) => {
-                    self.0.tally.here.add(1, block.len() as u64);
-                    return Ok(block);
-                }
-                Place::Coming(coming) => coming,
-                Place::Nowhere => {
-                    booked = booked.or_else(|| waits.map(Waits::begin));
-                    let share = self.0.budget.share(address.len()).await;
-                    let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
-                    match self.claim(&run, vec![share], waits.is_some()) {
-                        Some(coming) => coming,
-                        None => continue,
+    async fn one(&self, address: &Address, until: usize, via: Door, waits: Option<&Waits>) -> Result<Block> {
+        let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
+        let block = self.together(&run, &[until], waits).await?.pop();
+        Ok(block.expect("as many as were asked for"))
+    }
+
+    /// The blocks of a run, of each of which somebody wants the bytes up to what `until` names. Those that came are held
+    /// until the last one has come.
+    async fn together(&self, run: &Run, until: &[usize], waits: Option<&Waits>) -> Result<Vec<Block>> {
+        let mut wait = None;
+        'again: loop {
+            let places = self.claim_or_wait(run, until, waits, &mut wait).await;
+            let mut blocks = Vec::with_capacity(places.len());
+            for place in places {
+                let Coming { mut promise, course, via } = match place {
+                    Place::Coming(coming) => coming,
+                    Place::Here(block) => {
+                        self.0.tally.here.add(1, block.len() as u64);
+                        blocks.push(block);
+                        continue;
                     }
+                };
+                wait = wait.or_else(|| waits.map(Waits::begin));
+                wait.iter_mut().for_each(|wait| wait.follow(&course));
+                // The sender is dropped without a value only if the runtime ends.
+                let gone = || Error::unavailable("the node is stopping", &*run.object);
+                let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone().ok_or_else(gone)?;
+                // What a store says to others by their credentials is no answer to this one.
+                if via != run.via && got.as_ref().is_err_and(Error::is_of_asker) {
+                    continue 'again;
                 }
-            };
-            booked = booked.or_else(|| waits.map(Waits::begin));
-            booked.iter_mut().for_each(|wait| wait.follow(&course));
-            // The sender is dropped without a value only if the runtime ends.
-            let gone = || Error::unavailable("the node is stopping", &*address.object);
-            let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone().ok_or_else(gone)?;
-            if begun_by != via && got.as_ref().is_err_and(Error::is_of_asker) {
-                continue;
+                blocks.push(got?);
             }
-            self.shelf().read_until(&key, until);
-            return got;
+            return Ok(blocks);
         }
+    }
+
+    /// Where the blocks of a run are, or come from, once there is room for those that nobody asked for yet.
+    ///
+    /// It is taken for all of them at once, while none is held: readers who wait for room with blocks in their hands
+    /// would wait for each other.
+    async fn claim_or_wait<'a>(
+        &'a self,
+        run: &Run,
+        until: &[usize],
+        waits: Option<&'a Waits>,
+        wait: &mut Option<Wait<'a>>,
+    ) -> Vec<Place> {
+        let (mut room, mut is_first) = (HashMap::new(), true);
+        loop {
+            let missing = match self.claim(run, until, &mut room, waits.is_some()) {
+                Ok(places) => return places,
+                Err(missing) => missing,
+            };
+            *wait = wait.take().or_else(|| waits.map(Waits::begin));
+            // Others may leave while room is waited for: the second time there is enough for all.
+            let wanted: Vec<_> = run.addresses().filter(|one| !is_first || missing.contains(&one.index)).collect();
+            is_first = false;
+            room.clear();
+            let lengths: Vec<_> = wanted.iter().map(Address::len).collect();
+            room = wanted.iter().map(|one| one.index).zip(self.0.budget.shares(&lengths).await).collect();
+        }
+    }
+
+    /// Where the blocks of a run are. Those that nobody asked for yet are asked for, if there is room for all of them;
+    /// otherwise they come back.
+    fn claim(
+        &self,
+        run: &Run,
+        until: &[usize],
+        room: &mut HashMap<u32, Share>,
+        is_urgent: bool,
+    ) -> std::result::Result<Vec<Place>, Vec<u32>> {
+        let (id, mut shelf) = (run.object.id(), self.shelf());
+        let is_missing = |index: &u32| !shelf.knows(&(id, *index)) && !room.contains_key(index);
+        let missing: Vec<_> = run.blocks.clone().filter(is_missing).collect();
+        if !missing.is_empty() {
+            // The others must not leave for somebody else while room is waited for.
+            run.blocks.clone().for_each(|index| shelf.read_until(&(id, index), 1));
+            return Err(missing);
+        }
+        let mut announced = Vec::new();
+        let mut rest = run.blocks.clone();
+        while let Some(blocks) = shelf.unknown(id, rest.clone()) {
+            rest.start = blocks.end;
+            let shares = blocks.clone().filter_map(|index| room.remove(&index)).collect();
+            announced.push(self.announce(&mut shelf, &run.part(blocks), shares, is_urgent));
+        }
+        let places = run.blocks.clone().zip(until).filter_map(|(index, until)| shelf.place(&(id, index), *until));
+        let places = places.collect();
+        drop(shelf);
+        announced.into_iter().for_each(|(run, announced)| drop(self.0.runtime.spawn(announced.flight(run))));
+        Ok(places)
     }
 
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
-    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) -> u32 {
-        self.ask(object, blocks, via, false)
-    }
-
-    fn ask(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door, is_urgent: bool) -> u32 {
+    pub fn ahead(&self, object: &Arc<Object>, mut blocks: Range<u32>, via: Door) -> u32 {
         let id = object.id();
-        let mut next = blocks.start;
-        while next < blocks.end {
-            if self.shelf().knows(&(id, next)) {
-                next += 1;
+        loop {
+            let unknown = self.shelf().unknown(id, blocks.clone());
+            let Some(unknown) = unknown else { return blocks.end };
+            blocks.start = unknown.start;
+            let run =
+                Run::new(object.clone(), unknown.start..unknown.end.min(unknown.start + AHEAD_RUN_BLOCKS)).via(via);
+            let addresses = run.addresses();
+            let mut shares: Vec<Share> = addresses.map_while(|address| self.0.budget.spare(address.len())).collect();
+            if shares.len() < run.blocks.len().min(AHEAD_RUN_BLOCKS_MIN) {
+                return blocks.start;
+            }
+            let mut shelf = self.shelf();
+            // Others may have asked for some meanwhile.
+            let known = run.blocks.clone().position(|index| shelf.knows(&(id, index)));
+            shares.truncate(known.unwrap_or(shares.len()));
+            blocks.start += shares.len() as u32;
+            if shares.is_empty() {
                 continue;
             }
-            // A run lies in one stripe, since each stripe has an owner of its own.
-            let most = blocks.end.min(next + AHEAD_RUN_BLOCKS).min(stripe_end(next));
-            let end = (next + 1..most).find(|index| self.shelf().knows(&(id, *index))).unwrap_or(most);
-            let run = Run::new(object.clone(), next..end).via(via);
-            let share = |length| if is_urgent { self.0.budget.at_once(length) } else { self.0.budget.spare(length) };
-            let shares: Vec<Share> = run.addresses().map_while(|address| share(address.len())).collect();
-            if shares.len() < run.addresses().count().min(AHEAD_RUN_BLOCKS_MIN) {
-                return next;
-            }
-            let run = run.part(next..next + shares.len() as u32);
-            next = run.blocks.end;
-            self.claim(&run, shares, is_urgent);
+            let (run, announced) = self.announce(&mut shelf, &run, shares, false);
+            drop(shelf);
+            self.0.runtime.spawn(announced.flight(run));
         }
-        next
     }
 
     /// Note a read of an open file and ask for what will follow.
@@ -226,26 +285,18 @@ impl Memory {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announce a run and start its fetch; `None` if somebody else was faster with its first block.
-    fn claim(&self, run: &Run, shares: Vec<Share>, is_urgent: bool) -> Option<Coming> {
-        let run = Run { course: Course::begin(clock, is_urgent), ..run.clone() };
-        let mut shelf = self.shelf();
-        let id = run.object.id();
-        let mut senders = Vec::with_capacity(shares.len());
-        for (index, share) in run.blocks.clone().zip(shares) {
-            if shelf.knows(&(id, index)) {
-                break;
-            }
-            let (sender, receiver) = watch::channel(None);
-            shelf.announce((id, index), Coming { promise: receiver, course: run.course.clone(), via: run.via });
-            senders.push(Promise { index, sender, share });
-        }
-        let first = Coming { promise: senders.first()?.sender.subscribe(), course: run.course.clone(), via: run.via };
-        drop(shelf);
-        let run = Run { blocks: run.blocks.start..run.blocks.start + senders.len() as u32, ..run };
-        let announced = Announced { memory: self.clone(), object: run.object.clone(), promises: senders.into() };
-        self.0.runtime.spawn(announced.flight(run));
-        Some(first)
+    /// Announce the blocks of a run that shares were taken for.
+    fn announce(&self, shelf: &mut Shelf, run: &Run, shares: Vec<Share>, is_urgent: bool) -> (Run, Announced) {
+        let (id, course) = (run.object.id(), Course::begin(clock, is_urgent));
+        let run = Run { course: course.clone(), ..run.part(run.blocks.start..run.blocks.start + shares.len() as u32) };
+        let promise = |(index, share)| {
+            let (sender, promise) = watch::channel(None);
+            shelf.announce((id, index), Coming { promise, course: course.clone(), via: run.via });
+            Promise { index, sender, share }
+        };
+        let promises = run.blocks.clone().zip(shares).map(promise).collect();
+        let announced = Announced { memory: self.clone(), object: run.object.clone(), promises };
+        (run, announced)
     }
 }
 
@@ -336,7 +387,7 @@ impl Source for Memory {
         let addresses = futures_util::stream::iter(run.addresses());
         let blocks = addresses.then(move |address| {
             let memory = memory.clone();
-            async move { memory.wait(&address, address.len(), via, None).await }
+            async move { memory.one(&address, address.len(), via, None).await }
         });
         // Nothing after the first error.
         let until_failed = blocks.scan(false, |failed, got| {

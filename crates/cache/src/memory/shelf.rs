@@ -3,7 +3,7 @@
 //! Blocks that were read to their end leave first. Then those go that were asked for ahead and nobody has begun to read,
 //! the last one first, because it will be wanted last: the first would have to be fetched again at once.
 
-use block::{Block, Course, Door, ObjectId, Result};
+use block::{Block, Course, Door, ObjectId, Result, stripe_end};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use tokio::sync::watch;
@@ -24,7 +24,6 @@ pub struct Coming {
 pub enum Place {
     Here(Block),
     Coming(Coming),
-    Nowhere,
 }
 
 /// Keys in a queue before those of blocks that left are swept out of it.
@@ -62,22 +61,19 @@ enum Read {
 }
 
 impl Shelf {
-    /// Where a block is; here, it is noted that its bytes up to `until` are being read.
-    pub fn place(&mut self, key: &Key, until: usize) -> Place {
-        if let Some(block) = self.get(key, until) {
-            return Place::Here(block);
-        }
-        match self.slots.get(key) {
-            Some(Slot::Coming { coming, .. }) => Place::Coming(coming.clone()),
-            _ => Place::Nowhere,
-        }
+    /// Where a block is, if anywhere, noting that its bytes up to `until` are being read.
+    pub fn place(&mut self, key: &Key, until: usize) -> Option<Place> {
+        self.read_until(key, until);
+        self.slots.get(key).map(|slot| match slot {
+            Slot::Here { block, .. } => Place::Here(block.clone()),
+            Slot::Coming { coming, .. } => Place::Coming(coming.clone()),
+        })
     }
 
     /// The block if it is here, noting that its bytes up to `until` are being read.
     pub fn get(&mut self, key: &Key, until: usize) -> Option<Block> {
-        self.read_until(key, until);
-        match self.slots.get(key) {
-            Some(Slot::Here { block, .. }) => Some(block.clone()),
+        match self.place(key, until) {
+            Some(Place::Here(block)) => Some(block),
             _ => None,
         }
     }
@@ -90,6 +86,15 @@ impl Shelf {
     /// Whether the block is here or announced.
     pub fn knows(&self, key: &Key) -> bool {
         self.slots.contains_key(key)
+    }
+
+    /// The first blocks side by side that are neither here nor announced. They lie in one stripe, since each stripe has
+    /// an owner of its own.
+    pub fn unknown(&self, id: ObjectId, mut blocks: Range<u32>) -> Option<Range<u32>> {
+        let start = blocks.find(|index| !self.knows(&(id, *index)))?;
+        let most = blocks.end.min(stripe_end(start));
+        let end = (start + 1..most).find(|index| self.knows(&(id, *index)));
+        Some(start..end.unwrap_or(most))
     }
 
     pub fn announce(&mut self, key: Key, coming: Coming) {

@@ -76,6 +76,57 @@ async fn sixty_four_streams_stay_within_the_budget() {
     stay_within(8 * SMALL).await;
 }
 
+/// Gives the first three blocks of a run, and then nothing until it is let.
+struct Hanging(Making, Arc<tokio::sync::Semaphore>);
+
+impl Source for Hanging {
+    fn fetch(&self, run: Run) -> Blocks {
+        let (blocks, gate) = (self.0.fetch(run), self.1.clone());
+        let gated = blocks.enumerate().then(move |(n, block)| {
+            let gate = gate.clone();
+            async move {
+                if n >= 3 {
+                    let _ = gate.acquire().await;
+                }
+                block
+            }
+        });
+        gated.boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_who_wait_for_the_end_of_a_read_hold_what_is_counted() {
+    let (alive, gate) = (Arc::new(Alive::default()), Arc::new(tokio::sync::Semaphore::new(0)));
+    let below = Arc::new(Hanging(Making(alive.clone()), gate.clone()));
+    let budget = 16 * SMALL;
+    let memory = Memory::over(below, Budget::of(budget), tokio::runtime::Handle::current());
+    let readers: Vec<_> = (0..90)
+        .map(|n| {
+            let (memory, object) = (memory.clone(), made(b' ' + n, 2 * SMALL));
+            tokio::spawn(async move { memory.read(&object, 4096, SMALL, DOOR).await })
+        })
+        .collect();
+    let began = std::time::Instant::now();
+    let mut most = 0;
+    while most <= budget / 2 || began.elapsed() < Duration::from_millis(200) {
+        most = alive.0.load(Relaxed).max(most);
+        assert!(most <= budget, "{most} of {budget} while all wait");
+        assert!(began.elapsed() < Duration::from_secs(60), "readers begin");
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(1);
+    for (n, reader) in readers.into_iter().enumerate() {
+        let read = async { reader.await.expect("a reader").expect("bytes").concat() };
+        let bytes = tokio::time::timeout(Duration::from_secs(60), read).await.expect("nobody waits for ever");
+        assert!(bytes.len() == SMALL as usize && bytes.iter().all(|byte| *byte == b' ' + n as u8));
+    }
+}
+
 /// A source whose blocks are cut out of larger buffers, as a connection delivers them.
 struct Received(Arc<Alive>);
 
