@@ -16,10 +16,11 @@ use node::select::Wanted;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 
 /// A request: a list of half a million paths is the longest, and is held in memory.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
@@ -67,18 +68,34 @@ fn is_ours(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == user || peer.uid() == 0)
 }
 
+/// Answer one request. Who connects and asks nothing holds up nothing.
 async fn serve(host: Arc<Host>, stream: UnixStream) {
-    host.commands.send_modify(|count| *count += 1);
-    let commands = host.commands.clone();
-    let answer = service_fn(move |request| {
+    let command = OnceLock::new();
+    let answer = service_fn(|request| {
+        command.get_or_init(|| Command::begin(host.commands.clone()));
         let host = host.clone();
         async move { Ok::<_, Infallible>(route(host, request).await.unwrap_or_else(|error| refuse(&error))) }
     });
-    if let Err(error) = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await
-    {
+    let mut connection = hyper::server::conn::http1::Builder::new();
+    if let Err(error) = connection.keep_alive(false).serve_connection(TokioIo::new(stream), answer).await {
         tracing::debug!("a command was given up: {error}");
     }
-    commands.send_modify(|count| *count -= 1);
+}
+
+/// Counts a command until its answer is sent.
+struct Command(watch::Sender<usize>);
+
+impl Command {
+    fn begin(commands: watch::Sender<usize>) -> Command {
+        commands.send_modify(|count| *count += 1);
+        Command(commands)
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
@@ -177,7 +194,7 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
         let hold = request.hold;
-        let (listed, mut listing) = tokio::sync::watch::channel(0);
+        let (listed, mut listing) = watch::channel(0);
         let making = host.mount(request, move |names| {
             listed.send_replace(names);
         });
@@ -293,5 +310,43 @@ pub fn loaded(tally: &Loading, requests: u64) -> Loaded {
         requests,
         over: false,
         error: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Journal, Life};
+    use node::Node;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Nothing here takes longer on a machine that works at all.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_connection_at_which_nothing_is_asked_holds_no_node_that_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = node::Settings {
+            cache: folder.path().join("cache"),
+            limits: cache::disk::Limits { bytes: 1 << 20, files: 100, free_bytes_min: 0, free_files_min: 0 },
+            memory_bytes: 64 << 20,
+            seed: 1,
+            patience: Duration::from_secs(1),
+        };
+        let node = Node::start(settings, [1; 16], tokio::runtime::Handle::current()).unwrap();
+        let journal = Arc::new(Journal::open(None, tracing::Level::INFO, || 0.0).unwrap());
+        let host = Host::new(node, journal, Life::Told);
+        let socket = folder.path().join("socket");
+        listen(&host, bind(&socket).unwrap());
+        let _silent = UnixStream::connect(&socket).await.unwrap();
+        // As a client that keeps its connections asks: the answer has an end without the connection's.
+        let mut kept = UnixStream::connect(&socket).await.unwrap();
+        kept.write_all(b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(LONG, kept.read_to_end(&mut answer)).await;
+        assert!(read.expect("the connection ends with the answer").is_ok() && answer.ends_with(b"}\n"));
+        let mut commands = host.commands.subscribe();
+        let none = tokio::time::timeout(LONG, commands.wait_for(|count| *count == 0)).await;
+        assert!(none.is_ok(), "one that asked nothing is no command");
     }
 }

@@ -41,7 +41,7 @@ pub struct Host {
     listings: Mutex<Vec<Arc<Listing>>>,
     ids: AtomicU64,
     visitors: watch::Sender<Visitors>,
-    /// Commands that are being answered.
+    /// Requests that are being answered.
     pub(crate) commands: watch::Sender<usize>,
 }
 
