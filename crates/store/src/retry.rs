@@ -35,10 +35,14 @@ pub fn advise(error: &Error, tries: u32, spent: Duration, budget: Duration, chan
         _ => Duration::ZERO,
     };
     let doubled = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16));
-    let wait = asked + fraction(doubled.min(LONGEST), chance);
-    let left = budget.saturating_sub(spent);
-    // Whoever asks for a longer wait than there is may be back sooner, and our reader waits only so long.
-    if left > LAST_TRY.min(budget / 10) { Advice::Wait(wait.min(left / 2)) } else { Advice::GiveUp }
+    let own = fraction(doubled.min(LONGEST), chance);
+    let (left, last) = (budget.saturating_sub(spent), LAST_TRY.min(budget / 10));
+    if left <= last {
+        return Advice::GiveUp;
+    }
+    // Our own waits shrink towards the end. A store that named a time is not asked before it; if the patience ends
+    // before that, it is asked once more, in the last moment.
+    Advice::Wait((asked + own).min(left / 2).max(asked).min(left - last))
 }
 
 /// The last error of a row, with how many tries it took.
@@ -121,16 +125,21 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_asks_for_longer_than_there_is_neither_ends_the_patience_nor_exceeds_it() {
+    fn a_store_is_not_asked_before_the_time_that_it_named_but_for_one_last_try() {
         let retry_after = Some(Duration::from_secs(30));
         let error = Error::new(Kind::Unavailable { retry_after }, "slow down", "s3://b");
-        for budget in [2, 20, 30, 60, 90].map(Duration::from_secs) {
-            let (mut spent, mut tries) = (Duration::ZERO, 1);
-            while let Advice::Wait(wait) = advise(&error, tries, spent, budget, u64::MAX) {
+        for (seed, (seconds, tries_due)) in (0..50).flat_map(|seed| {
+            [(2, 2), (5, 2), (30, 2), (31, 2), (60, 3), (90, 4)].map(|case| (seed, case))
+        }) {
+            let (chance, budget) = (Chance::new(seed), Duration::from_secs(seconds));
+            let (mut spent, mut tries, mut waits) = (Duration::ZERO, 1, Vec::new());
+            while let Advice::Wait(wait) = advise(&error, tries, spent, budget, chance.next()) {
                 (spent, tries) = (spent + wait, tries + 1);
+                waits.push(wait);
             }
-            assert!(spent < budget && budget - spent <= LAST_TRY, "{budget:?}: {spent:?}");
-            assert!((2..=9).contains(&tries), "{budget:?}: {tries} tries");
+            assert_eq!(spent, budget - LAST_TRY.min(budget / 10), "the last try is in the last moment");
+            assert!(waits[..waits.len() - 1].iter().all(|wait| *wait >= ASKED_LONGEST), "{budget:?}: {waits:?}");
+            assert_eq!(tries, tries_due, "{budget:?}: {waits:?}");
         }
     }
 
