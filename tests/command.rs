@@ -175,21 +175,21 @@ fn a_mount_point_that_will_not_do_is_refused() {
     let url = format!("s3://{BUCKET}");
     refused(&finished(&mut bed.mounting(&url, "missing", &[])), &["does not exist", "mkdir -p"]);
     fs::write(bed.path("plain"), b"").expect("a file");
-    refused(&finished(&mut bed.mounting(&url, "plain", &[])), &["not a folder"]);
+    refused_as_typed(&finished(&mut bed.mounting(&url, "plain", &[])), &["not a folder"]);
     let name = std::ffi::OsStr::from_bytes(b"bad\xff");
     fs::create_dir(bed.path("").join(name)).expect("a folder");
     let mut odd = bed.stoker(["mount", &url]);
     let odd = odd.arg(bed.path("").join(name)).args(bed.reach()).arg("--cache").arg(bed.path("cache"));
     refused_as_typed(&finished(odd), &["not UTF-8"]);
     let file = bed.data("file").display().to_string();
-    refused(&finished(&mut bed.mounting(&file, "mnt", &[])), &["this is a file and not a folder"]);
+    refused_as_typed(&finished(&mut bed.mounting(&file, "mnt", &[])), &["this is a file and not a folder"]);
     let empty = bed.path("home").display().to_string();
     refused(&finished(&mut bed.mounting(&empty, "mnt", &[])), &["no file in this folder", "a folder with files"]);
     let root = finished(bed.stoker(["mount", &url, "/"]).args(bed.reach()));
     refused_as_typed(&root, &["choose another mount point"]);
     let daemon = bed.mount(&[]);
-    refused(&finished(&mut bed.mounting(&url, "mnt", &[])), &["already mounted", "stoker umount"]);
-    refused(
+    refused_as_typed(&finished(&mut bed.mounting(&url, "mnt", &[])), &["already mounted", "stoker umount"]);
+    refused_as_typed(
         &finished(&mut bed.mounting(&url, "mnt", &["--cache", bed.path("other").to_str().expect("a path")])),
         &["already mounted"],
     );

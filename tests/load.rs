@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::content::{compare, files, noise, same};
-use support::{BUCKET, Bed, LONG, drop_page_cache, eventually, finished, signal, text};
+use support::{BUCKET, Bed, LONG, drop_page_cache, eventually, finished, refused_as_typed, signal, text};
 
 const MIB: usize = 1 << 20;
 
@@ -122,7 +122,7 @@ fn what_is_asked_wrongly_is_refused() {
     wrong(child.wait_with_output().expect("it ends"), &["val/none.jpg", "1 of the listed names"]);
     daemon.end();
     let local = bed.mount_at(bed.path("data").to_str().expect("a path"), "mnt", &[]);
-    wrong(load(&bed, &bed.path("mnt"), &[]), &["read where it lies"]);
+    refused_as_typed(&load(&bed, &bed.path("mnt"), &[]), &["read where it lies"]);
     local.end();
 }
 

@@ -147,7 +147,30 @@ impl Error {
     }
 }
 
+/// Kinds as other processes are told of them.
+const NAMES: [(Kind, &str); 7] = [
+    (Kind::Missing, "missing"),
+    (Kind::Changed, "changed"),
+    (Kind::Denied, "denied"),
+    (Kind::Unavailable { retry_after: None }, "unavailable"),
+    (Kind::Corrupt, "corrupt"),
+    (Kind::Full, "full"),
+    (Kind::Invalid, "invalid"),
+];
+
 impl Kind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        let is_this = |kind: &Kind| std::mem::discriminant(kind) == std::mem::discriminant(&self);
+        NAMES.iter().find(|(kind, _)| is_this(kind)).expect("every kind has a name").1
+    }
+
+    /// The kind that is called so; one of a later version may work later.
+    pub fn named(name: &str) -> Kind {
+        let known = NAMES.iter().find(|(_, known)| *known == name);
+        known.map_or(Kind::Unavailable { retry_after: None }, |(kind, _)| *kind)
+    }
+
     /// Advice where the place of the failure has none of its own, whichever way the caller came in.
     pub fn hint(self) -> &'static str {
         match self {
@@ -192,6 +215,14 @@ mod tests {
     fn a_message_has_three_parts() {
         let error = Error::denied("the store refused the credentials", "s3://bucket").hint("set AWS_PROFILE");
         assert_eq!(error.to_string(), "the store refused the credentials\n  on:  s3://bucket\n  try: set AWS_PROFILE");
+    }
+
+    #[test]
+    fn every_kind_is_known_again_by_its_name() {
+        NAMES.iter().for_each(|(kind, name)| assert_eq!((kind.name(), Kind::named(name)), (*name, *kind)));
+        let retry_after = Some(Duration::from_secs(1));
+        assert_eq!(Kind::Unavailable { retry_after }.name(), "unavailable");
+        assert_eq!(Kind::named("of a later version"), Kind::Unavailable { retry_after: None });
     }
 
     #[test]

@@ -397,6 +397,9 @@ pub struct Refreshed {
 /// A failure with its three parts, as every refusal is answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
+    /// `missing`, `changed`, `denied`, `unavailable`, `corrupt`, `full` or `invalid`.
+    #[serde(default)]
+    pub kind: String,
     pub what: String,
     pub on: String,
     pub hint: String,

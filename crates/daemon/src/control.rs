@@ -161,7 +161,8 @@ fn line(message: &impl Serialize) -> Bytes {
 }
 
 fn problem(error: &Error) -> Problem {
-    Problem { what: error.what.clone(), on: error.on.clone(), hint: error.hint.clone() }
+    let kind = error.kind.name().to_owned();
+    Problem { kind, what: error.what.clone(), on: error.on.clone(), hint: error.hint.clone() }
 }
 
 fn refuse(error: &Error) -> Answer {

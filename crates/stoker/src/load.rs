@@ -36,7 +36,7 @@ pub fn run(args: Load) -> anyhow::Result<ExitCode> {
         None => preload(&args, list)?,
     };
     if let Some(problem) = &loaded.error {
-        anyhow::bail!("{}\n  on:  {}\n  try: {}", problem.what, problem.on, problem.hint);
+        return Err(show::of_node(problem).into());
     }
     let is_choice = !args.include.is_empty() || !args.exclude.is_empty();
     if loaded.files == 0 && args.stdin && !is_choice {

@@ -5,7 +5,7 @@
 
 use crate::args;
 use crate::ends::{End, Ends};
-use crate::{log, notify, place, runtime};
+use crate::{WRONG_WORDS, log, notify, place, runtime};
 use block::{Error, Kind};
 use client::sockets;
 use daemon::{Host, Journal, Life, control};
@@ -183,8 +183,17 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         std::thread::spawn(move || child.wait());
         return Ok(());
     }
-    match child.wait()?.code() {
-        Some(0) => Ok(()),
-        _ => anyhow::bail!("{}", said.trim_start_matches("stoker: ").trim_end()),
+    let (code, said) = (child.wait()?.code(), said.trim_start_matches("stoker: ").trim_end());
+    match (code, parts(said)) {
+        (Some(0), _) => Ok(()),
+        (Some(code), Some(invalid)) if code == i32::from(WRONG_WORDS) => Err(invalid.into()),
+        _ => anyhow::bail!("{said}"),
     }
+}
+
+/// A printed failure about what was typed, in its parts.
+fn parts(said: &str) -> Option<Error> {
+    let (what, rest) = said.split_once("\n  on:  ")?;
+    let (on, hint) = rest.split_once("\n  try: ")?;
+    Some(Error::invalid(what, on).hint(hint))
 }

@@ -58,9 +58,7 @@ fn advised(error: &Error) -> Error {
 /// A failure that a node answered with.
 pub fn refused(failure: Failure) -> anyhow::Error {
     match failure {
-        Failure::Refused(Problem { what, on, hint }) => {
-            anyhow::anyhow!("{}", plain(&format!("{what}\n  on:  {on}\n  try: {hint}")))
-        }
+        Failure::Refused(problem) => of_node(&problem).into(),
         Failure::Absent => anyhow::anyhow!("no node answers\n  on:  its control socket\n  try: see `stoker status`"),
         Failure::Silent => anyhow::anyhow!(
             "the node does not answer\n  on:  its control socket\n  try: the same again; `stoker umount --lazy` takes its \
@@ -73,6 +71,11 @@ pub fn refused(failure: Failure) -> anyhow::Error {
             "{what}\n  on:  the control socket\n  try: the same again; a node of another version may be running"
         ),
     }
+}
+
+/// What went wrong in a node, as if it had here.
+pub fn of_node(Problem { kind, what, on, hint }: &Problem) -> Error {
+    Error::new(Kind::named(kind), plain(what), plain(on)).hint(plain(hint))
 }
 
 /// One of a thing, or several: `count_of(1, "file")`.
