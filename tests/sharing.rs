@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::process::Stdio;
 use support::content::{compare, noise, same};
 use support::{BUCKET, Bed, Daemon, LONG, drop_page_cache, eventually, finished, refused_as_typed, signal, text};
 
@@ -124,6 +125,34 @@ fn a_cache_is_free_when_its_last_mount_was_unmounted() {
         assert!(unmounted.status.success(), "{round}: {}", text(&unmounted));
         let lock = fs::File::open(bed.path("cache/lock")).expect("the lock of the cache");
         assert!(lock.try_lock().is_ok(), "{round}: the node still has the cache");
+    }
+}
+
+#[test]
+fn an_unmount_of_what_ends_by_itself_meanwhile_is_done() {
+    let Some(bed) = two_sets() else { return };
+    for round in 0..5 {
+        let mounted = finished(&mut bed.mounting(&url("one"), "mnt", &["--detach"]));
+        assert!(mounted.status.success(), "{round}: {}", text(&mounted));
+        let node = bed.status()["pid"].as_u64().expect("a number") as u32;
+        signal(node, "STOP");
+        let start = || {
+            let mut umount = bed.stoker(["umount"]);
+            umount.arg(bed.path("mnt")).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        let all: Vec<_> = (0..6).map(|_| start()).collect();
+        let waits = format!("{} ", libc::SYS_statx);
+        for umount in &all {
+            let call = || fs::read_to_string(format!("/proc/{}/syscall", umount.id())).unwrap_or_default();
+            eventually("it waits for the node", || call().starts_with(&waits));
+        }
+        signal(node, "TERM");
+        signal(node, "CONT");
+        for umount in all {
+            let done = umount.wait_with_output().expect("it ends");
+            assert!(done.status.success(), "{round}: {}", text(&done));
+        }
+        eventually("the node ends", || support::pids(&bed.path("run")).is_empty());
     }
 }
 

@@ -4,6 +4,7 @@ use crate::args::Umount;
 use crate::mount::node_of;
 use crate::{place, show};
 use block::Error;
+use client::Failure;
 use client::messages::Place;
 use hyper::Method;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -17,20 +18,26 @@ const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
     let path = place::absolute(&args.dir)?;
+    let was_there = is_of_stoker(&path);
+    match end(args, &path) {
+        // Its node was ending, or somebody else unmounted it.
+        Err(_) if was_there && !is_of_stoker(&path) => Ok(ExitCode::SUCCESS),
+        done => done.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
     // What a node left that is gone is the kernel's business alone.
-    if mount::is_stale(&path) {
-        return match mount::dead_above(&path) {
-            Some(dead) if dead != path => Err(inside(&path, &dead)),
-            _ => Ok(mount::unmount(&path, true).map(|()| ExitCode::SUCCESS)?),
+    if mount::is_stale(path) {
+        return match mount::dead_above(path) {
+            Some(dead) if dead != path => Err(inside(path, &dead)),
+            _ => Ok(mount::unmount(path, true)?),
         };
     }
     let (client, status, path) = match node_of(&args.dir) {
         Ok(found) => found,
         // A node that does not answer may still have readers.
-        Err(_) if args.lazy && is_of_stoker(&path) => {
-            mount::unmount(&path, true)?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        Err(_) if args.lazy && is_of_stoker(path) => return Ok(mount::unmount(path, true)?),
         Err(error) => return Err(error),
     };
     // Of a path below it a load or a status is meant of that part, but never the end of all of it.
@@ -40,12 +47,13 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
     }
     let place = Place { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
     let node = Process::open(status.pid);
-    client.ask::<()>(Method::DELETE, "/v1/mounts", &place).map_err(show::refused)?;
+    let done = client.ask::<()>(Method::DELETE, "/v1/mounts", &place);
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
-    if let Some(node) = node.filter(|_| !client.socket().exists()) {
+    let is_ending = matches!(done, Err(Failure::Absent | Failure::Broken(_))) || !client.socket().exists();
+    if let Some(node) = node.filter(|_| is_ending) {
         node.wait(NODE_ENDS_WITHIN);
     }
-    Ok(ExitCode::SUCCESS)
+    done.map_err(show::refused)
 }
 
 fn inside(path: &Path, mount_point: &Path) -> anyhow::Error {
