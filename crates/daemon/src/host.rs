@@ -145,8 +145,8 @@ impl Host {
         let namespace: Arc<dyn Namespace> = view.clone();
         let runtime = tokio::runtime::Handle::current();
         let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
-        let session =
-            session.map_err(|error| Error::unavailable(format!("the mount was given up: {error}"), path.display()))??;
+        let session = session
+            .map_err(|error| Error::unavailable(format!("the mount was given up: {error}"), path.display()))??;
         let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
         let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit));
         self.mounts().push(mounted.clone());

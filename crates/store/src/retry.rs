@@ -128,9 +128,9 @@ mod tests {
     fn a_store_is_not_asked_before_the_time_that_it_named_but_for_one_last_try() {
         let retry_after = Some(Duration::from_secs(30));
         let error = Error::new(Kind::Unavailable { retry_after }, "slow down", "s3://b");
-        for (seed, (seconds, tries_due)) in (0..50).flat_map(|seed| {
-            [(2, 2), (5, 2), (30, 2), (31, 2), (60, 3), (90, 4)].map(|case| (seed, case))
-        }) {
+        for (seed, (seconds, tries_due)) in
+            (0..50).flat_map(|seed| [(2, 2), (5, 2), (30, 2), (31, 2), (60, 3), (90, 4)].map(|case| (seed, case)))
+        {
             let (chance, budget) = (Chance::new(seed), Duration::from_secs(seconds));
             let (mut spent, mut tries, mut waits) = (Duration::ZERO, 1, Vec::new());
             while let Advice::Wait(wait) = advise(&error, tries, spent, budget, chance.next()) {
