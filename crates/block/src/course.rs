@@ -5,7 +5,9 @@
 //! sum of what it spent between them.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Why somebody waits.
@@ -64,7 +66,8 @@ pub struct Course(Option<Arc<Timed>>);
 
 struct Timed {
     clock: Clock,
-    is_urgent: bool,
+    /// Who is to be woken when a reader waits for the run. `None`: one does.
+    patient: Mutex<Option<Vec<Waker>>>,
     stretch: Mutex<Stretch>,
 }
 
@@ -78,12 +81,34 @@ impl Course {
     /// A course that begins now, with nothing known. `is_urgent`: a reader waits for the run from the first.
     pub fn begin(clock: Clock, is_urgent: bool) -> Course {
         let stretch = Stretch { cause: Cause::Unknown, since: clock(), spent: Spent::default() };
-        Course(Some(Arc::new(Timed { clock, is_urgent, stretch: Mutex::new(stretch) })))
+        let patient = if is_urgent { None } else { Some(Vec::new()) };
+        Course(Some(Arc::new(Timed { clock, patient: patient.into(), stretch: stretch.into() })))
     }
 
     /// Whether a reader waits for the run, rather than may come to.
     pub fn is_urgent(&self) -> bool {
-        self.0.as_ref().is_none_or(|timed| timed.is_urgent)
+        self.0.as_ref().is_none_or(|timed| timed.patient().is_none())
+    }
+
+    /// From now on a reader waits for the run.
+    pub fn urge(&self) {
+        let waiting = self.0.as_ref().and_then(|timed| timed.patient().take());
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Ends when a reader waits for the run.
+    pub async fn urged(&self) {
+        let Some(timed) = &self.0 else { return };
+        let urged = poll_fn(|context| match &mut *timed.patient() {
+            None => Poll::Ready(()),
+            Some(waiting) => {
+                if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                    waiting.push(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        });
+        urged.await;
     }
 
     /// From now on it is this that the run waits for.
@@ -103,6 +128,10 @@ impl Course {
 }
 
 impl Timed {
+    fn patient(&self) -> MutexGuard<'_, Option<Vec<Waker>>> {
+        self.patient.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stretch(&self) -> MutexGuard<'_, Stretch> {
         self.stretch.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,6 +192,24 @@ mod tests {
         assert_eq!(spent.on(Cause::Bandwidth), Duration::from_secs(4));
         assert_eq!(spent.total(), Duration::from_secs(12));
         assert_eq!(before.on(Cause::Unknown), Duration::from_secs(1));
+    }
+
+    #[tokio::test]
+    async fn who_waits_until_a_reader_does_is_woken_then() {
+        let course = Course::begin(clock, false);
+        let waiting: [_; 2] = std::array::from_fn(|_| {
+            let course = course.clone();
+            tokio::spawn(async move { course.urged().await })
+        });
+        tokio::task::yield_now().await;
+        assert!(!course.is_urgent() && waiting.iter().all(|one| !one.is_finished()));
+        course.urge();
+        for one in waiting {
+            one.await.expect("woken");
+        }
+        assert!(course.is_urgent());
+        course.urged().await;
+        Course::default().urged().await;
     }
 
     #[test]

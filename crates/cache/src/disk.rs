@@ -80,6 +80,20 @@ pub struct Settings {
     pub keeps: fn(&Object) -> bool,
     pub medium: Arc<dyn Medium>,
     pub clock: Clock,
+    /// Asked now and then whether the folder is still this node's.
+    pub hold: Arc<dyn Fn() -> Result<Hold> + Send + Sync>,
+    /// The number of the first residency in a new log. Another one for each program, so that two of them which take turns
+    /// in a folder that was removed give no file the same name.
+    pub first: u32,
+}
+
+/// What became of a folder that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nobody else had it since.
+    Same,
+    /// It was taken again just now; others may have had it, or removed it.
+    Anew,
 }
 
 /// Where an object stands.
@@ -97,7 +111,7 @@ pub enum Standing {
 impl Disk {
     /// Lay the disk over a source. The index is read in the background; whoever needs it first waits for it.
     pub fn over(below: Arc<dyn Source>, settings: Settings, runtime: tokio::runtime::Handle) -> Result<Disk> {
-        let Settings { folder, limits, boot, keeps, medium, clock } = settings;
+        let Settings { folder, limits, boot, keeps, medium, clock, hold, first } = settings;
         let objects = folder.join("objects");
         let failed = |error: std::io::Error| Error::io("cannot make the cache folder", objects.display(), &error);
         medium.make_folder(&objects).map_err(failed)?;
@@ -116,7 +130,7 @@ impl Disk {
         // A file system that was away in between may have forgotten what a boot forgets.
         let mounted = medium.mounted(&folder).map_err(failed)?;
         let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
-        let index = Index::new(objects, limits, log, (medium.clone(), boot, clock)).into();
+        let index = Index::new(objects, limits, log, (medium.clone(), boot, clock), (hold, first)).into();
         let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
         let is_compacting = AtomicBool::new(false);

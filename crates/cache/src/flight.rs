@@ -9,7 +9,7 @@
 //! Invariant: nobody waits for a block whose fetch has ended, however it ended.
 
 use crate::budget::{Budget, Share};
-use block::{Block, Blocks, Checksum, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
+use block::{Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -45,6 +45,7 @@ struct Coming {
     block: Promise<Block>,
     /// By whose credentials it is fetched.
     via: Door,
+    course: Course,
     /// For the last block of a fetch: what it found when all had come.
     end: Option<Promise<()>>,
 }
@@ -92,6 +93,9 @@ impl Flight {
         for index in run.blocks.start..end {
             let mine = room.next();
             if let Some(coming) = known.get(&(id, index)) {
+                if run.course.is_urgent() {
+                    coming.course.urge();
+                }
                 asked.push_back((coming.clone(), mine));
                 is_first = true;
                 continue;
@@ -101,7 +105,7 @@ impl Flight {
             }
             let is_last = index + 1 == end || known.contains_key(&(id, index + 1));
             let (_, departure) = departures.last_mut().expect("one was begun");
-            let coming = departure.announce(run.via, mine, is_last);
+            let coming = departure.announce(run, mine, is_last);
             known.insert((id, index), coming.clone());
             asked.push_back((coming, None));
             is_first = false;
@@ -129,10 +133,10 @@ impl Default for Departure {
 }
 
 impl Departure {
-    fn announce(&mut self, via: Door, room: Option<Room>, is_last: bool) -> Coming {
+    fn announce(&mut self, run: &Run, room: Option<Room>, is_last: bool) -> Coming {
         let (teller, block) = watch::channel(None);
         self.blocks.push((teller, room));
-        Coming { block, via, end: is_last.then(|| self.end.subscribe()) }
+        Coming { block, via: run.via, course: run.course.clone(), end: is_last.then(|| self.end.subscribe()) }
     }
 
     /// Fetch to the end, telling of each block as it comes.

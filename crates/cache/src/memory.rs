@@ -134,7 +134,10 @@ impl Memory {
                     }
                 };
                 wait = wait.or_else(|| waits.map(Waits::begin));
-                wait.iter_mut().for_each(|wait| wait.follow(&course));
+                if let Some(wait) = &mut wait {
+                    course.urge();
+                    wait.follow(&course);
+                }
                 // The sender is dropped without a value only if the runtime ends.
                 let gone = || Error::unavailable("the node is stopping", &*run.object);
                 let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone().ok_or_else(gone)?;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use stoker_cache::disk::{Disk, Limits, Settings, Standing};
+use stoker_cache::disk::{Disk, Hold, Limits, Settings, Standing};
 use zeros::Store;
 
 /// Epochs after the first.
@@ -128,6 +128,8 @@ async fn epochs(cell: Cell) -> Asked {
         keeps: |_| true,
         medium: Arc::new(zeros::Disk::default()),
         clock: || tokio::time::Instant::now().into_std(),
+        hold: Arc::new(|| Ok(Hold::Same)),
+        first: 1,
     };
     let disk = Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier");
     let mut chance = Chance(SEED);

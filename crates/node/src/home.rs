@@ -5,11 +5,13 @@
 //! what lies in a cache folder may be deleted, so nobody's data is taken for one.
 
 use block::{Error, Kind, Result};
+use cache::disk::Hold;
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Folders within folders that are looked at: `blocks/objects`, and those that divide the objects.
 const DEPTH: u32 = 3;
@@ -27,44 +29,30 @@ const OF_THE_DISK: &str = "lost+found";
 pub struct Home {
     path: PathBuf,
     group: bool,
-    _lock: File,
+    lock: Mutex<File>,
 }
 
 impl Home {
     /// Take a cache folder, which is made for its owner alone if it isn't there. [`block::Kind::Unavailable`] if
     /// another node has it. `group`: a group of this user may write into it too, and root may own it.
     pub fn take(path: &Path, group: bool) -> Result<Home> {
-        let doing = |error: std::io::Error| {
-            Error::io("cannot use the cache folder", path.display(), &error).hint("choose another folder with --cache")
-        };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(doing)?;
-        let user = rustix::process::geteuid().as_raw();
-        let found = std::fs::symlink_metadata(path).map_err(doing)?;
-        if !found.is_dir() {
-            return Err(refused("the cache folder is not a folder", path));
+        Ok(Home { path: path.to_owned(), group, lock: lock(path, group)?.into() })
+    }
+
+    /// Look whether the folder is still this process's: somebody may have removed it, or the lock in it. Then it is taken
+    /// again, unless another node was faster.
+    pub fn hold(&self) -> Result<Hold> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.path.join("lock");
+        let doing = |error: std::io::Error| Error::io("cannot look at the cache folder", at.display(), &error);
+        let ours = held.metadata().map_err(doing)?;
+        match std::fs::symlink_metadata(&at) {
+            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => return Ok(Hold::Same),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(doing(error)),
+            _ => {}
         }
-        if let Some(why) = objection(&found, user, group) {
-            return Err(refused(why, path));
-        }
-        if holds_data(path).map_err(doing)? {
-            let hint = "name an empty folder, or one below it, which is then made (--cache DIR/stoker)";
-            return Err(Error::denied("the cache folder holds files that are not Stoker's", path.display()).hint(hint));
-        }
-        look_into(path, user, group, DEPTH)?;
-        let flags = OFlags::NOFOLLOW.bits() as i32;
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-        let lock = options.open(path.join("lock")).map_err(doing)?;
-        lock.try_lock().map_err(|_| {
-            Error::unavailable("another node uses this cache folder", path.display())
-                .hint("mount with the same --cache to join it, or choose another")
-        })?;
-        if !begins(&path.join("lock"), MARK).map_err(doing)? {
-            // On a full disk nothing is kept, and there is nothing to know again.
-            // Otherwise it is on the disk before anything is made that a lost machine could leave without it.
-            let _ = lock.write_all_at(MARK, 0).and_then(|()| lock.sync_all());
-        }
-        Ok(Home { path: path.to_owned(), group, _lock: lock })
+        *held = lock(&self.path, self.group)?;
+        Ok(Hold::Anew)
     }
 
     /// Whether a group may write into it.
@@ -75,6 +63,41 @@ impl Home {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Make the folder if it isn't there, and take its lock.
+fn lock(path: &Path, group: bool) -> Result<File> {
+    let doing = |error: std::io::Error| {
+        Error::io("cannot use the cache folder", path.display(), &error).hint("choose another folder with --cache")
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(doing)?;
+    let user = rustix::process::geteuid().as_raw();
+    let found = std::fs::symlink_metadata(path).map_err(doing)?;
+    if !found.is_dir() {
+        return Err(refused("the cache folder is not a folder", path));
+    }
+    if let Some(why) = objection(&found, user, group) {
+        return Err(refused(why, path));
+    }
+    if holds_data(path).map_err(doing)? {
+        let hint = "name an empty folder, or one below it, which is then made (--cache DIR/stoker)";
+        return Err(Error::denied("the cache folder holds files that are not Stoker's", path.display()).hint(hint));
+    }
+    look_into(path, user, group, DEPTH)?;
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let lock = options.open(path.join("lock")).map_err(doing)?;
+    lock.try_lock().map_err(|_| {
+        Error::unavailable("another node uses this cache folder", path.display())
+            .hint("mount with the same --cache to join it, or choose another")
+    })?;
+    if !begins(&path.join("lock"), MARK).map_err(doing)? {
+        // On a full disk nothing is kept, and there is nothing to know again.
+        // Otherwise it is on the disk before anything is made that a lost machine could leave without it.
+        let _ = lock.write_all_at(MARK, 0).and_then(|()| lock.sync_all());
+    }
+    Ok(lock)
 }
 
 /// Whether there is anything in a folder that is no cache.
@@ -306,6 +329,28 @@ mod tests {
         for cache in [older, killed] {
             drop(Home::take(cache.path(), false).unwrap());
             assert_eq!(std::fs::read(cache.path().join("lock")).unwrap(), MARK);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_is_taken_again_unless_another_node_has_it() {
+        let top = folder(0o700);
+        let path = top.path().join("cache");
+        let home = Home::take(&path, false).unwrap();
+        assert_eq!(home.hold().unwrap(), Hold::Same);
+        for removed in [path.clone(), path.join("lock")] {
+            let remove = || match removed.is_dir() {
+                true => std::fs::remove_dir_all(&removed).unwrap(),
+                false => std::fs::remove_file(&removed).unwrap(),
+            };
+            remove();
+            assert_eq!((home.hold().unwrap(), home.hold().unwrap()), (Hold::Anew, Hold::Same));
+            assert!(Home::take(&path, false).is_err(), "it is held");
+            remove();
+            let other = Home::take(&path, false).unwrap();
+            assert!(matches!(home.hold(), Err(Error { kind: Kind::Unavailable { .. }, .. })));
+            drop(other);
+            assert_eq!(home.hold().unwrap(), Hold::Anew, "others were here");
         }
     }
 

@@ -10,6 +10,7 @@ use block::{Cause, Result};
 use cache::Budget;
 use cache::disk::{self, Limits, Used};
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::{Counts, Entrance, OriginSettings, Origins};
@@ -56,7 +57,7 @@ pub struct Node {
     budget: Budget,
     settings: Settings,
     views: Mutex<Vec<Weak<View>>>,
-    home: Home,
+    home: Arc<Home>,
 }
 
 /// What a node did and holds, for people to look at.
@@ -100,7 +101,8 @@ impl Node {
         boot: [u8; 16],
         runtime: tokio::runtime::Handle,
     ) -> Result<Arc<Node>> {
-        let origins = Arc::new(Origins::default());
+        let (home, origins) = (Arc::new(home), Arc::new(Origins::default()));
+        let holding = home.clone();
         let on_disk = disk::Settings {
             folder: settings.cache.join("blocks"),
             limits: settings.limits,
@@ -108,6 +110,8 @@ impl Node {
             keeps: store::is_settled,
             medium: Arc::new(disk::medium::System),
             clock: cache::waits::clock,
+            hold: Arc::new(move || holding.hold()),
+            first: RandomState::new().hash_one(()) as u32 >> 1,
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime).map_err(needs_room)?;

@@ -132,7 +132,7 @@ impl Parts {
     async fn leave(&self, course: &Course) -> Leave {
         course.enter(self.limit.cause());
         let asked = Instant::now();
-        let leave = self.limit.clone().leave(course.is_urgent()).await;
+        let leave = self.limit.clone().leave(course).await;
         Counters::add_time(&self.counters.waited_ns, asked.elapsed());
         leave
     }

@@ -12,6 +12,7 @@ mod replay;
 mod space;
 mod unlink;
 
+use super::Hold;
 use super::file;
 use super::filling::{Filling, Pool};
 use super::log::{Entry, Log};
@@ -50,6 +51,9 @@ pub struct Index {
     live_bytes: u64,
     /// The number of the next residency.
     next: u32,
+    hold: Holding,
+    /// Whether another node may have the folder: then nothing is here, and no file is touched.
+    is_lost: bool,
     opens: u64,
     /// Whether files may lie on the disk that the index does not know.
     pub has_strays: bool,
@@ -59,14 +63,20 @@ pub struct Index {
     left: Vec<Left>,
     /// Files of these that are not unlinked yet.
     linked: u64,
+    /// Bytes and files that somebody is unlinking who may take his time.
+    leaving: (u64, u64),
     /// Whether segments gave way since somebody asked.
     gave_way: bool,
 }
+
+/// Asks whether the folder is still this node's.
+type Holding = Arc<dyn Fn() -> Result<Hold> + Send + Sync>;
 
 /// A segment that has left: its file is yet to be unlinked, without the index, and whoever holds it open to be told.
 pub struct Left {
     pub object: Arc<Object>,
     pub path: PathBuf,
+    bytes: u64,
 }
 
 /// What the index knows of a segment.
@@ -117,8 +127,13 @@ impl Closed {
 }
 
 impl Index {
-    pub fn new(folder: PathBuf, limits: Limits, log: Log, settings: (Arc<dyn Medium>, [u8; 16], Clock)) -> Index {
-        let (medium, boot, clock) = settings;
+    pub fn new(
+        folder: PathBuf,
+        limits: Limits,
+        log: Log,
+        (medium, boot, clock): (Arc<dyn Medium>, [u8; 16], Clock),
+        (hold, first): (Holding, u32),
+    ) -> Index {
         let (filling, pool, open, left) = Default::default();
         Index {
             look: Look::new(clock),
@@ -133,12 +148,15 @@ impl Index {
             open,
             coming: 0,
             live_bytes: 0,
-            next: 1,
+            next: first.max(1),
+            hold,
+            is_lost: false,
             opens: 0,
             has_strays: false,
             is_swept: false,
             left,
             linked: 0,
+            leaving: (0, 0),
             gave_way: false,
         }
     }
@@ -146,7 +164,7 @@ impl Index {
     /// What is known of a segment.
     pub fn known(&self, segment: &Segment) -> Found {
         let id = segment.id();
-        let Some(slot) = self.table.get(id) else { return Found::Absent };
+        let Some(slot) = self.table.get(id).filter(|_| !self.is_lost) else { return Found::Absent };
         match slot.state {
             State::Filling => match self.filling.get(&id) {
                 Some(filling) if filling.segment == *segment => Found::Filling(filling.clone()),
@@ -196,7 +214,7 @@ impl Index {
 
     /// The slot of a residency, as long as it lasts.
     fn current(&self, residency: Residency) -> Option<Slot> {
-        self.table.get(residency.id).filter(|slot| slot.residency == residency.number)
+        self.table.get(residency.id).filter(|slot| slot.residency == residency.number && !self.is_lost)
     }
 
     /// Give a segment a place, or say that there is none. Others may give way.
@@ -330,23 +348,9 @@ impl Index {
         self.open.remove(&residency.id);
         let path = residency.path(&self.folder, object);
         self.linked += 1;
-        self.left.push(Left { object: object.clone(), path });
+        self.left.push(Left { object: object.clone(), path, bytes: slot.bytes });
         if let Err(error) = self.log.append(&Record::Gone(residency)) {
             tracing::warn!("{error}");
-        }
-    }
-
-    /// What left since this was asked.
-    pub fn take_left(&mut self) -> Vec<Left> {
-        std::mem::take(&mut self.left)
-    }
-
-    /// These were unlinked; `is_gone` unless one of them is still there.
-    pub fn unlinked(&mut self, left: &[Left], is_gone: bool) {
-        self.linked -= left.len() as u64;
-        if !is_gone {
-            self.has_strays = true;
-            self.look_again();
         }
     }
 
@@ -357,7 +361,7 @@ impl Index {
 
     /// Whether every file on the disk is one that the index knows.
     pub fn is_tidy(&self) -> bool {
-        self.is_swept && !self.has_strays && self.linked == 0
+        self.is_swept && !self.has_strays && self.linked == 0 && !self.is_lost
     }
 
     /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. How many
@@ -412,12 +416,12 @@ impl Index {
 
     /// Whether this very file is the one that its segment is being filled into.
     pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
-        self.filling.get(&filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
+        !self.is_lost && self.filling.get(&filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
     }
 
     /// Whether a complete file bears this id.
     pub fn is_complete(&self, id: ObjectId) -> bool {
-        self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
+        !self.is_lost && self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
     }
 
     /// Whether a residency lasts: a file of one that does not is a killed daemon's.

@@ -25,6 +25,14 @@ pub struct Used {
     pub free_files: Option<u64>,
 }
 
+impl Used {
+    /// The same once so many bytes and files, which the cache does not count any more, are free.
+    pub fn without(self, (bytes, files): (u64, u64)) -> Used {
+        let free_files = self.free_files.map(|free| free.saturating_add(files));
+        Used { free_bytes: self.free_bytes.saturating_add(bytes), free_files, ..self }
+    }
+}
+
 /// Bytes and files that must give way before `bytes` more in `files` more files may be kept; (0, 0) if they fit.
 pub fn shortage(limits: &Limits, used: &Used, bytes: u64, files: u64) -> (u64, u64) {
     let over_size = (used.bytes + bytes).saturating_sub(limits.bytes);

@@ -1,6 +1,7 @@
 //! The disk tier against a source that counts and can be told to lie.
 
 mod places;
+mod room;
 mod segments;
 mod strays;
 mod trust;
@@ -59,8 +60,8 @@ fn set() -> (Store, Vec<block::contract::Sample>) {
 }
 
 fn settings(folder: &Path, limits: Limits, boot: u8) -> Settings {
-    let (medium, clock) = (Arc::new(System), crate::waits::clock);
-    Settings { folder: folder.to_owned(), limits, boot: [boot; 16], keeps: |_| true, medium, clock }
+    let (medium, clock, hold) = (Arc::new(System), crate::waits::clock, Arc::new(|| Ok(Hold::Same)));
+    Settings { folder: folder.to_owned(), limits, boot: [boot; 16], keeps: |_| true, medium, clock, hold, first: 1 }
 }
 
 /// The one file of the cache that holds the object whole.

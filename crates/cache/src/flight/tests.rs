@@ -280,3 +280,20 @@ async fn a_refusal_by_the_credentials_of_one_is_no_answer_to_another() {
     }
     assert_eq!(below.fetches.load(Relaxed), 2);
 }
+
+#[tokio::test]
+async fn a_fetch_is_urgent_once_a_reader_joins_it() {
+    let (below, object, flight) = set(Below::open());
+    let clock = || tokio::time::Instant::now().into_std();
+    let [ahead, urgent] = [false, true].map(|is_urgent| block::Course::begin(clock, is_urgent));
+    let first = read(&flight, Run { course: ahead.clone(), ..whole(&object) });
+    until(|| on_their_way(&flight) == BLOCKS as usize).await;
+    assert!(!ahead.is_urgent());
+    let second = read(&flight, Run { course: urgent, ..whole(&object) });
+    until(|| ahead.is_urgent()).await;
+    below.leave.add_permits(BLOCKS as usize);
+    for reader in [first, second] {
+        assert_eq!(reader.await.expect("it ends").expect("blocks"), BLOCKS);
+    }
+    assert_eq!(below.fetches.load(Relaxed), 1);
+}

@@ -236,3 +236,35 @@ async fn what_was_on_its_way_when_its_object_was_found_wrong_does_not_stay() {
     assert_eq!(reader.await.expect("a reader").expect("bytes"), 10, "who waits gets it");
     assert!(memory.at_hand(object, 0, 10).is_none(), "nobody after them");
 }
+
+/// A source that never answers, and shows what it was asked with.
+#[derive(Default)]
+struct Silent(Mutex<Vec<Run>>);
+
+impl Source for Silent {
+    fn fetch(&self, run: Run) -> Blocks {
+        self.0.lock().expect("nobody panicked").push(run);
+        futures_util::stream::pending().boxed()
+    }
+
+    fn checksum(&self, _object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+#[tokio::test]
+async fn what_was_asked_for_ahead_is_urgent_once_a_reader_waits_for_it() {
+    let below = Arc::new(Silent::default());
+    let memory = Memory::over(below.clone(), Budget::of(64 * SMALL), tokio::runtime::Handle::current());
+    let object = set(1, 8).1.remove(0);
+    memory.ahead(&object, 0..32, DOOR);
+    tokio::task::yield_now().await;
+    let course = below.0.lock().expect("nobody panicked")[0].course.clone();
+    assert!(!course.is_urgent());
+    let reader = memory.clone();
+    let reader = tokio::spawn(async move { reader.read(&object, SMALL, 10, DOOR).await });
+    tokio::task::yield_now().await;
+    assert!(course.is_urgent());
+    assert_eq!(below.0.lock().expect("nobody panicked").len(), 1);
+    reader.abort();
+}

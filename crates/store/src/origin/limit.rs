@@ -8,7 +8,7 @@
 
 use super::pace::{Pace, Timing};
 use super::window::{Outcome, Round, Window};
-use block::Cause;
+use block::{Cause, Course};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -61,9 +61,14 @@ impl Limit {
         Arc::new(Limit { free, patient, state: Mutex::new(State { window, excess: 0, cut_at: None, pace, tally }) })
     }
 
-    /// Leave to send a request; it is given back when dropped. One that is urgent passes those that are not.
-    pub async fn leave(self: Arc<Self>, is_urgent: bool) -> Leave {
-        let _turn = if is_urgent { None } else { Some(self.patient.acquire().await.expect("it is never closed")) };
+    /// Leave to send a request; it is given back when dropped. One that a reader waits for passes those that none does,
+    /// also if the reader comes later.
+    pub async fn leave(self: Arc<Self>, course: &Course) -> Leave {
+        let _turn = tokio::select! {
+            biased;
+            () = course.urged() => None,
+            turn = self.patient.acquire() => Some(turn.expect("it is never closed")),
+        };
         let permit = self.free.clone().acquire_owned().await.expect("the semaphore is never closed");
         self.clone().given(permit)
     }
@@ -213,47 +218,59 @@ impl Drop for Leave {
 mod tests {
     use super::*;
 
+    fn clock() -> std::time::Instant {
+        Instant::now().into_std()
+    }
+
+    fn urgent() -> Course {
+        Course::begin(clock, true)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_that_a_reader_waits_for_passes_those_that_nobody_waits_for() {
         let limit = Limit::new(1, 1);
-        let held = limit.clone().leave(true).await;
-        let ask = |is_urgent, letter| {
-            let limit = limit.clone();
+        let held = limit.clone().leave(&urgent()).await;
+        let [later, ahead] = [Course::begin(clock, false), Course::begin(clock, false)];
+        let ask = |course: &Course, letter| {
+            let (limit, course) = (limit.clone(), course.clone());
             async move {
-                limit.leave(is_urgent).await.done(Outcome::Neutral);
+                limit.leave(&course).await.done(Outcome::Neutral);
                 letter
             }
         };
         let mut all = tokio::task::JoinSet::new();
-        for (is_urgent, letter) in [(false, 'a'), (false, 'b'), (false, 'c'), (true, 'D'), (true, 'E')] {
-            all.spawn(ask(is_urgent, letter));
+        let asked = [(&ahead, 'a'), (&ahead, 'b'), (&later, 'c'), (&urgent(), 'D'), (&urgent(), 'E')];
+        for (course, letter) in asked {
+            all.spawn(ask(course, letter));
             tokio::task::yield_now().await;
         }
+        later.urge();
+        tokio::task::yield_now().await;
         drop(held);
         let mut order = String::new();
         while let Some(letter) = all.join_next().await {
             order.push(letter.expect("leave"));
         }
-        assert_eq!(order, "aDEbc");
+        assert_eq!(order, "aDEcb");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cut_limit_binds_those_who_come_after() {
-        let limit = Limit::new(4, 8);
+        let (limit, urgent) = (Limit::new(4, 8), urgent());
         let mut leaves = Vec::new();
         for _ in 0..4 {
-            leaves.push(limit.clone().leave(true).await);
+            leaves.push(limit.clone().leave(&urgent).await);
         }
         leaves.pop().expect("four").done(Outcome::Congested);
         assert_eq!(limit.now(), 2);
         leaves.pop();
-        let waiting = tokio::time::timeout(Duration::from_secs(9), limit.clone().leave(true));
+        let waiting = tokio::time::timeout(Duration::from_secs(9), limit.clone().leave(&urgent));
         assert!(waiting.await.is_err(), "two are still in flight");
         leaves.pop();
-        let _third = limit.clone().leave(true).await;
+        let _third = limit.clone().leave(&urgent).await;
         drop(leaves);
         assert!(limit.spare().is_some(), "nobody waits");
-        let _fourth = limit.clone().leave(true).await;
+        let _fourth = limit.clone().leave(&urgent).await;
         assert!(limit.spare().is_none());
     }
 }

@@ -11,7 +11,7 @@ use super::step::{Act, End, Scene, Step};
 use super::truth::{Mood, Store, Truth};
 use super::weather::Trouble;
 use crate::disk::segment::Residency;
-use crate::disk::{Disk, Limits, Settings, Standing};
+use crate::disk::{Disk, Hold, Limits, Settings, Standing};
 use block::{Door, RUN_BLOCKS_MAX, Result, Run, Source};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -168,6 +168,8 @@ impl World {
             keeps: |_| true,
             medium: self.process.clone(),
             clock: simulated_time,
+            hold: Arc::new(|| Ok(Hold::Same)),
+            first: 1,
         };
         Disk::over(Arc::new(self.store.clone()), settings, tokio::runtime::Handle::current())
     }

@@ -48,16 +48,26 @@ impl Disk {
         }
         let disk = self.clone();
         let work = move || {
+            let disk = Compacting(disk);
+            let disk = &disk.0;
             if let Err(error) = disk.compact() {
                 tracing::warn!("the cache index stays as long as it is: {error}");
                 disk.index().put_compaction_off();
             }
-            disk.0.is_compacting.store(false, Relaxed);
         };
         match self.0.medium.is_instant() {
             true => work(),
             false => drop(self.0.runtime.spawn_blocking(work)),
         }
+    }
+}
+
+/// Ends with a compaction, also with one that panics: there may be another one.
+struct Compacting(Disk);
+
+impl Drop for Compacting {
+    fn drop(&mut self) {
+        self.0.0.is_compacting.store(false, Relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: what was promised to segments and is not written yet counts as used, whatever the file system says.
 
 use super::{Index, Residency, Slot, State};
+use crate::disk::Hold;
 use crate::disk::log::Log;
 use crate::disk::record::Record;
 use crate::disk::room;
@@ -50,11 +51,14 @@ impl Index {
         if self.look.full {
             return false;
         }
-        let short = room::shortage(&self.limits, &self.table.used, bytes, files);
-        if short != (0, 0) {
-            self.gave_way |= self.make_room(newcomer, short);
+        let used = self.table.used;
+        if room::shortage(&self.limits, &used, bytes, files) == (0, 0) {
+            return true;
         }
-        short == (0, 0)
+        // Nobody gives way for what is on its way out already.
+        let short = room::shortage(&self.limits, &used.without(self.leaving), bytes, files);
+        self.gave_way |= short == (0, 0) || self.make_room(newcomer, short);
+        false
     }
 
     /// Whether there is room without evidence: free, or held by what its data set does not list any more. A segment that
@@ -64,7 +68,7 @@ impl Index {
         let (taken, files) = self.table.get(id).map_or((0, 1), |slot| (slot.bytes, 0));
         let more = bytes.saturating_sub(taken);
         let (short, free) = (room::shortage(&self.limits, &self.table.used, more, files), self.table.yielding());
-        more == 0 || (!self.look.full && free.0 >= short.0 && free.1 >= short.1)
+        !self.is_lost && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
     /// Count room as taken.
@@ -100,8 +104,16 @@ impl Index {
             self.look.full = true;
             return;
         }
-        if !self.log.is_linked() {
-            self.begin_anew();
+        let held = (self.hold)();
+        self.is_lost = held.is_err();
+        match held {
+            Ok(Hold::Same) if self.log.is_linked() => {}
+            Ok(hold) => self.begin_anew(hold),
+            Err(error) => {
+                tracing::warn!("serving without keeping: {error}");
+                self.look.full = true;
+                return;
+            }
         }
         let found = match self.medium.space(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -144,7 +156,6 @@ impl Index {
         for id in leaving {
             self.evict(id);
         }
-        self.look_again();
         true
     }
 
@@ -186,10 +197,15 @@ impl Index {
         states.into_iter().flatten().map(|(id, _)| id).collect()
     }
 
-    /// Somebody removed the cache folder, or the log in it: what the index knows of is lost, and the cache begins anew.
-    fn begin_anew(&mut self) {
+    /// Somebody removed the cache folder, or the log or the lock in it: what the index knows of is lost, and the cache
+    /// begins anew. What another node may have left is not known.
+    fn begin_anew(&mut self, hold: Hold) {
         tracing::warn!("the cache in {} was removed; it begins anew", self.folder.display());
         self.evict_all();
+        if hold == Hold::Anew {
+            let _ = self.medium.remove(self.log.path());
+            let _ = self.medium.remove(&self.folder);
+        }
         match self.open_anew() {
             Ok(log) => (self.log, self.live_bytes) = (log, 0),
             Err(error) => {

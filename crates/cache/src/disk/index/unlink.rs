@@ -4,8 +4,9 @@
 //! program runs, so nobody makes a file of that name meanwhile. A stray bears any name, perhaps that of a residency which
 //! is about to be given: so it is unlinked by whoever has the index.
 
-use super::{Left, Residency};
+use super::{Index, Left, Residency};
 use crate::disk::Disk;
+use crate::disk::medium::Medium;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -15,8 +16,7 @@ const AT_ONCE: usize = 64;
 impl Disk {
     /// Unlink what has left, and tell who hears of it.
     pub(super) fn unlink(&self, left: Vec<Left>) {
-        let disk = self.clone();
-        let is_short = left.len() <= AT_ONCE || self.0.medium.is_instant();
+        let (disk, is_long) = (self.clone(), is_long(&left, &*self.0.medium));
         let work = move || {
             let mut is_gone = true;
             for Left { path, .. } in &left {
@@ -32,9 +32,9 @@ impl Disk {
             disk.index().unlinked(&left, is_gone);
             left.iter().for_each(|left| disk.tell_left(&left.object));
         };
-        match is_short {
-            true => work(),
-            false => drop(self.0.runtime.spawn_blocking(work)),
+        match is_long {
+            true => drop(self.0.runtime.spawn_blocking(work)),
+            false => work(),
         }
     }
 
@@ -61,4 +61,35 @@ impl Disk {
         }
         is_swept
     }
+}
+
+impl Index {
+    /// What left since this was asked.
+    pub(super) fn take_left(&mut self) -> Vec<Left> {
+        let left = std::mem::take(&mut self.left);
+        if is_long(&left, &*self.medium) {
+            self.leaving = (self.leaving.0 + bytes(&left), self.leaving.1 + left.len() as u64);
+        }
+        left
+    }
+
+    /// These were unlinked; `is_gone` unless one of them is still there.
+    fn unlinked(&mut self, left: &[Left], is_gone: bool) {
+        self.linked -= left.len() as u64;
+        if is_long(left, &*self.medium) {
+            self.leaving = (self.leaving.0 - bytes(left), self.leaving.1 - left.len() as u64);
+        }
+        self.has_strays |= !is_gone;
+        // There is more room now, or not as much as was thought.
+        self.look_again();
+    }
+}
+
+/// Whether it takes long to unlink these.
+fn is_long(left: &[Left], medium: &dyn Medium) -> bool {
+    left.len() > AT_ONCE && !medium.is_instant()
+}
+
+fn bytes(left: &[Left]) -> u64 {
+    left.iter().map(|left| left.bytes).sum()
 }

@@ -11,7 +11,7 @@ pub struct Moody {
     below: System,
     /// Errno of each open of an existing file; 0 for none.
     open_fails: AtomicI32,
-    free_bytes: AtomicU64,
+    pub free_bytes: AtomicU64,
     mount: AtomicU64,
     /// Called by whoever is about to unlink something; then calls take time.
     pub before_remove: OnceLock<Hook>,
@@ -78,7 +78,7 @@ pub fn large(mebibytes: u64) -> (Arc<Store>, Arc<Object>, Vec<u8>) {
     (Arc::new(store), object, bytes)
 }
 
-async fn run(disk: &Disk, object: &Arc<Object>, blocks: std::ops::Range<u32>) {
+pub async fn run(disk: &Disk, object: &Arc<Object>, blocks: std::ops::Range<u32>) {
     let got: Vec<_> = disk.fetch(Run::new(object.clone(), blocks)).collect().await;
     assert!(got.iter().all(Result::is_ok));
 }
@@ -309,45 +309,6 @@ async fn a_lack_of_descriptors_is_no_damage() {
             assert!(matches!(disk.find(object), Standing::Complete(_)), "{object} is still there");
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_disk_that_was_too_full_is_looked_at_again() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (store, objects) = set();
-    let (store, medium) = (Arc::new(store), Moody::new());
-    medium.free_bytes.store(500, Relaxed);
-    let disk = moody(&store, folder.path(), 1, &medium, Limits { free_bytes_min: 1_000, ..PLENTY });
-    for (object, bytes) in &objects {
-        assert!(read(&disk, object).await.expect("bytes") == *bytes);
-        assert!(!disk.is_complete(object));
-    }
-    medium.free_bytes.store(1 << 30, Relaxed);
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    for (object, _) in &objects {
-        read(&disk, object).await.expect("bytes");
-        disk.settled(object, Door::default()).await;
-        assert!(disk.is_complete(object), "there is room now");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_promised_is_not_given_to_others() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut store = Store::default();
-    let objects: Vec<_> = (0..4).map(|n| store.below.add(&format!("{n}"), content(n, 4 * SMALL))).collect();
-    let (store, medium) = (Arc::new(store), Moody::new());
-    medium.free_bytes.store(10 * SMALL, Relaxed);
-    let disk = moody(&store, folder.path(), 1, &medium, PLENTY);
-    for object in &objects {
-        // One block of each is written; the file system would say that nine and more mebibytes are free.
-        run(&disk, object, 0..1).await;
-        tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    }
-    let kept = objects.iter().filter(|object| disk.holds(&Address { object: Arc::clone(object), index: 0 })).count();
-    assert_eq!(kept, 2, "four mebibytes were promised to each");
-    let used = disk.usage().0;
-    assert_eq!((used.bytes, used.written), (8 * SMALL, 2 * BLOCK));
 }
 
 #[tokio::test(start_paused = true)]
