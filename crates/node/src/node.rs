@@ -10,10 +10,9 @@ use block::{Cause, Result};
 use cache::Budget;
 use cache::disk::{self, Limits, Used};
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use store::{Counts, Entrance, OriginSettings, Origins};
+use store::{Chance, Counts, Entrance, OriginSettings, Origins};
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -24,7 +23,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Anonymous memory that the daemon may use, all in all.
     pub memory_bytes: u64,
-    /// Where chance begins: the jitter of retries.
+    /// Where chance begins, of another node somewhere else: the jitter of retries, the names of cache files.
     pub seed: u64,
     /// How long a request to a store is repeated before its reader gets an error.
     pub patience: std::time::Duration,
@@ -111,7 +110,7 @@ impl Node {
             medium: Arc::new(disk::medium::System),
             clock: cache::waits::clock,
             hold: Arc::new(move || holding.hold()),
-            first: RandomState::new().hash_one(()) as u32 >> 1,
+            first: Chance::new(settings.seed).next() as u32 >> 1,
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime).map_err(needs_room)?;

@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +47,9 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let settings = node::Settings {
         limits: place::limits(&cache, flags.cache_size)?,
         memory_bytes: place::memory(flags.memory)?,
-        seed: u64::from(std::process::id()),
+        // In containers, the first process has the same number everywhere.
+        seed: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64
+            ^ u64::from(std::process::id()),
         patience: flags.patience.unwrap_or(PATIENCE),
         cache,
     };

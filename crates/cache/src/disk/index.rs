@@ -225,7 +225,7 @@ impl Index {
             return None;
         }
         let residency = Residency { id, number: self.next };
-        // Four billion admissions are a hundred a second for a year; a log that ends them starts the cache anew.
+        // There are two billion and more, sixty a second for a year; a log that ends them starts the cache anew.
         self.next = self.next.checked_add(1)?;
         self.table.insert(id, 0, bytes, State::Filling);
         self.table.change(id, |slot| slot.residency = residency.number);
