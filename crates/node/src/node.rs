@@ -110,7 +110,7 @@ impl Node {
             medium: Arc::new(disk::medium::System),
             clock: cache::waits::clock,
             hold: Arc::new(move || holding.hold()),
-            first: Chance::new(settings.seed).next() as u32 >> 1,
+            first: Chance::new(settings.seed).next() as u32 >> 4,
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime).map_err(needs_room)?;

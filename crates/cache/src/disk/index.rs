@@ -225,7 +225,7 @@ impl Index {
             return None;
         }
         let residency = Residency { id, number: self.next };
-        // There are two billion and more, sixty a second for a year; a log that ends them starts the cache anew.
+        // There are four billion, over a hundred a second for a year. Without one nothing more is kept.
         self.next = self.next.checked_add(1)?;
         self.table.insert(id, 0, bytes, State::Filling);
         self.table.change(id, |slot| slot.residency = residency.number);
