@@ -121,7 +121,8 @@ fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
 pub fn is_stale(mount_point: &Path) -> bool {
     // The kernel remembers attributes of the mount longer than its daemon may have lived.
     let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-    asked.err() == Some(Errno::NOTCONN)
+    // The second of what was asked while it died.
+    matches!(asked.err(), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// The mount of ours at or above a path, if its daemon died. May wait for one that lives.
