@@ -9,7 +9,7 @@ use cache::disk::Hold;
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -84,6 +84,7 @@ fn lock(path: &Path, group: bool) -> Result<File> {
         return Err(Error::denied("the cache folder holds files that are not Stoker's", path.display()).hint(hint));
     }
     look_into(path, user, group, DEPTH)?;
+    refuse_misplaced(path)?;
     let flags = OFlags::NOFOLLOW.bits() as i32;
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
@@ -185,6 +186,29 @@ fn look_into(folder: &Path, user: u32, group: bool, depth: u32) -> Result<()> {
         if kind.is_dir() && depth > 1 {
             look_into(&path, user, group, depth - 1)?;
         }
+    }
+    Ok(())
+}
+
+/// Refuse what a node can't work with where it makes a file or a folder.
+fn refuse_misplaced(home: &Path) -> Result<()> {
+    let files = ["lock", "blocks/index", "blocks/clean"].map(|name| (name, false));
+    let folders = ["blocks", "blocks/objects", "manifests"].map(|name| (name, true));
+    for (name, is_folder) in folders.into_iter().chain(files) {
+        let path = home.join(name);
+        let Ok(found) = std::fs::symlink_metadata(&path) else { continue };
+        let (kind, shown) = (found.file_type(), block::quoted(&path));
+        let (there, remove) = match () {
+            () if kind.is_dir() && is_folder || kind.is_file() && !is_folder => continue,
+            () if kind.is_dir() => ("a folder", format!("look what is in it, and remove it: rm -r {shown}")),
+            () if kind.is_file() => ("a file", format!("remove it: rm {shown}")),
+            () if kind.is_fifo() => ("a pipe", format!("remove it: rm {shown}")),
+            () if kind.is_socket() => ("a socket", format!("remove it: rm {shown}")),
+            () => ("a device", format!("remove it: rm {shown}")),
+        };
+        let wanted = if is_folder { "a folder" } else { "a file" };
+        let what = format!("there is {there} where the cache has {wanted} of its own");
+        return Err(Error::denied(what, path.display()).hint(format!("{remove} (a new one is made)")));
     }
     Ok(())
 }
@@ -317,6 +341,34 @@ mod tests {
             assert_eq!(std::fs::read(&file).unwrap(), b"somebody's data");
             assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), before, "nothing was made");
         }
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_file_of_the_cache_is_named_and_refused() {
+        let pipe = |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
+        let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let folder_there = |path: &Path| std::fs::create_dir(path).unwrap();
+        let makes: [(&str, &dyn Fn(&Path)); 3] = [("a pipe", &pipe), ("a socket", &socket), ("a folder", &folder_there)];
+        for name in ["lock", "blocks/index", "blocks/clean", "blocks/objects", "manifests"] {
+            for (there, make) in makes.iter().filter(|(there, _)| *there != "a folder" || !is_folder(name)) {
+                let own = folder(0o700);
+                std::fs::create_dir(own.path().join("blocks")).unwrap();
+                // One of them says that it is a cache.
+                let mark = if name == "lock" { ("blocks/index", LOG_MARK) } else { ("lock", MARK) };
+                std::fs::write(own.path().join(mark.0), mark.1).unwrap();
+                let path = own.path().join(name);
+                make(&path);
+                let Err(error) = Home::take(own.path(), false) else { panic!("{there} as {name} was taken") };
+                assert!(error.what.contains(there), "{name}: {error}");
+                assert!(error.hint.contains(&format!("rm {}", path.display())) || *there == "a folder", "{error}");
+                assert_eq!(error.on, path.display().to_string(), "{error}");
+                assert!(std::fs::symlink_metadata(&path).is_ok(), "it is left");
+            }
+        }
+    }
+
+    fn is_folder(name: &str) -> bool {
+        ["blocks/objects", "manifests"].contains(&name)
     }
 
     #[test]
