@@ -178,6 +178,27 @@ fn a_store_that_fails_is_shown_with_its_own_words_and_the_time() {
 }
 
 #[test]
+fn what_a_reader_got_from_a_store_last_is_what_the_status_says() {
+    let Some(bed) = Bed::new() else { return };
+    for round in 0..4 {
+        bed.put(&format!("good{round}/file"), &noise(1_000, round as u64));
+        bed.put(&format!("bad{round}/file"), &noise(1_000, round as u64));
+    }
+    let daemon = bed.mount(&["--fill", "off", "--patience", "300ms"]);
+    for round in 0..4 {
+        let store = || bed.status()["stores"][0].clone();
+        fs::read(bed.mounted(&format!("good{round}/file"))).expect("a read");
+        assert_eq!(store()["answering"], true, "{round}: {}", store());
+        bed.set_faults(["slowdown", "reset"][round % 2]);
+        fs::read(bed.mounted(&format!("bad{round}/file"))).expect_err("it fails");
+        let told = store();
+        assert!(told["answering"] == false && told["failure"].is_string(), "{round}: {told}");
+        bed.set_faults("");
+    }
+    daemon.end();
+}
+
+#[test]
 fn a_busy_mount_is_unmounted_only_lazily() {
     let Some(bed) = Bed::new() else { return };
     bed.put("large", &noise(5 << 20, 1));

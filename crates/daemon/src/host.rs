@@ -7,11 +7,11 @@ use crate::mounted::{Mounted, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source};
 use block::{Error, Result};
-use client::messages::{MountRequest, Place};
+use client::messages::{MountRequest, Place, Rates, StoreState};
 use mount::Options;
 use node::fill::When;
 use node::namespace::Namespace;
-use node::{Node, View};
+use node::{Figures, Node, View};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -335,14 +335,10 @@ impl Host {
         let (figures, now) = (self.node.figures(), self.journal.now());
         let mut totals = Totals { at: now, ..Totals::default() };
         let mut pulse = self.pulse();
-        for (store, counts) in &figures.stores {
+        look_at_stores(&mut pulse, &figures, now);
+        for (_, counts) in &figures.stores {
             totals.store_bytes += counts.bytes;
             totals.store_requests += counts.gets + counts.heads + counts.lists;
-            let answers = counts.first_byte.iter().sum();
-            let asked = Asked { answers, failures: counts.retries + counts.errors, in_flight: counts.in_flight };
-            let failed = counts.failed.as_ref();
-            let failed = failed.map(|failed| (now - failed.when.elapsed().as_secs_f64(), failed.what.clone()));
-            pulse.look_at(store, now, asked, failed);
         }
         for mounted in self.mounts().iter() {
             let counts = mounted.counts();
@@ -352,7 +348,14 @@ impl Host {
         pulse.look(totals);
     }
 
-    pub(crate) fn pulse(&self) -> MutexGuard<'_, Pulse> {
+    /// How the node is doing: its rates as of the last look, its stores as of now.
+    pub(crate) fn felt(&self, figures: &Figures) -> (Rates, Vec<StoreState>) {
+        let (mut pulse, now) = (self.pulse().clone(), self.journal.now());
+        look_at_stores(&mut pulse, figures, now);
+        (pulse.rates(), pulse.stores(now))
+    }
+
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -364,6 +367,21 @@ impl Host {
     /// Requests sent to all stores so far.
     pub fn requests(&self) -> u64 {
         self.node.figures().stores.iter().map(|(_, counts)| counts.gets + counts.heads + counts.lists).sum()
+    }
+}
+
+fn look_at_stores(pulse: &mut Pulse, figures: &Figures, now: f64) {
+    for (store, counts) in &figures.stores {
+        let failed = counts.failed.as_ref();
+        let asked = Asked {
+            answers: counts.first_byte.iter().sum(),
+            failures: counts.retries + counts.errors,
+            given_up: counts.errors,
+            answers_since: failed.map_or(0, |failed| failed.answers_since),
+            in_flight: counts.in_flight,
+        };
+        let failed = failed.map(|failed| (now - failed.when.elapsed().as_secs_f64(), failed.what.clone()));
+        pulse.look_at(store, now, asked, failed);
     }
 }
 

@@ -29,17 +29,21 @@ pub struct Asked {
     pub answers: u64,
     /// Requests that failed, for the moment or for good.
     pub failures: u64,
+    /// Of these, those that were handed to readers.
+    pub given_up: u64,
+    /// Answers that began after the last failure.
+    pub answers_since: u64,
     pub in_flight: u64,
 }
 
 /// What is known of the last seconds.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Pulse {
     looks: VecDeque<Totals>,
     stores: BTreeMap<String, Store>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Store {
     last: Asked,
     /// When it answered last, and since when it was asked without an answer.
@@ -64,9 +68,9 @@ impl Pulse {
         let known = self.stores.entry(store.to_owned()).or_default();
         let answers = asked.answers.saturating_sub(known.last.answers);
         let failures = asked.failures.saturating_sub(known.last.failures);
-        let is_failing = failures > 0;
-        // A refusal is an answer too.
-        if answers > failures {
+        let (is_failing, has_given_up) = (failures > 0, asked.given_up > known.last.given_up);
+        // A refusal is an answer too. What came last counts for one who was just given an error.
+        if answers > 0 && (asked.answers_since > 0 || answers > failures && !has_given_up) {
             (known.answered_at, known.waiting_since, known.failing) = (Some(now), None, false);
         } else if is_failing || asked.in_flight > 0 {
             known.waiting_since.get_or_insert(now);
@@ -117,7 +121,7 @@ mod tests {
     }
 
     fn asked(answers: u64, failures: u64, in_flight: u64) -> Asked {
-        Asked { answers, failures, in_flight }
+        Asked { answers, failures, in_flight, ..Asked::default() }
     }
 
     #[test]
@@ -147,6 +151,18 @@ mod tests {
         pulse.look_at("s3", 62.0, asked(23, 7, 0), Some((61.5, "503 SlowDown".into())));
         let state = &pulse.stores(62.0)[0];
         assert!(!state.answering && state.failed_at == Some(61.5) && state.failure.as_deref() == Some("503 SlowDown"));
+    }
+
+    #[test]
+    fn of_what_a_store_did_since_the_last_look_its_last_word_counts() {
+        let mut pulse = Pulse::default();
+        look_at(&mut pulse, "s3", 1.0, asked(10, 0, 0));
+        let is_answering = |pulse: &Pulse| pulse.stores(1.5)[0].answering;
+        let given_up = Asked { given_up: 1, ..asked(20, 3, 0) };
+        look_at(&mut pulse, "s3", 1.5, given_up);
+        assert!(!is_answering(&pulse), "seven answers, and then an error for a reader");
+        look_at(&mut pulse, "s3", 1.5, Asked { answers_since: 1, ..asked(21, 9, 0) });
+        assert!(is_answering(&pulse), "an answer came after the errors");
     }
 
     #[test]

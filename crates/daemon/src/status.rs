@@ -11,10 +11,7 @@ pub fn status(host: &Host) -> Status {
     let mounts: Vec<Mount> = host.mounts().iter().map(|mounted| mounted.status()).collect();
     let tier = |(hits, bytes)| Tier { hits, bytes };
     let disk = host.mounts().iter().fold(figures.disk, |disk, mounted| mounted.add_hits(disk));
-    let (rates, stores) = {
-        let (pulse, now) = (host.pulse(), host.journal().now());
-        (pulse.rates(), pulse.stores(now))
-    };
+    let (rates, stores) = host.felt(&figures);
     Status {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),

@@ -37,7 +37,8 @@ pub struct Counters {
     pub(crate) hedges_won: AtomicU64,
     first_byte_ns: AtomicU64,
     first_byte: [AtomicU64; FIRST_BYTE_BUCKETS],
-    failed: Mutex<Option<Failed>>,
+    /// What failed last, and answers that had begun by then.
+    failed: Mutex<Option<(Failed, u64)>>,
 }
 
 /// A request that failed, for the moment or for good.
@@ -45,6 +46,8 @@ pub struct Counters {
 pub struct Failed {
     pub what: String,
     pub when: Instant,
+    /// Answers that began after it.
+    pub answers_since: u64,
 }
 
 /// The counts at one moment.
@@ -90,6 +93,8 @@ pub struct Counts {
 
 impl Counters {
     pub fn snapshot(&self) -> Counts {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answers = self.answers();
         Counts {
             gets: self.gets.load(Relaxed),
             lists: self.lists.load(Relaxed),
@@ -110,7 +115,7 @@ impl Counters {
             hedges_won: self.hedges_won.load(Relaxed),
             first_byte_ns: self.first_byte_ns.load(Relaxed),
             first_byte: std::array::from_fn(|at| self.first_byte[at].load(Relaxed)),
-            failed: self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            failed: failed.map(|(failed, before)| Failed { answers_since: answers - before, ..failed }),
         }
     }
 
@@ -133,8 +138,14 @@ impl Counters {
 
     /// Note what a request failed with, whether it is repeated or not.
     pub(crate) fn failed_with(&self, error: &Error) {
-        let failed = Failed { what: error.what.clone(), when: Instant::now() };
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
+        let mut last = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = Failed { what: error.what.clone(), when: Instant::now(), answers_since: 0 };
+        *last = Some((failed, self.answers()));
+    }
+
+    /// Answers that began.
+    fn answers(&self) -> u64 {
+        self.first_byte.iter().map(|count| count.load(Relaxed)).sum()
     }
 
     pub(crate) fn add(count: &AtomicU64, more: u64) {
