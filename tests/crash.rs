@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::content::{self, Chance, compare, noise, same};
-use support::{Bed, LONG, eventually};
+use support::{BUCKET, Bed, LONG, eventually};
 
 const MIB: usize = 1 << 20;
 
@@ -105,6 +105,31 @@ fn the_mount_of_a_killed_daemon_is_replaced_at_the_next_start() {
     let unmounted = bed.run(["umount".as_ref(), bed.path("mnt").as_os_str()]);
     assert!(unmounted.status.success(), "{}", support::text(&unmounted));
     assert_eq!(fs::read_dir(bed.path("mnt")).expect("the folder below").count(), 0);
+}
+
+#[test]
+fn the_socket_of_a_killed_daemon_is_removed_by_whoever_finds_it() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("folder/file", &noise(1_000, 1));
+    let sockets = || {
+        let names = fs::read_dir(bed.path("run/stoker")).expect("the folder of sockets").flatten();
+        names.filter(|name| name.path().extension().is_some_and(|end| end == "sock")).count()
+    };
+    let other = bed.path("other").display().to_string();
+    for words in [&["status"][..], &["status", "--json"], &["umount"], &["refresh"]] {
+        let lives = bed.mount_at(&format!("s3://{BUCKET}"), "lives", &["--cache", &other]);
+        bed.mount(&[]).kill_and_detach();
+        assert_eq!(sockets(), 2);
+        let mut command = bed.stoker(words);
+        if words.len() == 1 && words[0] != "status" {
+            command.arg(bed.path("mnt"));
+        }
+        let done = support::finished(&mut command);
+        assert_eq!(sockets(), 1, "{words:?}: {}", support::text(&done));
+        assert_eq!(bed.nodes().len(), 1);
+        lives.end();
+        assert_eq!(sockets(), 0);
+    }
 }
 
 /// Wait until everything that was read is whole on the disk: the last block is kept after its reader has it.

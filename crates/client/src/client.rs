@@ -3,6 +3,7 @@
 //! Invariant: it sends nothing to anybody but the user whose node it asks, and never waits for a node that is dead.
 
 use crate::messages::{Problem, Status};
+use crate::sockets;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
@@ -64,12 +65,16 @@ impl Client {
         self.user
     }
 
-    /// Ask all of these nodes at once how they are: one that says nothing holds up none of the others.
-    pub fn survey(clients: Vec<Client>) -> Result<Vec<Surveyed>, Failure> {
+    /// Ask all of these nodes at once how they are: one that says nothing holds up none of the others. The sockets that
+    /// killed nodes of this user left are removed.
+    pub fn survey(clients: Vec<Client>, user: u32) -> Result<Vec<Surveyed>, Failure> {
         runtime()?.block_on(async {
             let asked = clients.into_iter().map(|client| {
                 tokio::spawn(async move {
                     let status = client.status().await;
+                    if matches!(status, Err(Failure::Absent)) && client.user == user {
+                        sockets::remove_dead(&client.socket).await;
+                    }
                     (client, status)
                 })
             });
@@ -234,7 +239,7 @@ mod tests {
     }
 
     fn surveyed(socket: PathBuf, user: u32) -> Result<Status, Failure> {
-        let mut all = Client::survey(vec![Client::new(&socket, user)]).expect("a runtime");
+        let mut all = Client::survey(vec![Client::new(&socket, user)], user).expect("a runtime");
         let _ = std::fs::remove_file(&socket);
         all.remove(0).1
     }

@@ -41,6 +41,8 @@ type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 /// Take the place of the node that died: its lock is ours. Who connects from now on waits for an answer.
 pub fn bind(socket: &Path) -> Result<UnixListener> {
+    // Who finds the one that is there dead must not remove ours.
+    let _turn = socket.parent().and_then(client::sockets::turn);
     let _ = std::fs::remove_file(socket);
     UnixListener::bind(socket).map_err(|error| Error::io("cannot listen for commands", socket.display(), &error))
 }

@@ -201,7 +201,7 @@ pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     // A mount whose daemon died cannot be resolved; the path is then taken as it was typed.
     let path = std::fs::canonicalize(&path).unwrap_or(path);
     let mut silent = Vec::new();
-    for (client, status) in Client::survey(place::nodes()?).map_err(show::refused)? {
+    for (client, status) in place::survey()? {
         match status {
             Ok(status) if serves(&client, &status, &path) => return Ok((client, status, path)),
             Err(Failure::Silent) => silent.push(client.socket().display().to_string()),

@@ -3,6 +3,7 @@
 mod cgroup;
 
 use crate::args::Reach;
+use crate::show;
 use block::{Error, Result};
 use cache::disk::Limits;
 use client::{Client, sockets};
@@ -100,8 +101,13 @@ pub fn runtime() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The nodes that this user may ask: root, those of all users, its own first.
-pub fn nodes() -> Result<Vec<Client>> {
+/// The nodes that this user may ask, and how they are.
+pub fn survey() -> anyhow::Result<Vec<client::Surveyed>> {
+    Client::survey(nodes()?, rustix::process::geteuid().as_raw()).map_err(show::refused)
+}
+
+/// Root may ask those of all users, its own first.
+fn nodes() -> Result<Vec<Client>> {
     let user = rustix::process::geteuid();
     let mut folders = vec![(runtime()?, user.as_raw())];
     // Who names a folder means it and no other.

@@ -94,7 +94,7 @@ pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Nodes> {
         return Ok(Nodes { found: vec![(client, status)], silent: Vec::new() });
     }
     let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for (client, status) in Client::survey(place::nodes()?).map_err(show::refused)? {
+    for (client, status) in place::survey()? {
         let why = match status {
             Ok(status) => {
                 found.push((client, status));
