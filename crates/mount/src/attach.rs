@@ -121,7 +121,7 @@ fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
 pub fn is_stale(mount_point: &Path) -> bool {
     // The kernel remembers attributes of the mount longer than its daemon may have lived.
     let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-    // The second of what was asked while it died.
+    // What was asked while it died is aborted.
     matches!(asked.err(), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 

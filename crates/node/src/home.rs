@@ -348,7 +348,8 @@ mod tests {
         let pipe = |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
         let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
         let folder_there = |path: &Path| std::fs::create_dir(path).unwrap();
-        let makes: [(&str, &dyn Fn(&Path)); 3] = [("a pipe", &pipe), ("a socket", &socket), ("a folder", &folder_there)];
+        let makes: [(&str, &dyn Fn(&Path)); 3] =
+            [("a pipe", &pipe), ("a socket", &socket), ("a folder", &folder_there)];
         for name in ["lock", "blocks/index", "blocks/clean", "blocks/objects", "manifests"] {
             for (there, make) in makes.iter().filter(|(there, _)| *there != "a folder" || !is_folder(name)) {
                 let own = folder(0o700);
