@@ -20,6 +20,11 @@ mod pace;
 mod reader;
 pub mod search;
 mod summary;
+/// One of a thing, or several.
+fn several(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -137,9 +142,8 @@ impl Job {
         if steps < STEPS_MIN {
             let samples = STEPS_MIN * read.batch * self.accelerators;
             let files = (samples as f64 * set.files.len() as f64 / set.samples() as f64).ceil();
-            let of = |count: u64, thing: &str| format!("{count} {thing}{}", if count == 1 { "" } else { "s" });
-            let (samples_there, files_there) = (of(set.samples(), "sample"), of(set.files.len() as u64, "file"));
-            let on = format!("{samples_there} in {files_there}, {}", of(self.accelerators, "accelerator"));
+            let there = (several(set.samples(), "sample"), several(set.files.len() as u64, "file"));
+            let on = format!("{} in {}, {}", there.0, there.1, several(self.accelerators, "accelerator"));
             return Err(Error::invalid("the set is too small for so many accelerators", on).hint(format!(
                 "{files} such files give each of them {STEPS_MIN} batches of {}; or ask for fewer accelerators or smaller batches",
                 read.batch

@@ -211,7 +211,8 @@ fn grouped(unit: &'static str, better: Better, named: impl Iterator<Item = (Stri
 /// `utilisation at 64 accelerators, hit_percent 85`.
 fn place(point: &Point) -> String {
     let at = point.at.iter().map(|(name, value)| format!(", {name} {value}"));
-    format!("utilisation at {} accelerators{}", point.accelerators, at.collect::<String>())
+    let plural = if point.accelerators == 1 { "" } else { "s" };
+    format!("utilisation at {} accelerator{plural}{}", point.accelerators, at.collect::<String>())
 }
 
 /// `read, 1 MiB x 8 threads x 2 ranks`; `None` of a cell that says too little.

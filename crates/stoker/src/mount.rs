@@ -126,7 +126,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                     listing.suspend(|| show::record(&record.level, &record.text));
                 }
                 if let Some(names) = line.listed {
-                    listing.set_message(format!("listing {}: {} names", request.url, show::count(names)));
+                    listing.set_message(format!("listing {}: {}", request.url, show::count_of(names, "name")));
                 }
                 if let Some(problem) = line.error {
                     return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };

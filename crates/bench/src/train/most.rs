@@ -7,7 +7,7 @@ use report::{Point, Report};
 use targets::clock::seconds;
 
 use super::search::largest;
-use super::{Bench, Chill, Job, ceiling};
+use super::{Bench, Chill, Job, ceiling, several};
 
 /// A try takes about so long, in steps of which there are neither too few to mean something nor more than it takes.
 const SECONDS: f64 = 5.0;
@@ -74,7 +74,7 @@ fn try_it(
 ) -> Result<bool> {
     let begun = bench.outside.clock.now();
     let one = Bench { job, outside: bench.outside, ..*bench };
-    let what = format!("{} accelerators", job.accelerators);
+    let what = several(job.accelerators, "accelerator");
     let measured = one.epoch(number, job.chill != Chill::Never, &what)?;
     let mut passed = false;
     if let Some((epoch, _)) = measured {

@@ -3,7 +3,7 @@
 //! It measures nothing and prints nothing. Invariant: what couldn't be judged is not shown as if it had been.
 
 use crate::chart::{Bar, Chart, Column, Style, Table, Tone};
-use crate::show::{bytes, count};
+use crate::show::{bytes, count, count_of};
 use std::ffi::OsString;
 use std::path::Path;
 use trace::{Bin, Group, Inside, Pace, Trace};
@@ -32,7 +32,7 @@ pub fn document(trace: &Trace, folder: &Path, command: &[OsString]) -> serde_jso
 pub fn text(trace: &Trace, folder: &Path, style: &Style) -> String {
     let title = format!("What was asked of {}", folder.display());
     let Some(group) = trace.groups.first() else {
-        let subtitle = format!("{} files were opened, and nothing was read.", count(trace.opens));
+        let subtitle = format!("{}, and nothing was read.", count_of(trace.opens, "open"));
         return Chart { title, subtitle, ..Chart::default() }.text(style);
     };
     let coarse = trace.coarse(BARS);
@@ -61,15 +61,11 @@ fn sentence(trace: &Trace, group: &Group) -> String {
         Order::Shards => "as shards in an order of each epoch",
         Order::Random => "here and there, record by record",
     };
-    let plural = |number: u64, one: &str, many: &str| {
-        let noun = if number == 1 { one } else { many };
-        format!("{} {noun}", count(number))
-    };
     format!(
         "{} of {} read {order} by {}; {:.1} epochs in {:.1} s.",
-        plural(group.files, "file", "files"),
+        count_of(group.files, "file"),
         bytes(group.file_bytes_mean as u64),
-        plural(trace.streams, "reader", "readers"),
+        count_of(trace.streams, "reader"),
         group.epochs_mean,
         trace.seconds
     )
@@ -84,7 +80,7 @@ fn rows(trace: &Trace, group: &Group) -> Vec<Vec<String>> {
         ("read", format!("{}, {}/s", bytes(trace.bytes), bytes((trace.bytes as f64 / seconds) as u64))),
         (
             "requests",
-            format!("{} reads, {}/s; {}", count(trace.reads), rate(trace.reads), spread(&trace.request_sizes)),
+            format!("{}, {}/s; {}", count_of(trace.reads, "read"), rate(trace.reads), spread(&trace.request_sizes)),
         ),
         ("opens", format!("{}, {}/s", count(trace.opens), rate(trace.opens))),
         ("files", format!("{} ({ending}); {}", count(group.files), spread(&group.file_sizes))),
@@ -98,7 +94,7 @@ fn rows(trace: &Trace, group: &Group) -> Vec<Vec<String>> {
         let others = &trace.groups[1..];
         let files = others.iter().map(|group| group.files).sum();
         let read = others.iter().map(|group| group.bytes).sum();
-        rows.push(("besides", format!("{} other files, {}", count(files), bytes(read))));
+        rows.push(("besides", format!("{}, {}", count_of(files, "other file"), bytes(read))));
     }
     rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
 }

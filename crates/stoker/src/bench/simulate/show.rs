@@ -38,14 +38,14 @@ fn chart(report: &Report, question: &Question) -> Chart {
         None => (points(&report.points), point_bars(&report.points, pass)),
     };
     let shape = format!(
-        "{} of {} steps of {} s with {} samples, {} readers and {} batches ahead; {}.",
-        several(question.epochs, "epoch"),
+        "{} of {} steps of {} s with {}, {} and {} ahead; {}.",
+        show::count_of(question.epochs, "epoch"),
         question.steps,
         question.step_seconds,
-        question.workload.read.batch,
-        question.workload.read.threads,
-        question.workload.read.prefetch_batches,
-        several(report.settings["seeds"].as_array().map_or(0, Vec::len) as u64, "repetition"),
+        show::count_of(question.workload.read.batch, "sample"),
+        show::count_of(question.workload.read.threads, "reader"),
+        show::count_of(question.workload.read.prefetch_batches, "batch"),
+        show::count_of(report.settings["seeds"].as_array().map_or(0, Vec::len) as u64, "repetition"),
     );
     Chart {
         title: format!("Simulated: {} on {accelerator}, from {}", question.workload.name, question.store.name),
@@ -56,10 +56,6 @@ fn chart(report: &Report, question: &Question) -> Chart {
         mark: (pass > 0.0).then(|| Mark { label: format!("enough: {pass} %"), value: pass }),
         note: note(report, question),
     }
-}
-
-fn several(count: u64, what: &str) -> String {
-    format!("{} {what}{}", show::count(count), if count == 1 { "" } else { "s" })
 }
 
 fn percent(value: Option<f64>) -> String {

@@ -42,7 +42,7 @@ pub fn text(report: &Report, job: &Job) -> String {
         let _ = writeln!(text, "  ceiling of this machine: {null:.2} % without bytes{}", memory.unwrap_or_default());
     }
     if let Some(rules) = report.sections.get("closed").and_then(|section| section["broken"].as_array()) {
-        let _ = writeln!(text, "  closed division: {} rules broken", rules.len());
+        let _ = writeln!(text, "  closed division: {} broken", show::count_of(rules.len() as u64, "rule"));
         for rule in rules.iter().filter_map(serde_json::Value::as_str) {
             let _ = writeln!(text, "    - {rule}");
         }
@@ -54,15 +54,20 @@ pub fn text(report: &Report, job: &Job) -> String {
 }
 
 fn subtitle(report: &Report, job: &Job) -> String {
-    let kind = if job.together { "accelerators that step together" } else { "processes, each by itself" };
+    let kind = match (job.together, job.accelerators) {
+        (true, 1) => "accelerator",
+        (true, _) => "accelerators that step together",
+        (false, 1) => "process",
+        (false, _) => "processes, each by itself",
+    };
     let accelerator = report.accelerator.as_deref().map(|name| format!("{name}, ")).unwrap_or_default();
     format!(
-        "measured: {} {kind}, {accelerator}batch {}, step {:.4} s, {} streams, {} batches ahead, {}",
+        "measured: {} {kind}, {accelerator}batch {}, step {:.4} s, {}, {} ahead, {}",
         job.accelerators,
         job.workload.read.batch,
         job.step_seconds,
-        job.workload.read.threads,
-        job.workload.read.prefetch_batches,
+        show::count_of(job.workload.read.threads, "stream"),
+        show::count_of(job.workload.read.prefetch_batches, "batch"),
         report.target
     )
 }
@@ -193,7 +198,10 @@ fn points(report: &Report, job: &Job) -> String {
     let pass = job.workload.read.pass_au_percent;
     let found = report.accelerators.map_or_else(
         || format!("not even one accelerator reaches {pass} %"),
-        |found| format!("{found} accelerators reach {pass} %"),
+        |found| {
+            let reach = if found == 1 { "reaches" } else { "reach" };
+            format!("{} {reach} {pass} %", show::count_of(found, "accelerator"))
+        },
     );
     let took: f64 = report.points.iter().map(|point| point.seconds).sum();
     let chart = Chart {
