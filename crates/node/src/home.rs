@@ -345,11 +345,11 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_place_of_a_file_of_the_cache_is_named_and_refused() {
-        let pipe = |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
-        let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
-        let folder_there = |path: &Path| std::fs::create_dir(path).unwrap();
-        let makes: [(&str, &dyn Fn(&Path)); 3] =
-            [("a pipe", &pipe), ("a socket", &socket), ("a folder", &folder_there)];
+        type Makes = fn(&Path);
+        let pipe: Makes = |path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
+        let socket: Makes = |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let inner: Makes = |path| std::fs::create_dir(path).unwrap();
+        let makes = [("a pipe", pipe), ("a socket", socket), ("a folder", inner)];
         for name in ["lock", "blocks/index", "blocks/clean", "blocks/objects", "manifests"] {
             for (there, make) in makes.iter().filter(|(there, _)| *there != "a folder" || !is_folder(name)) {
                 let own = folder(0o700);
