@@ -342,6 +342,9 @@ fn what_can_not_be_printed_is_an_error_but_for_a_closed_pipe_and_a_mount_stays_o
         vec!["bench", "train", "--list"],
         vec!["man"],
         vec!["completions", "bash"],
+        vec!["--help"],
+        vec!["--version"],
+        vec!["bench", "train", "--help"],
     ] {
         refused(&to(&mut bed.stoker(&words), full().into()), &["printed", "standard output"]);
         let unread = to(&mut bed.stoker(&words), closed().into());

@@ -29,6 +29,7 @@ mod umount;
 
 use args::{Command, Typed};
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The exit code for a command line that is wrong, as clap has it.
@@ -36,11 +37,32 @@ const WRONG_WORDS: u8 = 2;
 
 fn main() -> ExitCode {
     bound_the_allocator();
-    let typed = Typed::parse();
+    let done = Typed::try_parse().map_or_else(|told| explain(&told), run);
+    done.unwrap_or_else(|error| {
+        if error.is::<print::Closed>() {
+            return ExitCode::from(print::EXIT_CLOSED);
+        }
+        show::failure(&error);
+        // What was typed can't be meant, whoever found out.
+        let is_wrong = error.downcast_ref::<block::Error>().is_some_and(|error| error.kind == block::Kind::Invalid);
+        if is_wrong { ExitCode::from(WRONG_WORDS) } else { ExitCode::FAILURE }
+    })
+}
+
+/// Help that was asked for is a result; all else is about a command line that is wrong.
+fn explain(told: &clap::Error) -> anyhow::Result<ExitCode> {
+    let printed = told.print().and_then(|()| std::io::stdout().flush());
+    if told.use_stderr() {
+        return Ok(ExitCode::from(WRONG_WORDS));
+    }
+    printed.map(|()| ExitCode::SUCCESS).map_err(|error| print::failed(&error))
+}
+
+fn run(typed: Typed) -> anyhow::Result<ExitCode> {
     if !matches!(typed.command, Command::Node(_)) {
         log::to_standard_error(typed.verbose);
     }
-    let done = match typed.command {
+    match typed.command {
         Command::Mount(args) => mount::run(&args, typed.verbose),
         Command::Node(args) => node::run(&args, typed.verbose),
         Command::Umount(args) => umount::run(&args),
@@ -56,16 +78,7 @@ fn main() -> ExitCode {
         Command::Observe(args) => observe::run(args),
         Command::Completions { shell } => args::completions(shell),
         Command::Man => args::man(),
-    };
-    done.unwrap_or_else(|error| {
-        if error.is::<print::Closed>() {
-            return ExitCode::from(print::EXIT_CLOSED);
-        }
-        show::failure(&error);
-        // What was typed can't be meant, whoever found out.
-        let is_wrong = error.downcast_ref::<block::Error>().is_some_and(|error| error.kind == block::Kind::Invalid);
-        if is_wrong { ExitCode::from(WRONG_WORDS) } else { ExitCode::FAILURE }
-    })
+    }
 }
 
 /// Make the allocator give back what blocks no longer need, so that the memory limit is one. Left alone, glibc

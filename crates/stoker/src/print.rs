@@ -35,12 +35,17 @@ macro_rules! note {
 /// Text on standard output, which is there when this returns.
 pub fn out(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.to_string().as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(text.to_string().as_bytes()).and_then(|()| out.flush()).map_err(|error| failed(&error))
+}
+
+/// Why a result could not be printed.
+pub fn failed(error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
         ErrorKind::BrokenPipe => Closed.into(),
-        _ => Error::io("the result can't be printed", "standard output", &error)
+        _ => Error::io("the result can't be printed", "standard output", error)
             .hint("send it elsewhere, or free some space there")
             .into(),
-    })
+    }
 }
 
 /// Text on standard error, if it can be written.
