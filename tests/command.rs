@@ -384,6 +384,19 @@ fn a_runtime_folder_is_an_absolute_path_and_a_node_is_not_started_again_and_agai
 }
 
 #[test]
+fn a_result_takes_the_place_of_a_file_and_of_nothing_else() {
+    let Some(bed) = Bed::new() else { return };
+    let pipe = bed.path("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("a pipe");
+    let words = "bench simulate --workload unet3d --accelerator h100 --accelerators 1 --store 10Gbit/s --epochs 1x5";
+    for flag in ["--save", "--csv", "--report"] {
+        let done = finished(bed.stoker(words.split(' ')).arg(flag).arg(&pipe));
+        refused_as_typed(&done, &["a device or a pipe", "name a file"]);
+    }
+    assert!(!fs::symlink_metadata(&pipe).expect("it is left").is_file());
+}
+
+#[test]
 fn a_demo_that_is_interrupted_leaves_nothing() {
     let Some(bed) = Bed::new() else { return };
     let folder = bed.path("tmp");

@@ -140,6 +140,8 @@ pub fn can_be_written(file: &Path) -> Result<()> {
     };
     match () {
         () if file.is_dir() => wrong("this is a folder and not a file"),
+        // A result takes its name when it is whole, and would take the place of a device.
+        () if file.exists() && !file.is_file() => wrong("this is a device or a pipe and not a file"),
         () if !folder.is_dir() => wrong("there is no such folder for the file"),
         () if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() => {
             wrong("the folder of the file can't be written")
