@@ -113,7 +113,7 @@ pub struct Listing {
     pub names: u64,
 }
 
-/// `POST /v1/kept` with a [`Place`]: how much of a file or a folder is in the cache.
+/// `POST /v1/kept` with a [`MountPath`]: how much of a file or a folder is in the cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
     pub files: u64,
@@ -342,7 +342,7 @@ pub struct Mounting {
 
 /// A mount: `DELETE /v1/mounts`, `POST /v1/refresh`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct MountPath {
     /// The mount point, absolute, or a path below it.
     pub path: String,
     /// This mount and no other, whatever is at the path by now.

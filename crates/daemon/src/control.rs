@@ -5,7 +5,7 @@
 use crate::status::{kept, status};
 use crate::{Host, Mounted};
 use block::{Error, Kind, Result};
-use client::messages::{Level, LoadRequest, Loaded, MountRequest, Mounting, Place, Problem, Record};
+use client::messages::{Level, LoadRequest, Loaded, MountPath, MountRequest, Mounting, Problem, Record};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
@@ -115,7 +115,7 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
         }
         (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
         (&Method::DELETE, "/v1/mounts") => {
-            let place: Place = message(request).await?;
+            let place: MountPath = message(request).await?;
             let (mounted, _) = host.find(&place)?;
             let (leaving, lazy) = (mounted.clone(), place.lazy);
             // The kernel may have to wait for its readers.
@@ -268,7 +268,7 @@ async fn tell(told: &Sender<Bytes>, record: Record) {
 
 /// Load in the background of the answer; a caller that hangs up ends it, and so does the end of the mount.
 fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
-    let (mounted, rest) = host.find(&Place { path: request.path, ..Place::default() })?;
+    let (mounted, rest) = host.find(&MountPath { path: request.path, ..MountPath::default() })?;
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     let (host, tally, before) = (host.clone(), Arc::new(Loading::default()), host.requests());

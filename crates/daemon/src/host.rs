@@ -7,7 +7,7 @@ use crate::mounted::{Mounted, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source};
 use block::{Error, Result};
-use client::messages::{MountRequest, Place, Rates, StoreState};
+use client::messages::{MountPath, MountRequest, Rates, StoreState};
 use mount::Options;
 use node::fill::When;
 use node::namespace::Namespace;
@@ -230,7 +230,7 @@ impl Host {
     }
 
     /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.
-    pub fn find(&self, place: &Place) -> Result<(Arc<Mounted>, PathBuf)> {
+    pub fn find(&self, place: &MountPath) -> Result<(Arc<Mounted>, PathBuf)> {
         let (mounts, path) = (self.mounts(), Path::new(&place.path));
         let found = match place.id {
             Some(id) => mounts.iter().find(|mounted| mounted.id == id).map(|mounted| (mounted, PathBuf::new())),

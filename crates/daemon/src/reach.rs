@@ -37,16 +37,16 @@ pub fn settings(
 }
 
 /// Open the store of a URL. A prefix names a folder: `s3://bucket/train` is everything under `train/`.
-pub fn source(url: &str, settings: &store::Settings) -> Result<Source> {
+pub fn source(url: &str, settings: &store::Settings) -> Result<DataSet> {
     let location: Location = url.parse()?;
     if let Location::Folder(path) = &location {
         let folder = Arc::new(Folder::at(path, settings.folder)?);
         let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(Source { url: url.into(), store: folder, prefix: String::new(), local });
+        return Ok(DataSet { url: url.into(), store: folder, prefix: String::new(), local });
     }
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    Ok(Source { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
+    Ok(DataSet { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
 }

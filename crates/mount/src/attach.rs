@@ -36,17 +36,17 @@ const READ_AHEAD_KIB: u32 = 4096;
 
 /// Where a mount of ours is. Its device number is no other mount's for as long as it lives, detached or not; a path
 /// may be anybody's by now.
-pub struct Place {
+pub struct MountPoint {
     path: PathBuf,
     /// Unknown where the kernel shows no numbers.
     number: Option<Number>,
 }
 
-impl Place {
+impl MountPoint {
     /// Somewhere that is no mount.
     #[cfg(test)]
-    pub fn nowhere() -> Place {
-        Place { path: PathBuf::new(), number: Some(Number { major: u32::MAX, minor: u32::MAX }) }
+    pub fn nowhere() -> MountPoint {
+        MountPoint { path: PathBuf::new(), number: Some(Number { major: u32::MAX, minor: u32::MAX }) }
     }
 
     /// The mount point, without links.
@@ -84,13 +84,13 @@ impl Place {
 }
 
 /// Mount; the device that requests come from, and where it is mounted.
-pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, Place)> {
+pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, MountPoint)> {
     let path = prepare(wanted.mount_point)?;
     let device = if is_root() { by_root(wanted, &path)? } else { fusermount::attach(wanted, &path)? };
     // Without asking the daemon, which does not serve yet.
     let stat = rustix::fs::statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
     let number = stat.map(|stat| Number { major: stat.stx_dev_major, minor: stat.stx_dev_minor });
-    Ok((device, Place { path, number }))
+    Ok((device, MountPoint { path, number }))
 }
 
 /// Unmount whatever mount of Stoker is at a path; `lazy`: take it out of sight at once, and let it end when the last

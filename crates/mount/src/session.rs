@@ -4,7 +4,7 @@
 //! dropped leaves no mount behind.
 
 use crate::abi::{self, Init, Operation, Reply, Request};
-use crate::attach::{self as mounting, Place, Wanted};
+use crate::attach::{self as mounting, MountPoint, Wanted};
 use crate::device::{Buffer, DEVICE, Device};
 use crate::service::{Passthrough, Scratch, Service, Space};
 use crate::turn::Turns;
@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 pub struct Session {
     service: Arc<Service>,
     device: Arc<Device>,
-    place: Place,
+    place: MountPoint,
     alive: Arc<Alive>,
 }
 
@@ -41,7 +41,7 @@ impl Session {
     /// Serve what is mounted at a place.
     fn over(
         device: Device,
-        place: Place,
+        place: MountPoint,
         options: &Options,
         namespace: Arc<dyn Namespace>,
         runtime: Handle,

@@ -13,7 +13,7 @@ mod tests;
 use crate::load::{Loading, chosen};
 use crate::manifest::Manifest;
 use crate::select::Wanted;
-use crate::view::{Source, list_nameless};
+use crate::view::{DataSet, list_nameless};
 use block::{Block, Checksum, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run, Source as _, crc64};
 use durable::{Disk, Real};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -36,13 +36,13 @@ const FETCHES_AT_ONCE: usize = 32;
 const RUNS_AT_ONCE: usize = 4;
 
 /// Copy what is wanted of a data set to a folder.
-pub async fn copy(source: &Source, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
+pub async fn copy(source: &DataSet, folder: &Path, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
     copy_to(Arc::new(Real), source, folder, wanted, verify, tally).await
 }
 
 async fn copy_to(
     disk: Arc<dyn Disk>,
-    source: &Source,
+    source: &DataSet,
     folder: &Path,
     wanted: &Wanted,
     verify: bool,

@@ -32,4 +32,4 @@ mod view;
 pub use home::Home;
 pub use node::{Figures, Node, Settings};
 pub use stack::Stack;
-pub use view::{Source, View};
+pub use view::{DataSet, View};

@@ -5,7 +5,7 @@ use crate::load::Loading;
 use crate::namespace::{Namespace, Opening, Reading};
 use crate::node::{Node, Settings};
 use crate::select::Wanted;
-use crate::view::{Source, View};
+use crate::view::{DataSet, View};
 use block::{Run, SMALL};
 use cache::disk::Limits;
 use futures_util::StreamExt;
@@ -58,7 +58,7 @@ pub fn start(folder: &TempDir, limit_bytes: u64, boot: [u8; 16]) -> Arc<Node> {
 impl Ground {
     pub async fn view(&self, fill: When) -> Arc<View> {
         let url = "memory://set".to_string();
-        let source = Source { url, store: self.store.clone(), prefix: String::new(), local: None };
+        let source = DataSet { url, store: self.store.clone(), prefix: String::new(), local: None };
         View::open(self.node.clone(), source, fill, |_| ()).await.expect("a view")
     }
 

@@ -27,9 +27,9 @@ use tokio::time::Instant;
 /// second; larger ones are served by the daemon meanwhile.
 const CHECKED_AT_OPEN_MAX: u64 = 64 << 20;
 
-/// Where a data set comes from.
+/// A data set: where its names and bytes come from.
 #[derive(Clone)]
-pub struct Source {
+pub struct DataSet {
     /// As the user wrote it.
     pub url: String,
     pub store: Arc<dyn Store>,
@@ -42,7 +42,7 @@ pub struct Source {
 /// A data set on a node.
 pub struct View {
     node: Arc<Node>,
-    source: Source,
+    source: DataSet,
     /// What it reads of the store goes through here, and ends with it.
     entrance: Entrance,
     names: Generations,
@@ -59,7 +59,7 @@ pub struct View {
 impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
     /// `told` hears of names as they are listed.
-    pub async fn open(node: Arc<Node>, source: Source, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
+    pub async fn open(node: Arc<Node>, source: DataSet, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
         let entrance = node.enter(&source.store);
         // Names that others listed are not shown.
         let who = source.store.who().await?;
@@ -360,7 +360,7 @@ impl Namespace for View {
 }
 
 /// The snapshot of an earlier listing of this very data set, if there is a sound one.
-fn pinned(snapshot: &std::path::Path, source: &Source) -> Option<Manifest> {
+fn pinned(snapshot: &std::path::Path, source: &DataSet) -> Option<Manifest> {
     if !snapshot.exists() {
         return None;
     }
@@ -383,7 +383,7 @@ struct Listing {
     began_ns: i64,
 }
 
-async fn list(source: &Source, told: impl Fn(u64)) -> Result<Listing> {
+async fn list(source: &DataSet, told: impl Fn(u64)) -> Result<Listing> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
     let mut builder = Builder::new(source.store.identity().clone(), &source.prefix)?;
@@ -406,7 +406,7 @@ async fn list(source: &Source, told: impl Fn(u64)) -> Result<Listing> {
 }
 
 /// List a data set into a snapshot that only we know; it takes its room in this folder.
-pub(crate) async fn list_nameless(source: &Source, folder: &std::path::Path) -> Result<Manifest> {
+pub(crate) async fn list_nameless(source: &DataSet, folder: &std::path::Path) -> Result<Manifest> {
     let listing = list(source, |_| ()).await?;
     let folder = folder.to_owned();
     apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await

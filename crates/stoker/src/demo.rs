@@ -257,7 +257,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    async fn list(source: &node::Source) -> anyhow::Result<Bucket> {
+    async fn list(source: &node::DataSet) -> anyhow::Result<Bucket> {
         let pages: Vec<_> = source.store.list("").try_collect().await?;
         let listed = pages.iter().flatten();
         let objects = listed.map(|listed| (listed.key.clone(), store::object(&*source.store, listed))).collect();

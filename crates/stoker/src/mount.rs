@@ -8,7 +8,7 @@ use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED};
 use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
-use client::messages::{MountRequest, Mounting, Place, Status};
+use client::messages::{MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use hyper::Method;
@@ -140,7 +140,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                     }
                     tell_age(&mounted);
                     notify::ready(&format!("{} at {}", request.url, mounted.path));
-                    place = Some(Place { path: mounted.path, id: Some(mounted.id), lazy: true });
+                    place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
                 }
                 if line.over || place.is_some() && !request.hold {
                     return Ok(Some(ExitCode::SUCCESS));
@@ -179,7 +179,7 @@ fn tell_age(mounted: &client::messages::Mount) {
 }
 
 /// The node said all that it had to say.
-fn ended(done: Result<(), Failure>, place: Option<&Place>) -> anyhow::Result<Option<ExitCode>> {
+fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result<Option<ExitCode>> {
     match (done, place) {
         // It ended before it heard us; another may be started.
         (Err(Failure::Absent | Failure::Broken(_)) | Ok(()), None) => Ok(None),

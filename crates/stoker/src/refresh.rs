@@ -3,13 +3,13 @@
 use crate::args::Refresh;
 use crate::mount::node_of;
 use crate::show;
-use client::messages::{Place, Refreshed};
+use client::messages::{MountPath, Refreshed};
 use hyper::Method;
 use std::process::ExitCode;
 
 pub fn run(args: &Refresh) -> anyhow::Result<ExitCode> {
     let (client, _, path) = node_of(&args.dir)?;
-    let place = Place { path: path.to_string_lossy().into_owned(), ..Place::default() };
+    let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
     let done: Refreshed = client.ask(Method::POST, "/v1/refresh", &place).map_err(show::refused)?;
     let (files, bytes) = (show::count_of(done.objects, "file"), show::bytes(done.bytes));
     say!("{files}, {bytes}; {} changed", show::count_of(done.changed, "name"))?;

@@ -1,7 +1,7 @@
 //! `stoker status`: what nodes do and hold.
 
 use crate::{args, mount, place, print, show};
-use client::messages::{Kept, Limits, Mount, Place, Status, Store, StoreState, Waits};
+use client::messages::{Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
 use client::{Client, Failure};
 use daemon::journal::stamp;
 use hyper::Method;
@@ -88,7 +88,7 @@ pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Nodes> {
     if let Some(dir) = dir {
         let (client, mut status, path) = mount::node_of(dir)?;
         if Path::new(&status.cache) != path {
-            let place = Place { path: path.to_string_lossy().into_owned(), ..Place::default() };
+            let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
             status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
         }
         return Ok(Nodes { found: vec![(client, status)], silent: Vec::new() });

@@ -5,7 +5,7 @@ use crate::mount::node_of;
 use crate::{place, show};
 use block::Error;
 use client::Failure;
-use client::messages::Place;
+use client::messages::MountPath;
 use hyper::Method;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,7 +45,7 @@ fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
     if let Some(mount) = around.max_by_key(|mount| mount.path.len()).filter(|mount| Path::new(&mount.path) != path) {
         return Err(inside(&path, Path::new(&mount.path)));
     }
-    let place = Place { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
+    let place = MountPath { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
     let node = Process::open(status.pid);
     let done = client.ask::<()>(Method::DELETE, "/v1/mounts", &place);
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.

@@ -114,7 +114,7 @@ fn greet(minor: u32, offer: u64) -> Greeted {
     let options = Options::new("nowhere", "memory:test");
     let session = Session::over(
         Device::from(ours),
-        mounting::Place::nowhere(),
+        mounting::MountPoint::nowhere(),
         &options,
         Arc::new(OneFile),
         runtime.handle().clone(),

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const FILES: [(&str, u64); 5] =
     [("a/empty", 0), ("a/small", 5_000), ("a/b/large", 3 << 20), ("c/small", 70_000), ("d", 17 << 20)];
 
-fn source() -> Source {
+fn source() -> DataSet {
     let store = Arc::new(store::Memory::new("copied"));
     for (key, size) in FILES {
         store.put(key, content(key, size));
     }
-    Source { url: "memory://copied".into(), store, prefix: String::new(), local: None }
+    DataSet { url: "memory://copied".into(), store, prefix: String::new(), local: None }
 }
 
 /// A disk that stops after some calls, and remembers which files were synced.
@@ -85,7 +85,7 @@ fn assert_right(folder: &Path) {
     }
 }
 
-async fn copied(disk: Arc<dyn Disk>, folder: &Path, source: &Source) -> (Result<()>, crate::load::Progress) {
+async fn copied(disk: Arc<dyn Disk>, folder: &Path, source: &DataSet) -> (Result<()>, crate::load::Progress) {
     let tally = Arc::default();
     let done = copy_to(disk, source, folder, &Wanted::default(), false, &tally).await;
     (done, tally.progress())
