@@ -39,11 +39,18 @@ use log::Log;
 use medium::{How, Medium};
 use segment::Segment;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
 
 /// Longest wait for blocks that were handed on to be written: a disk that takes longer is left behind.
 const KEPT_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Threads that may read whole files at a time, shorter and longer ones.
+const READINGS: [usize; 2] = [16, 4];
+
+/// Reading more takes long: a tenth of a second on a local disk.
+const LONG_BYTES: u64 = 64 << 20;
 
 /// The disk tier over whoever answers for what is not on the disk.
 #[derive(Clone)]
@@ -62,6 +69,9 @@ struct Parts {
     keeps: fn(&Object) -> bool,
     dropped: Mutex<Dropped>,
     is_compacting: AtomicBool,
+    is_saving: AtomicBool,
+    /// Threads that may read whole files at a time: few read large ones, so that reads of a moment find one.
+    readings: [Arc<Semaphore>; 2],
     /// Readers outside the runtime: waits for the disk happen on its blocking threads.
     runtime: tokio::runtime::Handle,
 }
@@ -133,10 +143,23 @@ impl Disk {
         let index = Index::new(objects, limits, log, (medium.clone(), boot, clock), (hold, first)).into();
         let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
-        let is_compacting = AtomicBool::new(false);
-        let parts =
-            Parts { below, index, folder, medium, capacity, tally, distinct, keeps, dropped, is_compacting, runtime };
-        let disk = Disk(Arc::new(parts));
+        let (is_compacting, is_saving) = Default::default();
+        let readings = READINGS.map(|count| Arc::new(Semaphore::new(count)));
+        let disk = Disk(Arc::new(Parts {
+            below,
+            index,
+            folder,
+            medium,
+            capacity,
+            tally,
+            distinct,
+            keeps,
+            dropped,
+            is_compacting,
+            is_saving,
+            readings,
+            runtime,
+        }));
         disk.load(!was_clean);
         Ok(disk)
     }
@@ -172,6 +195,9 @@ impl Disk {
 
     /// Say that everything the files hold is in the log, so that the next start need not look for strays.
     pub fn close(&self) {
+        if !self.index().is_held() {
+            return;
+        }
         self.save_uses();
         let index = self.index();
         if index.is_tidy() {
@@ -364,6 +390,23 @@ impl Disk {
         parts
     }
 
+    /// The same for work that reads all of a segment, which is long for a large one.
+    async fn aside_whole<T: Send + 'static>(
+        &self,
+        segment: &Segment,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let readings = &self.0.readings[usize::from(segment.bytes() > LONG_BYTES)];
+        let turn = readings.clone().acquire_owned().await.expect("it is never closed");
+        // Given up by whoever asked, it still takes its thread.
+        self.aside(move || {
+            let done = work();
+            drop(turn);
+            done
+        })
+        .await
+    }
+
     /// Work that may wait for the disk, on a thread that may.
     async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         if self.0.medium.is_instant() {
@@ -371,6 +414,25 @@ impl Disk {
         }
         let stopped = |_| Error::unavailable("the node is stopping", "the cache");
         self.0.runtime.spawn_blocking(work).await.map_err(stopped)?
+    }
+}
+
+/// Work of which a disk tier does one at a time. It ends also if it panics.
+struct Alone(Disk, fn(&Parts) -> &AtomicBool);
+
+impl Alone {
+    fn begin(disk: &Disk, which: fn(&Parts) -> &AtomicBool) -> Option<Alone> {
+        (!which(&disk.0).swap(true, Relaxed)).then(|| Alone(disk.clone(), which))
+    }
+
+    fn disk(&self) -> &Disk {
+        &self.0
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.1(&self.0.0).store(false, Relaxed);
     }
 }
 

@@ -13,6 +13,7 @@ use block::{Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Resu
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -26,6 +27,8 @@ pub struct Flight(Arc<Parts>);
 struct Parts {
     below: Arc<dyn Source>,
     coming: Mutex<HashMap<Key, Coming>>,
+    /// Fetches that were begun.
+    begun: AtomicU64,
     budget: Budget,
     /// Bytes that may be held for guests.
     guests: Arc<Semaphore>,
@@ -43,6 +46,8 @@ type Teller<T> = watch::Sender<Option<Result<T>>>;
 #[derive(Clone)]
 struct Coming {
     block: Promise<Block>,
+    /// By which fetch.
+    fetch: u64,
     /// By whose credentials it is fetched.
     via: Door,
     course: Course,
@@ -57,12 +62,18 @@ impl Flight {
     pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Flight {
         let guests_bytes = (budget.usage().1 / GUESTS_PART) as usize;
         let guests = Arc::new(Semaphore::new(guests_bytes));
-        let coming = Mutex::default();
-        Flight(Arc::new(Parts { below, coming, budget, guests, guests_bytes, runtime }))
+        let (coming, begun) = Default::default();
+        Flight(Arc::new(Parts { below, coming, begun, budget, guests, guests_bytes, runtime }))
     }
 
     fn coming(&self) -> MutexGuard<'_, HashMap<Key, Coming>> {
         self.0.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object was found wrong: nobody joins what is on its way of it any more.
+    pub fn forget(&self, object: &Object) {
+        let id = object.id();
+        self.coming().retain(|(known, _), _| *known != id);
     }
 
     /// Room for the first block, and for as many after it as there is some to spare.
@@ -101,7 +112,7 @@ impl Flight {
                 continue;
             }
             if is_first {
-                departures.push((index, Departure::default()));
+                departures.push((index, Departure::of(self.0.begun.fetch_add(1, Relaxed))));
             }
             let is_last = index + 1 == end || known.contains_key(&(id, index + 1));
             let (_, departure) = departures.last_mut().expect("one was begun");
@@ -113,7 +124,7 @@ impl Flight {
         drop(known);
         for (start, departure) in departures {
             let run = run.part(start..start + departure.blocks.len() as u32);
-            let landing = Landing { flight: self.clone(), id, left: run.blocks.clone() };
+            let landing = Landing { flight: self.clone(), id, fetch: departure.fetch, left: run.blocks.clone() };
             self.0.runtime.spawn(departure.fly(landing, run));
         }
         asked
@@ -122,21 +133,26 @@ impl Flight {
 
 /// A fetch that begins.
 struct Departure {
+    fetch: u64,
     blocks: Vec<(Teller<Block>, Option<Room>)>,
     end: Teller<()>,
 }
 
-impl Default for Departure {
-    fn default() -> Self {
-        Departure { blocks: Vec::new(), end: watch::channel(None).0 }
-    }
-}
-
 impl Departure {
+    fn of(fetch: u64) -> Departure {
+        Departure { fetch, blocks: Vec::new(), end: watch::channel(None).0 }
+    }
+
     fn announce(&mut self, run: &Run, room: Option<Room>, is_last: bool) -> Coming {
         let (teller, block) = watch::channel(None);
         self.blocks.push((teller, room));
-        Coming { block, via: run.via, course: run.course.clone(), end: is_last.then(|| self.end.subscribe()) }
+        Coming {
+            block,
+            fetch: self.fetch,
+            via: run.via,
+            course: run.course.clone(),
+            end: is_last.then(|| self.end.subscribe()),
+        }
     }
 
     /// Fetch to the end, telling of each block as it comes.
@@ -172,6 +188,7 @@ impl Departure {
 struct Landing {
     flight: Flight,
     id: ObjectId,
+    fetch: u64,
     left: Range<u32>,
 }
 
@@ -181,7 +198,11 @@ impl Landing {
         let landed = self.left.start..index.min(self.left.end);
         self.left.start = landed.end;
         let mut coming = self.flight.coming();
-        landed.for_each(|index| drop(coming.remove(&(self.id, index))));
+        for key in landed.map(|index| (self.id, index)) {
+            if coming.get(&key).is_some_and(|coming| coming.fetch == self.fetch) {
+                coming.remove(&key);
+            }
+        }
     }
 }
 

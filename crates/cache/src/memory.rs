@@ -6,6 +6,7 @@
 //!
 //! Invariant: the sum of the blocks alive never exceeds the budget.
 
+mod lanes;
 mod shelf;
 
 use crate::budget::{BYTES_MIN, Budget, Holder, Share};
@@ -17,6 +18,7 @@ use block::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
+use lanes::{Lane, Lanes};
 use shelf::{Coming, Place, Shelf};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -49,11 +51,15 @@ struct Parts {
     below: Arc<dyn Source>,
     shelf: Mutex<Shelf>,
     budget: Budget,
+    lanes: Lanes,
     tally: Tally,
     waits: Waits,
     wrong: OnceLock<Wrong>,
     runtime: tokio::runtime::Handle,
 }
+
+/// Room for a block on its way: a share that it keeps when it has come, and a place in the lane of its store.
+type Room = (Share, Lane);
 
 /// Hears of objects whose bytes were wrong.
 type Wrong = Box<dyn Fn(&Object) + Send + Sync>;
@@ -69,7 +75,8 @@ impl Memory {
     /// Lay memory over a source. Other holders may draw on the same budget.
     pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Memory {
         let (shelf, tally, waits, wrong) = Default::default();
-        let parts = Arc::new(Parts { below, shelf, budget: budget.clone(), tally, waits, wrong, runtime });
+        let lanes = Lanes::over(budget.usage().1);
+        let parts = Arc::new(Parts { below, shelf, budget: budget.clone(), lanes, tally, waits, wrong, runtime });
         let holder: Weak<Parts> = Arc::downgrade(&parts);
         budget.add(holder);
         Memory(parts)
@@ -174,7 +181,9 @@ impl Memory {
             is_first = false;
             room.clear();
             let lengths: Vec<_> = wanted.iter().map(Address::len).collect();
-            room = wanted.iter().map(|one| one.index).zip(self.0.budget.shares(&lengths).await).collect();
+            let lanes = self.0.lanes.room(&run.object.store, &lengths).await;
+            let shares = self.0.budget.shares(&lengths).await;
+            room = wanted.iter().map(|one| one.index).zip(shares.into_iter().zip(lanes)).collect();
         }
     }
 
@@ -184,7 +193,7 @@ impl Memory {
         &self,
         run: &Run,
         until: &[usize],
-        room: &mut HashMap<u32, Share>,
+        room: &mut HashMap<u32, Room>,
         is_urgent: bool,
     ) -> std::result::Result<Vec<Place>, Vec<u32>> {
         let (id, mut shelf) = (run.object.id(), self.shelf());
@@ -199,8 +208,8 @@ impl Memory {
         let mut rest = run.blocks.clone();
         while let Some(blocks) = shelf.unknown(id, rest.clone()) {
             rest.start = blocks.end;
-            let shares = blocks.clone().filter_map(|index| room.remove(&index)).collect();
-            announced.push(self.announce(&mut shelf, &run.part(blocks), shares, is_urgent));
+            let room = blocks.clone().filter_map(|index| room.remove(&index)).collect();
+            announced.push(self.announce(&mut shelf, &run.part(blocks), room, is_urgent));
         }
         let places = run.blocks.clone().zip(until).filter_map(|(index, until)| shelf.place(&(id, index), *until));
         let places = places.collect();
@@ -219,20 +228,23 @@ impl Memory {
             blocks.start = unknown.start;
             let run =
                 Run::new(object.clone(), unknown.start..unknown.end.min(unknown.start + AHEAD_RUN_BLOCKS)).via(via);
-            let addresses = run.addresses();
-            let mut shares: Vec<Share> = addresses.map_while(|address| self.0.budget.spare(address.len())).collect();
-            if shares.len() < run.blocks.len().min(AHEAD_RUN_BLOCKS_MIN) {
+            let spare = |address: Address| {
+                let lane = self.0.lanes.spare(&address.object.store, address.len())?;
+                Some((self.0.budget.spare(address.len())?, lane))
+            };
+            let mut room: Vec<Room> = run.addresses().map_while(spare).collect();
+            if room.len() < run.blocks.len().min(AHEAD_RUN_BLOCKS_MIN) {
                 return blocks.start;
             }
             let mut shelf = self.shelf();
             // Others may have asked for some meanwhile.
             let known = run.blocks.clone().position(|index| shelf.knows(&(id, index)));
-            shares.truncate(known.unwrap_or(shares.len()));
-            blocks.start += shares.len() as u32;
-            if shares.is_empty() {
+            room.truncate(known.unwrap_or(room.len()));
+            blocks.start += room.len() as u32;
+            if room.is_empty() {
                 continue;
             }
-            let (run, announced) = self.announce(&mut shelf, &run, shares, false);
+            let (run, announced) = self.announce(&mut shelf, &run, room, false);
             drop(shelf);
             self.0.runtime.spawn(announced.flight(run));
         }
@@ -288,16 +300,16 @@ impl Memory {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announce the blocks of a run that shares were taken for.
-    fn announce(&self, shelf: &mut Shelf, run: &Run, shares: Vec<Share>, is_urgent: bool) -> (Run, Announced) {
+    /// Announce the blocks of a run that room was taken for.
+    fn announce(&self, shelf: &mut Shelf, run: &Run, room: Vec<Room>, is_urgent: bool) -> (Run, Announced) {
         let (id, course) = (run.object.id(), Course::begin(clock, is_urgent));
-        let run = Run { course: course.clone(), ..run.part(run.blocks.start..run.blocks.start + shares.len() as u32) };
-        let promise = |(index, share)| {
+        let run = Run { course: course.clone(), ..run.part(run.blocks.start..run.blocks.start + room.len() as u32) };
+        let promise = |(index, (share, lane))| {
             let (sender, promise) = watch::channel(None);
-            shelf.announce((id, index), Coming { promise, course: course.clone(), via: run.via });
-            Promise { index, sender, share }
+            let stamp = shelf.announce((id, index), Coming { promise, course: course.clone(), via: run.via });
+            Promise { index, sender, share, stamp, _lane: lane }
         };
-        let promises = run.blocks.clone().zip(shares).map(promise).collect();
+        let promises = run.blocks.clone().zip(room).map(promise).collect();
         let announced = Announced { memory: self.clone(), object: run.object.clone(), promises };
         (run, announced)
     }
@@ -316,6 +328,8 @@ struct Promise {
     index: u32,
     sender: watch::Sender<Option<Result<Block>>>,
     share: Share,
+    stamp: u64,
+    _lane: Lane,
 }
 
 impl Announced {
@@ -348,7 +362,7 @@ impl Announced {
 
     /// The next block came.
     fn keep(&mut self, block: Block, is_short: bool) {
-        let Some(Promise { index, sender, share }) = self.promises.pop_front() else { return };
+        let Some(Promise { index, sender, share, stamp, .. }) = self.promises.pop_front() else { return };
         let block = block.holding(Arc::new(share));
         let memory = &self.memory.0;
         memory.tally.below.add(1, block.len() as u64);
@@ -359,16 +373,16 @@ impl Announced {
         let block = if keep && is_short && !block.is_kept() { block.apart() } else { block };
         let mut shelf = self.memory.shelf();
         let keep = keep && !memory.budget.is_short();
-        shelf.arrive((self.object.id(), index), keep.then(|| block.clone()));
+        shelf.arrive((self.object.id(), index), stamp, keep.then(|| block.clone()));
         drop(shelf);
         sender.send_replace(Some(Ok(block)));
     }
 
     /// None of the others will come.
     fn fail(&mut self, error: &Error) {
-        for Promise { index, sender, share } in self.promises.drain(..) {
+        for Promise { index, sender, share, stamp, .. } in self.promises.drain(..) {
             drop(share);
-            self.memory.shelf().arrive((self.object.id(), index), None);
+            self.memory.shelf().arrive((self.object.id(), index), stamp, None);
             sender.send_replace(Some(Err(error.clone())));
         }
     }

@@ -73,14 +73,14 @@ impl Chance {
 }
 
 /// Fetch one run after the other for as long as it is of use, while others take turns.
-async fn fetch(disk: &Disk, object: &Arc<Object>, is_of_use: impl Fn() -> bool) {
+async fn fetch(disk: &Disk, object: &Arc<Object>, is_of_use: impl Fn(u32) -> bool) {
     for start in (0..object.blocks()).step_by(RUN_BLOCKS_MAX as usize) {
         let mut blocks = disk.fetch(Run::new(object.clone(), start..object.blocks().min(start + RUN_BLOCKS_MAX)));
         while let Some(block) = blocks.next().await {
             block.expect("the store never fails");
         }
         tokio::task::yield_now().await;
-        if !is_of_use() {
+        if !is_of_use(start) {
             return;
         }
     }
@@ -92,19 +92,19 @@ async fn read(disk: Disk, set: u64, order: Rc<RefCell<Vec<Arc<Object>>>>) {
         let Some(object) = order.borrow_mut().pop() else { return };
         disk.opened(&object, set);
         if !matches!(disk.find(&object), Standing::Complete(_)) {
-            fetch(&disk, &object, || true).await;
+            fetch(&disk, &object, |_| true).await;
         }
         tokio::task::yield_now().await;
     }
 }
 
-/// What background fill does: in the order of the names, what there is free room for.
+/// What background fill does (node::fill): in the order of the names, what there is free room for, as long as it is kept.
 async fn fill(disk: Disk, objects: Vec<Arc<Object>>) {
     for object in &objects {
         let (used, limits) = disk.usage();
         let is_wanted = !disk.is_complete(object) && disk.has_room(object);
         if is_wanted && limits.bytes.saturating_sub(used.bytes) >= object.size {
-            fetch(&disk, object, || disk.holds(&Address { object: object.clone(), index: 0 })).await;
+            fetch(&disk, object, |index| disk.holds(&Address { object: object.clone(), index })).await;
         }
     }
 }

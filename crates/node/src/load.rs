@@ -190,8 +190,11 @@ async fn object_to_disk(reach: &Reach, object: Arc<Object>, verify: bool) -> Res
             Standing::Complete(_) => return Ok(Outcome::There { found }),
             // Its stripes came one by one, and nobody compared the whole yet.
             Standing::Cut if disk.verify(&object, *via).await? => return Ok(Outcome::There { found }),
-            _ if !disk.has_room(&object) => return Ok(Outcome::Unkept),
+            // It may be that what came was wrong.
             _ => disk.forget(&object),
+        }
+        if !disk.has_room(&object) {
+            return Ok(Outcome::Unkept);
         }
     }
     Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))

@@ -210,7 +210,11 @@ impl Stack {
     /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out. What is told
     /// must not call back into the tiers.
     pub fn tell_dropped(&self, dropped: impl Fn(&Object) + Clone + Send + Sync + 'static) {
-        self.outer.tell_wrong(dropped.clone());
+        let (inner, wrong) = (self.inner.clone(), dropped.clone());
+        self.outer.tell_wrong(move |object| {
+            inner.forget(object);
+            wrong(object);
+        });
         self.disk.tell_dropped(dropped);
     }
 

@@ -266,3 +266,42 @@ async fn the_index_grows_at_the_cost_of_blocks() {
     assert!(after.index_bytes >= before.index_bytes + 3000 * 20, "{} and {}", before.index_bytes, after.index_bytes);
     assert_eq!(sum(&after), sum(&before), "blocks leave what the index takes");
 }
+
+/// The names of the files of a cache.
+fn cache_files(folder: &Path) -> Vec<String> {
+    let below = |folder: &Path| std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let files = below(&folder.join("blocks/objects")).flat_map(|near| below(&near).collect::<Vec<_>>());
+    files.map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_that_had_a_removed_folder_in_turn_share_no_file() {
+    let first = ground(1 << 30, &[("a", 3 << 20), ("b", 1000)]);
+    let folder = first._folder.path().join("cache");
+    let node = |seed| {
+        let settings = Settings { cache: folder.clone(), seed, ..settings(&first._folder, 1 << 30) };
+        Node::start(settings, [7; 16], tokio::runtime::Handle::current())
+    };
+    let ground = |node| Ground { store: first.store.clone(), node, _folder: tempfile::tempdir().expect("a folder") };
+    let (one, other);
+    let load = async |ground: &Ground| {
+        let view = ground.view(When::Off).await;
+        view.load(&Wanted::default(), false, &Arc::new(Loading::default())).await.expect("a load");
+        let object = view.manifest().find(b"a").and_then(|node| view.manifest().object(node));
+        (view, object.expect("a file"))
+    };
+    one = ground(node(1).expect("a node"));
+    let (_view, object) = load(&one).await;
+    let before = cache_files(&folder);
+    assert!(before.len() == 2 && one.node.stack.is_complete(&object));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    other = ground(node(2).expect("nobody else has the new folder"));
+    let _other = load(&other).await;
+    let after = cache_files(&folder);
+    assert!(after.len() == 2 && !before.iter().any(|file| after.contains(file)), "{before:?} and {after:?}");
+    until("the first node sees it", || (!one.node.stack.is_complete(&object)).then_some(())).await;
+    drop(load(&one).await);
+    assert!(!one.node.stack.is_complete(&object), "it keeps nothing there");
+    assert_eq!(cache_files(&folder), after, "nothing was touched");
+    assert!(other.node.stack.is_complete(&object));
+}

@@ -8,6 +8,7 @@
 
 mod borrow;
 mod compaction;
+mod fillings;
 mod replay;
 mod space;
 mod unlink;
@@ -25,6 +26,7 @@ use super::whole::Whole;
 use block::{Clock, Error, Object, ObjectId, Result};
 #[cfg(any(test, feature = "simulate"))]
 pub use compaction::{Compaction, Written};
+use fillings::Fillings;
 use space::Look;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -41,7 +43,7 @@ pub struct Index {
     log: Log,
     boot: [u8; 16],
     table: Table,
-    filling: HashMap<ObjectId, Arc<Filling>>,
+    filling: Fillings,
     pool: Arc<Pool>,
     open: HashMap<ObjectId, Weak<Whole>>,
     look: Look,
@@ -51,10 +53,12 @@ pub struct Index {
     live_bytes: u64,
     /// The number of the next residency.
     next: u32,
+    first: u32,
     hold: Holding,
     /// Whether another node may have the folder: then nothing is here, and no file is touched.
-    is_lost: bool,
-    opens: u64,
+    pub is_lost: bool,
+    /// Since the uses were written.
+    pub opens: u64,
     /// Whether files may lie on the disk that the index does not know.
     pub has_strays: bool,
     /// Whether somebody has looked for those of an earlier program, if there may be any.
@@ -149,6 +153,7 @@ impl Index {
             coming: 0,
             live_bytes: 0,
             next: first.max(1),
+            first,
             hold,
             is_lost: false,
             opens: 0,
@@ -166,7 +171,7 @@ impl Index {
         let id = segment.id();
         let Some(slot) = self.table.get(id).filter(|_| !self.is_lost) else { return Found::Absent };
         match slot.state {
-            State::Filling => match self.filling.get(&id) {
+            State::Filling => match self.filling.get(id) {
                 Some(filling) if filling.segment == *segment => Found::Filling(filling.clone()),
                 _ => Found::Absent,
             },
@@ -245,7 +250,7 @@ impl Index {
         let begun = Filling::create(filling).and_then(|filling| Ok((filling, self.log.append(&record)?)));
         let (filling, (_, length)) = begun.inspect_err(|_| self.drop_segment(residency, &segment.object))?;
         let filling = Arc::new(filling);
-        self.filling.insert(residency.id, filling.clone());
+        self.filling.insert(filling.clone());
         self.coming -= filling.reserves();
         self.table.change(residency.id, |slot| slot.length = length);
         self.live_bytes += u64::from(length);
@@ -301,7 +306,7 @@ impl Index {
     pub fn complete_filled(&mut self, filling: &Arc<Filling>) -> Result<bool> {
         let Some(sums) = self.is_filling(filling).then(|| filling.seal()).flatten() else { return Ok(false) };
         self.complete(&filling.segment, filling.residency, sums).inspect_err(|_| filling.unseal())?;
-        self.filling.remove(&filling.residency.id);
+        self.filling.remove(filling.residency.id);
         Ok(true)
     }
 
@@ -340,7 +345,7 @@ impl Index {
         let Some(slot) = self.current(residency) else { return };
         self.table.remove(residency.id);
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
-        match self.filling.remove(&residency.id) {
+        match self.filling.remove(residency.id) {
             Some(filling) => filling.drop_out(),
             None if slot.state == State::Filling => self.coming -= slot.bytes,
             None => {}
@@ -364,12 +369,12 @@ impl Index {
         self.is_swept && !self.has_strays && self.linked == 0 && !self.is_lost
     }
 
-    /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. How many
-    /// opens that makes comes back.
-    pub fn used(&mut self, object: &Object, set_bytes: u64) -> u64 {
+    /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. Opens
+    /// since the uses were written, and segments that are here, come back.
+    pub fn used(&mut self, object: &Object, set_bytes: u64) -> (u64, u64) {
         self.table.opened(object.id(), object.size, set_bytes);
         self.opens += 1;
-        self.opens
+        (self.opens, self.table.used.files)
     }
 
     /// What is known of uses, for a later daemon.
@@ -396,9 +401,9 @@ impl Index {
         (used, self.limits)
     }
 
-    /// Anonymous memory that the index takes, but for files with holes.
+    /// Anonymous memory that the index takes.
     pub fn bytes(&self) -> u64 {
-        self.table.bytes()
+        self.table.bytes() + self.filling.bytes()
     }
 
     /// Bytes that were promised to segments and are not written yet.
@@ -411,12 +416,12 @@ impl Index {
     #[cfg(any(test, feature = "simulate"))]
     pub fn owed(&self) -> u64 {
         let filling = self.table.residents().filter(|(_, slot)| slot.state == State::Filling);
-        filling.map(|(id, slot)| slot.bytes - self.filling.get(&id).map_or(0, |filling| filling.written())).sum()
+        filling.map(|(id, slot)| slot.bytes - self.filling.get(id).map_or(0, |filling| filling.written())).sum()
     }
 
     /// Whether this very file is the one that its segment is being filled into.
     pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
-        !self.is_lost && self.filling.get(&filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
+        !self.is_lost && self.filling.get(filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
     }
 
     /// Whether a complete file bears this id.

@@ -71,8 +71,9 @@ impl Disk {
         }
         let file = filling.clone();
         // What an earlier boot wrote is read and compared before anything is built on it.
-        let proven = self.aside(move || file.unproven().into_iter().try_for_each(|index| file.read(index).map(drop)));
-        if let Err(error) = proven.await {
+        let segment = &filling.segment;
+        let proven = move || file.unproven().into_iter().try_for_each(|index| file.read(index).map(drop));
+        if let Err(error) = self.aside_whole(segment, proven).await {
             tracing::warn!("a block that an earlier boot wrote will be fetched again: {error}");
             self.drop_rotten(filling);
             return Ok(());
@@ -82,7 +83,7 @@ impl Disk {
         let file = filling.clone();
         let is_right = match described {
             None => true,
-            Some(described) => match self.aside(move || file.agrees(described)).await {
+            Some(described) => match self.aside_whole(segment, move || file.agrees(described)).await {
                 Ok(is_right) => is_right,
                 Err(error) => {
                     // That is the disk's failure, and none of whoever reads: what is damaged is missing now.

@@ -157,6 +157,13 @@ impl Log {
         self.file.status().map_or(true, |status| status.is_linked)
     }
 
+    /// Whether it is still what its path leads to, and ends where this program left it: nobody else wrote into it, if
+    /// nobody does now.
+    pub fn is_as_it_was(&self) -> bool {
+        let there = self.medium.open(&self.path, How::Read).and_then(|file| file.status());
+        there.is_ok_and(|there| there.bytes == self.bytes && self.file.status().is_ok_and(|ours| ours == there))
+    }
+
     /// Write these records into a file beside the log, and wait until the disk has them: without that, the name of the
     /// log could reach the disk before the bytes, and a lost machine would lose all that the log ever told. Their offsets
     /// come back in order. The log may be told more meanwhile.

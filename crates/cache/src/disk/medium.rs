@@ -76,6 +76,8 @@ pub struct Status {
     pub bytes: u64,
     /// Whether it still has a name.
     pub is_linked: bool,
+    /// Its number, and that of its file system: no other file's while it is open.
+    pub number: (u64, u64),
 }
 
 /// What is free for this user. Without a limit on inodes there is no number of them.

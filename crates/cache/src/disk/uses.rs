@@ -3,11 +3,13 @@
 //! Losing it costs hits and nothing else, so a failure is only logged.
 
 use super::medium::How;
-use super::{Disk, log};
+use super::{Alone, Disk, log};
 use block::Error;
 
-/// Opens after which the uses are written again. Those that a kill loses are counted anew within an epoch.
+/// Opens after which the uses are written again, at least; and one in so many of the segments, since all of them are
+/// written each time. Opens that a kill loses are counted anew within an epoch.
 const OPENS_PER_SAVE: u64 = 1 << 14;
+const SEGMENTS_PER_OPEN: u64 = 4;
 
 /// Bytes of a file of uses that are believed to be one.
 const BYTES_MAX: u64 = 256 << 20;
@@ -18,14 +20,17 @@ impl Disk {
     /// Count an open, and write the uses if it is time to.
     pub(super) fn count_open(&self, object: &block::Object, set_bytes: u64) {
         let mut index = self.index();
-        if !index.used(object, set_bytes).is_multiple_of(OPENS_PER_SAVE) {
+        let (opens, segments) = index.used(object, set_bytes);
+        if index.is_lost || opens < OPENS_PER_SAVE.max(segments / SEGMENTS_PER_OPEN) {
             return;
         }
+        index.opens = 0;
         drop(index);
-        let disk = self.clone();
+        let Some(alone) = Alone::begin(self, |parts| &parts.is_saving) else { return };
+        let work = move || alone.disk().save_uses();
         match self.0.medium.is_instant() {
-            true => self.save_uses(),
-            false => drop(self.0.runtime.spawn_blocking(move || disk.save_uses())),
+            true => work(),
+            false => drop(self.0.runtime.spawn_blocking(work)),
         }
     }
 

@@ -68,14 +68,14 @@ impl Disk {
     /// Read a complete file. Right, it is trusted; damaged, it is dropped.
     async fn inspect(&self, whole: &Arc<Whole>, described: Option<Checksum>) -> Result<bool> {
         let file = whole.clone();
-        let read = self.aside(move || file.verify(described)).await;
+        let read = self.aside_whole(&whole.segment, move || file.verify(described)).await;
         self.judge(whole, read)
     }
 
     async fn feed(&self, whole: &Arc<Whole>, mut digest: Digest) -> Result<(Digest, bool)> {
         let file = whole.clone();
         let fed = self
-            .aside(move || {
+            .aside_whole(&whole.segment, move || {
                 let read = file.feed(Some(&mut digest));
                 Ok((digest, read))
             })

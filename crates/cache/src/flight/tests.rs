@@ -297,3 +297,19 @@ async fn a_fetch_is_urgent_once_a_reader_joins_it() {
     }
     assert_eq!(below.fetches.load(Relaxed), 1);
 }
+
+#[tokio::test]
+async fn nobody_joins_what_is_on_its_way_of_an_object_that_was_found_wrong() {
+    let (below, object, flight) = set(Below::open());
+    let first = read(&flight, whole(&object));
+    until(|| on_their_way(&flight) == BLOCKS as usize).await;
+    flight.forget(&object);
+    let second = read(&flight, whole(&object));
+    until(|| on_their_way(&flight) == BLOCKS as usize).await;
+    // Those of the first that come now are not taken for those of the second.
+    below.leave.add_permits(2 * BLOCKS as usize);
+    for reader in [first, second] {
+        assert_eq!(reader.await.expect("it ends").expect("blocks"), BLOCKS);
+    }
+    assert_eq!((below.fetches.load(Relaxed), on_their_way(&flight)), (2, 0));
+}

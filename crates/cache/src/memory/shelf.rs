@@ -38,17 +38,8 @@ pub struct Shelf {
 }
 
 enum Slot {
-    /// `is_doubted`: the object turned out to be wrong meanwhile; who waits gets the block, and nobody after them.
-    Coming {
-        coming: Coming,
-        read_until: usize,
-        is_doubted: bool,
-    },
-    Here {
-        block: Block,
-        read: Read,
-        stamp: u64,
-    },
+    Coming { coming: Coming, read_until: usize, stamp: u64 },
+    Here { block: Block, read: Read, stamp: u64 },
 }
 
 /// How far a block was read.
@@ -97,35 +88,29 @@ impl Shelf {
         Some(start..end.unwrap_or(most))
     }
 
-    pub fn announce(&mut self, key: Key, coming: Coming) {
-        self.slots.insert(key, Slot::Coming { coming, read_until: 0, is_doubted: false });
+    /// A block is on its way; the stamp by which it is known again when it arrives comes back.
+    pub fn announce(&mut self, key: Key, coming: Coming) -> u64 {
+        self.stamps += 1;
+        self.slots.insert(key, Slot::Coming { coming, read_until: 0, stamp: self.stamps });
+        self.stamps
     }
 
-    /// A block came, to stay or not; or its fetch failed.
-    pub fn arrive(&mut self, key: Key, block: Option<Block>) {
-        let before = self.slots.remove(&key);
-        let Some(block) = block.filter(|_| !matches!(before, Some(Slot::Coming { is_doubted: true, .. }))) else {
-            return;
+    /// A block came, to stay or not; or its fetch failed. If the object was forgotten meanwhile, it does not stay.
+    pub fn arrive(&mut self, key: Key, of: u64, block: Option<Block>) {
+        let read_until = match self.slots.get(&key) {
+            Some(Slot::Coming { read_until, stamp, .. }) if *stamp == of => *read_until,
+            _ => return,
         };
-        let read_until = match before {
-            Some(Slot::Coming { read_until, .. }) => read_until,
-            _ => 0,
-        };
+        self.slots.remove(&key);
+        let Some(block) = block else { return };
         let read = read_to(read_until, &block);
         self.slots.insert(key, Slot::Here { block, read, stamp: 0 });
         self.queue(key, read);
     }
 
-    /// Drop all blocks of an object that are here; those on their way will not stay when they come.
+    /// Drop all blocks of an object. Who waits for one gets it, but it will not stay, and who comes now asks anew.
     pub fn forget(&mut self, id: ObjectId) {
-        self.slots.retain(|(object, _), slot| match slot {
-            _ if *object != id => true,
-            Slot::Coming { is_doubted, .. } => {
-                *is_doubted = true;
-                true
-            }
-            Slot::Here { .. } => false,
-        });
+        self.slots.retain(|(object, _), _| *object != id);
     }
 
     /// Note that a block was read up to here: at its end it is spent.

@@ -232,9 +232,20 @@ async fn what_was_on_its_way_when_its_object_was_found_wrong_does_not_stay() {
         tokio::task::yield_now().await;
     }
     memory.forget(object);
-    slow.gate.add_permits(100);
+    let late = tokio::spawn({
+        let (memory, object) = (memory.clone(), object.clone());
+        async move { memory.read(&object, 0, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
+    });
+    while slow.requests.load(Relaxed) == 1 {
+        tokio::task::yield_now().await;
+    }
+    // The first fetch ends before the second.
+    slow.gate.add_permits(1);
     assert_eq!(reader.await.expect("a reader").expect("bytes"), 10, "who waits gets it");
     assert!(memory.at_hand(object, 0, 10).is_none(), "nobody after them");
+    slow.gate.add_permits(100);
+    assert_eq!(late.await.expect("a reader").expect("bytes"), 10, "who came then asked anew");
+    assert!(memory.at_hand(object, 0, 10).is_some());
 }
 
 /// A source that never answers, and shows what it was asked with.

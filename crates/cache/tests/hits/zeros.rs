@@ -133,7 +133,7 @@ impl Handle for File {
     }
 
     fn status(&self) -> Result<Status> {
-        Ok(Status { bytes: self.length.load(Relaxed), is_linked: true })
+        Ok(Status { bytes: self.length.load(Relaxed), is_linked: true, number: (0, 0) })
     }
 
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {

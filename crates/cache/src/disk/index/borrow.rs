@@ -8,7 +8,9 @@ use std::sync::{MutexGuard, PoisonError};
 impl Disk {
     /// The index, for a moment. What left the disk meanwhile is told of afterwards.
     pub(in crate::disk) fn index(&self) -> Borrowed<'_> {
-        Borrowed { disk: self, index: Some(self.0.index.lock().unwrap_or_else(PoisonError::into_inner)) }
+        let mut index = self.0.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.ask_hold();
+        Borrowed { disk: self, index: Some(index) }
     }
 }
 

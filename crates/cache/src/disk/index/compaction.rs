@@ -4,11 +4,10 @@
 //! behind what was drafted.
 
 use super::{Index, State};
-use crate::disk::Disk;
 use crate::disk::log::{Draft, Line, Log};
 use crate::disk::record::Record;
+use crate::disk::{Alone, Disk};
 use block::Result;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What a log must say, as it was when this was begun.
 pub struct Compaction {
@@ -43,31 +42,17 @@ impl Disk {
 
     /// The same, by one at a time, on a thread that may wait for the disk.
     pub(super) fn compact_aside(&self) {
-        if self.0.is_compacting.swap(true, Relaxed) {
-            return;
-        }
-        let disk = self.clone();
+        let Some(alone) = Alone::begin(self, |parts| &parts.is_compacting) else { return };
         let work = move || {
-            let disk = Compacting(disk);
-            let disk = &disk.0;
-            if let Err(error) = disk.compact() {
+            if let Err(error) = alone.disk().compact() {
                 tracing::warn!("the cache index stays as long as it is: {error}");
-                disk.index().put_compaction_off();
+                alone.disk().index().put_compaction_off();
             }
         };
         match self.0.medium.is_instant() {
             true => work(),
             false => drop(self.0.runtime.spawn_blocking(work)),
         }
-    }
-}
-
-/// Ends with a compaction, also with one that panics: there may be another one.
-struct Compacting(Disk);
-
-impl Drop for Compacting {
-    fn drop(&mut self) {
-        self.0.0.is_compacting.store(false, Relaxed);
     }
 }
 
@@ -97,7 +82,7 @@ impl Index {
     /// Let it take the place of the log, unless the log is another one by now.
     pub fn end_compaction(&mut self, written: &Written) -> Result<()> {
         let Written { draft, live_bytes, moved } = written;
-        if !self.log.adopt(draft)? {
+        if !self.is_held() || !self.log.adopt(draft)? {
             return Ok(());
         }
         for slot in self.table.slots_mut() {

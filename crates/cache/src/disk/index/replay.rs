@@ -51,10 +51,10 @@ impl Index {
                 let path = residency.path(&self.folder, &segment.object);
                 let filling = Filling::new(self.medium.clone(), self.pool.clone(), path, segment, number);
                 self.table.resize(residency.id, filling.reserves());
-                self.filling.insert(residency.id, Arc::new(filling));
+                self.filling.insert(Arc::new(filling));
             }
             Record::Block { residency, index, sums } => {
-                let Some(filling) = self.filling.get(&residency.id).filter(|known| known.residency == residency) else {
+                let Some(filling) = self.filling.get(residency.id).filter(|known| known.residency == residency) else {
                     return;
                 };
                 filling.note(index, &sums);
@@ -84,11 +84,12 @@ impl Index {
         self.table.insert(id, at, segment.bytes(), state);
         self.table.change(id, |slot| (slot.residency, slot.length) = (number, length));
         self.live_bytes += u64::from(length);
-        self.next = self.next.max(number.saturating_add(1));
+        // A bit further on: a node that lost the folder to this one may be at the next number.
+        self.next = self.next.max(number.saturating_add(1 + (self.first & 0xffff)));
     }
 
     fn leave(&mut self, residency: Residency) {
-        self.filling.remove(&residency.id);
+        self.filling.remove(residency.id);
         if let Some(slot) = self.table.remove(residency.id) {
             self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
         }

@@ -19,6 +19,9 @@ const ADMISSIONS_PER_LOOK: u32 = 64;
 /// fails is served around.
 const BYTES_PER_LOOK: u64 = 64 << 20;
 
+/// Segments that give way at once to lower limits: until they are unlinked, each takes some hundred bytes.
+const SHRINK_MAX: usize = 1 << 16;
+
 /// Time after which the file system is asked again: others make room, and fill it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,11 +33,13 @@ pub struct Look {
     bytes: u64,
     /// A write failed for want of room since.
     full: bool,
+    /// When it was asked whether the folder is still this node's.
+    held_at: Option<Instant>,
 }
 
 impl Look {
     pub fn new(clock: Clock) -> Look {
-        Look { clock, at: None, admissions: 0, bytes: 0, full: false }
+        Look { clock, at: None, admissions: 0, bytes: 0, full: false, held_at: None }
     }
 
     fn is_due(&self) -> bool {
@@ -48,7 +53,7 @@ impl Index {
     /// unlinked, so whoever asked gives the index back and asks again.
     pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
         self.look();
-        if self.look.full {
+        if self.look.full || self.is_lost {
             return false;
         }
         let used = self.table.used;
@@ -89,7 +94,36 @@ impl Index {
         self.look.at = Some((self.look.clock)());
     }
 
-    /// Ask the file system how much is free, now and then, and whether the cache is still there.
+    /// Ask now and then whether the folder is still this node's, and the log where it was. Whoever takes the index does.
+    pub fn ask_hold(&mut self) {
+        let now = (self.look.clock)();
+        if self.look.held_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY) {
+            self.look.held_at = Some(now);
+            self.is_held();
+        }
+    }
+
+    /// Whether the folder is this node's, and nobody else had it since it was asked before.
+    pub fn is_held(&mut self) -> bool {
+        match (self.hold)() {
+            Ok(Hold::Same) if self.log.is_linked() => return true,
+            // Somebody took the lock away, and nobody wrote a word since.
+            Ok(Hold::Anew) if !self.is_lost && self.log.is_as_it_was() => return true,
+            Ok(hold) => {
+                self.is_lost = false;
+                self.begin_anew(hold);
+            }
+            Err(error) => {
+                if !self.is_lost {
+                    tracing::warn!("serving without keeping: {error}");
+                }
+                self.is_lost = true;
+            }
+        }
+        false
+    }
+
+    /// Ask the file system how much is free, now and then.
     fn look(&mut self) {
         self.look.admissions = self.look.admissions.saturating_add(1);
         if !self.look.is_due() {
@@ -104,17 +138,7 @@ impl Index {
             self.look.full = true;
             return;
         }
-        let held = (self.hold)();
-        self.is_lost = held.is_err();
-        match held {
-            Ok(Hold::Same) if self.log.is_linked() => {}
-            Ok(hold) => self.begin_anew(hold),
-            Err(error) => {
-                tracing::warn!("serving without keeping: {error}");
-                self.look.full = true;
-                return;
-            }
-        }
+        self.shrink();
         let found = match self.medium.space(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.evict_all();
@@ -149,7 +173,7 @@ impl Index {
         let (open, filling) = (&self.open, &self.filling);
         let held = |id, slot: &Slot| match slot.state {
             // One that has no file yet is a small object on its way.
-            State::Filling => filling.get(&id).is_none_or(|filling| Arc::strong_count(filling) > 1),
+            State::Filling => filling.get(id).is_none_or(|filling| Arc::strong_count(filling) > 1),
             _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
         };
         let Some(leaving) = self.table.give_way(newcomer, bytes, files, held) else { return false };
@@ -163,7 +187,7 @@ impl Index {
     fn evict(&mut self, id: ObjectId) {
         let Some(slot) = self.table.get(id) else { return };
         let object: Option<Arc<Object>> = match slot.state {
-            State::Filling => self.filling.get(&id).map(|filling| filling.segment.object.clone()),
+            State::Filling => self.filling.get(id).map(|filling| filling.segment.object.clone()),
             State::Unchecked | State::Complete => match self.log.read(slot.at) {
                 Ok(Record::Complete { segment, .. }) => Some(segment.object),
                 _ => None,
@@ -183,12 +207,17 @@ impl Index {
         }
     }
 
-    /// Come down to the limits, which may be lower than those under which the cache was filled.
+    /// Come down to the limits, which may be lower than those under which the cache was filled: as far as one look goes.
     pub fn shrink(&mut self) {
-        let mut all = self.all().into_iter();
-        while self.table.used.bytes > self.limits.bytes || self.table.used.files > self.limits.files {
-            let Some(id) = all.next() else { return };
+        let is_over = |used: &room::Used, limits: &room::Limits| used.bytes > limits.bytes || used.files > limits.files;
+        if !is_over(&self.table.used, &self.limits) {
+            return;
+        }
+        for id in self.all().into_iter().take(SHRINK_MAX) {
             self.evict(id);
+            if !is_over(&self.table.used, &self.limits) {
+                return;
+            }
         }
     }
 
@@ -197,14 +226,12 @@ impl Index {
         states.into_iter().flatten().map(|(id, _)| id).collect()
     }
 
-    /// Somebody removed the cache folder, or the log or the lock in it: what the index knows of is lost, and the cache
-    /// begins anew. What another node may have left is not known.
+    /// Somebody removed the cache folder, or the log in it: what the index knows of is lost, and the cache begins anew.
     fn begin_anew(&mut self, hold: Hold) {
         tracing::warn!("the cache in {} was removed; it begins anew", self.folder.display());
         self.evict_all();
         if hold == Hold::Anew {
-            let _ = self.medium.remove(self.log.path());
-            let _ = self.medium.remove(&self.folder);
+            self.discard();
         }
         match self.open_anew() {
             Ok(log) => (self.log, self.live_bytes) = (log, 0),
@@ -212,6 +239,17 @@ impl Index {
                 tracing::warn!("serving without keeping: {error}");
                 self.look.full = true;
             }
+        }
+    }
+
+    /// Take away what another node left. That may be much, so it is only put aside here.
+    fn discard(&mut self) {
+        let aside = self.folder.with_extension(self.next.to_string());
+        let _ = self.medium.remove(self.log.path());
+        if self.medium.rename(&self.folder, &aside).is_ok() {
+            let medium = self.medium.clone();
+            // What is left of it, the next sweep takes.
+            let _ = std::thread::Builder::new().spawn(move || medium.remove(&aside));
         }
     }
 

@@ -42,6 +42,11 @@ impl Disk {
     /// left.
     pub(in crate::disk) fn sweep(&self, folder: &Path) -> bool {
         let medium = &self.0.medium;
+        // Put aside by somebody who was killed before it was gone.
+        let begins = folder.file_name().map(|name| format!("{}.", name.display())).unwrap_or_default();
+        let aside =
+            medium.list(&self.0.folder).unwrap_or_default().into_iter().filter(|name| name.starts_with(&begins));
+        aside.for_each(|name| drop(medium.remove(&self.0.folder.join(name))));
         let Ok(nears) = medium.list(folder) else { return false };
         let mut is_swept = true;
         for near in nears.into_iter().map(|near| folder.join(near)) {
@@ -55,6 +60,9 @@ impl Disk {
             is_swept &= names.is_ok();
             for name in names.unwrap_or_default() {
                 let index = self.index();
+                if index.is_lost {
+                    return false;
+                }
                 let is_stray = Residency::of_name(&name).is_none_or(|residency| !index.knows(residency));
                 is_swept &= !is_stray || medium.remove(&near.join(name)).is_ok();
             }

@@ -95,7 +95,7 @@ impl Handle for File {
 
     fn status(&self) -> Result<Status> {
         let found = fstat(self)?;
-        Ok(Status { bytes: found.st_size as u64, is_linked: found.st_nlink > 0 })
+        Ok(Status { bytes: found.st_size as u64, is_linked: found.st_nlink > 0, number: (found.st_ino, found.st_dev) })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -1,6 +1,6 @@
-//! A file system on which others make room, or take it.
+//! A file system on which others make room, take it, or keep it busy.
 
-use super::trust::{Moody, moody, run};
+use super::trust::{Hook, Moody, moody, run};
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +101,6 @@ async fn a_folder_that_another_node_took_is_left_to_it() {
     }
     *answer.lock().expect("nobody panicked") = Err(Error::unavailable("another node has it", "cache"));
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    assert!(!first.has_room(&objects[0].0), "who asks looks");
     for (object, bytes) in &objects {
         assert!(matches!(first.find(object), Standing::Absent) && !first.is_complete(object));
         assert!(read(&first, object).await.expect("bytes") == *bytes);
@@ -117,12 +116,89 @@ async fn a_folder_that_another_node_took_is_left_to_it() {
     drop(other);
     *answer.lock().expect("nobody panicked") = Ok(Hold::Anew);
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    first.has_room(&objects[0].0);
+    assert!(!first.is_complete(&objects[0].0), "whoever asks for anything sees it");
     *answer.lock().expect("nobody panicked") = Ok(Hold::Same);
     assert_eq!(first.usage().0.files, 0, "what others left is not known");
     for (object, bytes) in &objects {
         assert!(read(&first, object).await.expect("bytes") == *bytes);
         drop(complete(&first, object).await);
         assert!(std::fs::read(path(&cache, object)).expect("a file") == *bytes);
+    }
+}
+
+#[test]
+fn a_read_finds_a_thread_while_many_files_are_checked() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).max_blocking_threads(64).enable_all().build().expect("a runtime");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let objects: Vec<_> = (0..80).map(|n| store.below.add(&format!("{n}"), content(n, 2 * SMALL))).collect();
+    let (store, medium) = (Arc::new(store), Moody::new());
+    let of_earlier = &objects[1..];
+    runtime.block_on(async {
+        let disk = moody(&store, folder.path(), 1, &medium, PLENTY);
+        for object in of_earlier {
+            read(&disk, object).await.expect("bytes");
+            drop(complete(&disk, object).await);
+        }
+        disk.close();
+    });
+    let (opened, gate) = std::sync::mpsc::channel::<()>();
+    let (gate, half) = (Mutex::new(gate), objects[0].id().to_string());
+    let hook: Hook = Box::new(move |path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.to_string_lossy().contains("objects") && !name.starts_with(&half) {
+            let _ = gate.lock().map(|gate| gate.recv());
+        }
+    });
+    assert!(medium.before_read.set(Arc::new(hook)).is_ok());
+    runtime.block_on(async {
+        let disk = moody(&store, folder.path(), 2, &medium, PLENTY);
+        run(&disk, &objects[0], 0..1).await;
+        let mut checks = tokio::task::JoinSet::new();
+        for object in of_earlier.iter().cloned() {
+            let disk = disk.clone();
+            checks.spawn(async move { disk.check(&object).await.map(|whole| whole.is_some()) });
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let before = store.blocks.load(Relaxed);
+        let read = tokio::time::timeout(std::time::Duration::from_secs(20), run(&disk, &objects[0], 0..1));
+        assert!(read.await.is_ok(), "all threads check files");
+        assert_eq!(store.blocks.load(Relaxed), before, "it is on the disk");
+        drop(opened);
+        while let Some(checked) = checks.join_next().await {
+            assert!(checked.expect("a check").expect("read"), "nothing was damaged");
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_removed_costs_the_cache_only_if_another_node_wrote() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (store, answer) = (Arc::new(store), Arc::new(Mutex::new(Ok(Hold::Same))));
+    let asked = answer.clone();
+    let hold = Arc::new(move || asked.lock().expect("nobody panicked").clone());
+    let settings = Settings { hold, ..settings(folder.path(), PLENTY, 1) };
+    let disk = Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier");
+    for has_written in [false, true] {
+        for (object, _) in &objects {
+            read(&disk, object).await.expect("bytes");
+            drop(complete(&disk, object).await);
+        }
+        if has_written {
+            let index = std::fs::File::options().append(true).open(folder.path().join("index"));
+            std::io::Write::write_all(&mut index.expect("the log"), b"word").expect("written");
+        }
+        *answer.lock().expect("nobody panicked") = Ok(Hold::Anew);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        let kept = objects.iter().filter(|(object, _)| disk.is_complete(object)).count();
+        *answer.lock().expect("nobody panicked") = Ok(Hold::Same);
+        assert_eq!(kept, if has_written { 0 } else { objects.len() });
+    }
+    for (object, bytes) in &objects {
+        assert!(read(&disk, object).await.expect("bytes") == *bytes);
+        drop(complete(&disk, object).await);
+        assert!(std::fs::read(path(folder.path(), object)).expect("a file") == *bytes);
     }
 }

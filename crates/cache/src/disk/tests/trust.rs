@@ -13,16 +13,20 @@ pub struct Moody {
     open_fails: AtomicI32,
     pub free_bytes: AtomicU64,
     mount: AtomicU64,
-    /// Called by whoever is about to unlink something; then calls take time.
+    /// Called by whoever is about to unlink something, or to read a file that was opened since; then calls take time.
     pub before_remove: OnceLock<Hook>,
+    pub before_read: OnceLock<Arc<Hook>>,
+    /// Held by all files that are open.
+    pub open: Arc<AtomicBool>,
 }
 
-type Hook = Box<dyn Fn(&Path) + Send + Sync>;
+pub type Hook = Box<dyn Fn(&Path) + Send + Sync>;
 
 impl Moody {
     pub fn new() -> Arc<Moody> {
         let (open_fails, free_bytes, mount) = (0.into(), (1 << 40).into(), 1.into());
-        Arc::new(Moody { below: System, open_fails, free_bytes, mount, before_remove: OnceLock::new() })
+        let (before_remove, before_read, open) = Default::default();
+        Arc::new(Moody { below: System, open_fails, free_bytes, mount, before_remove, before_read, open })
     }
 }
 
@@ -30,7 +34,12 @@ impl Medium for Moody {
     fn open(&self, path: &Path, how: How) -> std::io::Result<Arc<dyn Handle>> {
         match (how, self.open_fails.load(Relaxed)) {
             (How::Read | How::Write, errno) if errno != 0 => Err(std::io::Error::from_raw_os_error(errno)),
-            _ => self.below.open(path, how),
+            _ => Ok(Arc::new(Counted {
+                file: self.below.open(path, how)?,
+                path: path.to_owned(),
+                before_read: self.before_read.get().cloned(),
+                _open: self.open.clone(),
+            })),
         }
     }
 
@@ -62,7 +71,7 @@ impl Medium for Moody {
     }
 
     fn is_instant(&self) -> bool {
-        self.before_remove.get().is_none()
+        self.before_remove.get().is_none() && self.before_read.get().is_none()
     }
 }
 
@@ -341,78 +350,43 @@ async fn a_cache_folder_that_was_removed_is_made_again() {
 }
 
 #[tokio::test]
-async fn files_with_holes_take_few_descriptors() {
+async fn files_with_holes_take_few_descriptors_and_counted_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::default();
     let objects: Vec<_> = (0..600).map(|n| store.below.add(&format!("{n}"), content(n, SMALL + 1))).collect();
     let store = Arc::new(store);
-    let medium: Arc<Counting> = Arc::default();
-    let open = || {
-        let settings = Settings { medium: medium.clone(), ..settings(folder.path(), PLENTY, 1) };
-        Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier")
-    };
+    let medium = Moody::new();
+    let open = || moody(&store, folder.path(), 1, &medium, PLENTY);
     let disk = open();
     for object in &objects {
         run(&disk, object, 0..1).await;
     }
     assert!(Arc::strong_count(&medium.open) < 300, "{} are open", Arc::strong_count(&medium.open));
+    let (counted, least) = (disk.memory_bytes(), 600 * (900 + 5 * 33));
+    assert!(counted > least, "{counted} bytes");
     drop(disk);
     let disk = open();
+    assert!(disk.memory_bytes() > least, "{} bytes after a restart", disk.memory_bytes());
     assert!(disk.holds(&Address { object: objects[0].clone(), index: 0 }));
     assert!(Arc::strong_count(&medium.open) < 10, "a restart opens none of them");
     for object in &objects {
         assert_eq!(read(&disk, object).await.expect("bytes").len() as u64, SMALL + 1);
         assert!(matches!(disk.settled(object, Door::default()).await, Standing::Complete(_)));
     }
+    assert!(disk.memory_bytes() < counted - least / 2, "{} bytes when all are complete", disk.memory_bytes());
 }
 
-/// The file system of this machine, which counts what is open.
-#[derive(Default)]
-struct Counting {
-    open: Arc<AtomicBool>,
-}
-
+/// An open file of it.
 struct Counted {
     file: Arc<dyn Handle>,
+    path: PathBuf,
+    before_read: Option<Arc<Hook>>,
     _open: Arc<AtomicBool>,
-}
-
-impl Medium for Counting {
-    fn open(&self, path: &Path, how: How) -> std::io::Result<Arc<dyn Handle>> {
-        Ok(Arc::new(Counted { file: System.open(path, how)?, _open: self.open.clone() }))
-    }
-
-    fn remove(&self, path: &Path) -> std::io::Result<()> {
-        System.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
-        System.rename(from, to)
-    }
-
-    fn make_folder(&self, path: &Path) -> std::io::Result<()> {
-        System.make_folder(path)
-    }
-
-    fn list(&self, path: &Path) -> std::io::Result<Vec<String>> {
-        System.list(path)
-    }
-
-    fn space(&self, path: &Path) -> std::io::Result<Space> {
-        System.space(path)
-    }
-
-    fn mounted(&self, path: &Path) -> std::io::Result<u128> {
-        System.mounted(path)
-    }
-
-    fn is_instant(&self) -> bool {
-        true
-    }
 }
 
 impl Handle for Counted {
     fn read(&self, into: &mut Vec<u8>, at: u64) -> std::io::Result<usize> {
+        self.before_read.iter().for_each(|hook| hook(&self.path));
         self.file.read(into, at)
     }
 

@@ -247,3 +247,36 @@ async fn what_was_asked_for_ahead_of_a_reader_who_left_goes_before_what_others_w
     assert!(memory.at_hand(&left, 0, 10).is_none(), "nobody will read it");
     assert!(memory.at_hand(&stays, 0, 3 * SMALL).is_some(), "it is still to be read");
 }
+
+#[tokio::test]
+async fn a_store_that_hangs_leaves_memory_to_others() {
+    struct HangsAt(&'static str, Making);
+
+    impl Source for HangsAt {
+        fn fetch(&self, run: Run) -> Blocks {
+            if *run.object.store == *self.0 { futures_util::stream::pending().boxed() } else { self.1.fetch(run) }
+        }
+
+        fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+            self.1.checksum(object, via)
+        }
+    }
+
+    let below = Arc::new(HangsAt("hung:", Making(Arc::default())));
+    let memory = Memory::over(below, Budget::of(16 * SMALL), tokio::runtime::Handle::current());
+    let mut readers = tokio::task::JoinSet::new();
+    for n in 0..64 {
+        let object = Object { store: "hung:".into(), key: n.to_string(), version: "1".into(), size: 8 * SMALL };
+        let (memory, object) = (memory.clone(), Arc::new(object));
+        memory.ahead(&object, 0..32, DOOR);
+        readers.spawn(async move { memory.read(&object, 0, SMALL, DOOR).await.map(drop) });
+    }
+    tokio::task::yield_now().await;
+    for n in 0..20 {
+        let object = made(b'a' + n, 8 * SMALL);
+        let read = memory.read(&object, 0, SMALL, DOOR);
+        let bytes = tokio::time::timeout(Duration::from_secs(20), read).await.expect("it is not waited for");
+        assert!(bytes.expect("bytes").concat().iter().all(|byte| *byte == b'a' + n));
+    }
+    readers.abort_all();
+}
