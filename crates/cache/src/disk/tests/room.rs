@@ -156,8 +156,8 @@ fn a_read_finds_a_thread_while_many_files_are_checked() {
         let disk = moody(&store, folder.path(), 2, &medium, PLENTY);
         run(&disk, &objects[0], 0..1).await;
         let mut checks = tokio::task::JoinSet::new();
-        for object in of_earlier.iter().cloned() {
-            let disk = disk.clone();
+        for object in of_earlier {
+            let (disk, object) = (disk.clone(), object.clone());
             checks.spawn(async move { disk.check(&object).await.map(|whole| whole.is_some()) });
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -214,7 +214,7 @@ impl Handle for Open {
 
     fn status(&self) -> Result<Status> {
         let _state = self.process.call(Call::Look)?;
-        let (is_linked, number) = (self.inode.links.load(Relaxed) > 0, (self.inode.number.into(), 0));
+        let (is_linked, number) = (self.inode.links.load(Relaxed) > 0, (self.inode.number, 0));
         Ok(Status { bytes: self.inode.pages().size(), is_linked, number })
     }
 
