@@ -2,7 +2,7 @@
 
 use block::Result;
 use client::messages::{Keys, MountRequest};
-use node::Source;
+use node::DataSet;
 use std::sync::Arc;
 use store::{Credentials, FileSystem, Folder, Location};
 
