@@ -138,13 +138,13 @@ async fn a_daemon_killed_halfway_loses_nothing_that_it_had() {
     let before = store.blocks.load(Relaxed);
     assert_eq!(read(&disk, object).await.expect("bytes"), *bytes);
     assert_eq!(store.blocks.load(Relaxed) - before, u64::from(object.blocks()) - 4);
-    for _ in 0..200 {
-        if !stray.exists() {
-            return;
+    let swept = async {
+        while stray.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the stray file is still there");
+    };
+    let patience = std::time::Duration::from_secs(60);
+    tokio::time::timeout(patience, swept).await.expect("the stray file is swept");
 }
 
 #[tokio::test(flavor = "multi_thread")]

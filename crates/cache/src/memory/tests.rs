@@ -164,15 +164,15 @@ async fn a_reader_that_gives_up_does_not_stop_the_others() {
         let (memory, object) = (memory.clone(), objects[0].clone());
         async move { memory.read(&object, 0, 10, DOOR).await.map(drop) }
     });
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    while slow.requests.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     first.abort();
-    let second = tokio::spawn({
-        let (memory, object) = (memory.clone(), objects[0].clone());
-        async move { memory.read(&object, 5, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
-    });
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(first.await.is_err_and(|ended| ended.is_cancelled()), "it waits for its block");
+    let mut second = Box::pin(memory.read(&objects[0], 5, 10, DOOR));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut second).await.is_err(), "it waits too");
     slow.gate.add_permits(1);
-    assert_eq!(second.await.expect("a reader").expect("bytes"), 10);
+    assert_eq!(second.await.expect("bytes").concat().len(), 10);
     assert_eq!(slow.requests.load(Relaxed), 1);
 }
 
