@@ -21,13 +21,14 @@ mod limit;
 mod pace;
 mod window;
 
-use crate::retry::{Advice, Chance, advise, gave_up};
+use crate::retry::{Advice, Chance, advise, gave_up, last_try};
 use crate::{Counters, Store};
 use block::{Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use futures_util::stream;
 use hedge::Hedges;
 use limit::{Leave, Limit};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -112,29 +113,57 @@ impl Source for Origin {
 
 impl Parts {
     async fn checksum(&self, object: &Arc<Object>) -> Result<Option<Checksum>> {
-        let mut tries = Tries::begin();
+        let (mut tries, course) = (Tries::begin(), Course::default());
         loop {
-            let leave = self.leave(&Course::default()).await;
-            tries.start();
-            let error = match self.in_time(&tries, object, self.store.checksum(object)).await {
-                Ok(told) => {
-                    leave.done(Outcome::Fine);
-                    return Ok(told);
-                }
+            let error = match self.leave(&mut tries, object, &course).await {
+                Ok(leave) => match self.in_time(&tries, object, self.store.checksum(object)).await {
+                    Ok(told) => {
+                        leave.done(Outcome::Fine);
+                        self.limit.answered();
+                        return Ok(told);
+                    }
+                    Err(error) => {
+                        tries.kept = leave.failed(outcome(&error));
+                        error
+                    }
+                },
                 Err(error) => error,
             };
-            leave.done(outcome(&error));
-            self.wait_or_fail(&mut tries, error, &Course::default()).await?;
+            self.wait_or_fail(&mut tries, error, &course).await?;
         }
     }
 
-    /// Leave to send one request.
-    async fn leave(&self, course: &Course) -> Leave {
+    /// Leave to send the next request. Standing in line takes patience only while the store answers nobody; with too
+    /// little of it left for a request, none is sent.
+    async fn leave(&self, tries: &mut Tries, object: &Object, course: &Course) -> Result<Leave> {
+        if let Some(kept) = tries.kept.take() {
+            tries.start();
+            return Ok(kept);
+        }
         course.enter(self.limit.cause());
-        let asked = Instant::now();
-        let leave = self.limit.clone().leave(course).await;
+        tries.pause();
+        let budget = self.settings.budget;
+        let (asked, left) = (Instant::now(), budget.saturating_sub(tries.spent() + last_try(budget) / 2));
+        let mut line = pin!(self.limit.clone().leave(course));
+        let leave = loop {
+            let since = self.limit.unanswered_since(asked);
+            match tokio::time::timeout_at(since + left, &mut line).await {
+                Ok(leave) => break Some(leave),
+                Err(_) if self.limit.unanswered_since(asked) == since => break None,
+                Err(_) => {}
+            }
+        };
         Counters::add_time(&self.counters.waited_ns, asked.elapsed());
-        leave
+        tries.used += self.limit.unanswered_since(asked).elapsed();
+        match leave {
+            Some(leave) => {
+                tries.start();
+                Ok(leave)
+            }
+            None => Err(tries.last.take().unwrap_or_else(|| {
+                Error::unavailable(format!("the store answered nobody for {:.1} s", left.as_secs_f64()), object)
+            })),
+        }
     }
 
     /// What a try brings, unless it brings nothing for too long.
@@ -152,12 +181,16 @@ impl Parts {
         if !is_news(&error) {
             self.counters.failed_with(&error);
         }
+        if !error.passes() {
+            self.limit.answered();
+        }
         match advise(&error, tries.count, tries.spent(), self.settings.budget, self.chance.next()) {
             Advice::Wait(wait) => {
                 tracing::debug!(what = error.what, on = error.on, ?wait, "trying again");
                 Counters::add(&self.counters.retries, 1);
                 Counters::add_time(&self.counters.backed_off_ns, wait);
                 course.enter(if error.is_throttling() { Cause::Throttling } else { Cause::Errors });
+                tries.last = Some(error);
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
@@ -199,13 +232,18 @@ fn outcome(error: &Error) -> Outcome {
 /// Tries since something last came.
 struct Tries {
     count: u32,
-    /// The budget begins to run when the first try does: waiting for leave is nobody's failure.
-    began: Option<Instant>,
+    /// Patience that was used up before it last began to run.
+    used: Duration,
+    /// Since when it runs: not in line.
+    since: Option<Instant>,
+    last: Option<Error>,
+    /// Leave that the next try has already.
+    kept: Option<Leave>,
 }
 
 impl Tries {
     fn begin() -> Tries {
-        Tries { count: 0, began: None }
+        Tries { count: 0, used: Duration::ZERO, since: None, last: None, kept: None }
     }
 
     fn start(&mut self) {
@@ -214,11 +252,16 @@ impl Tries {
     }
 
     fn go_on(&mut self) {
-        self.began.get_or_insert_with(Instant::now);
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn pause(&mut self) {
+        self.used = self.spent();
+        self.since = None;
     }
 
     fn spent(&self) -> Duration {
-        self.began.map_or(Duration::ZERO, |began| began.elapsed())
+        self.used + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 

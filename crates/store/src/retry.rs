@@ -36,13 +36,18 @@ pub fn advise(error: &Error, tries: u32, spent: Duration, budget: Duration, chan
     };
     let doubled = FIRST.saturating_mul(1 << tries.saturating_sub(1).min(16));
     let own = fraction(doubled.min(LONGEST), chance);
-    let (left, last) = (budget.saturating_sub(spent), LAST_TRY.min(budget / 10));
+    let (left, last) = (budget.saturating_sub(spent), last_try(budget));
     if left <= last {
         return Advice::GiveUp;
     }
     // Our own waits shrink towards the end. A store that named a time is not asked before it; if the patience ends
     // before that, it is asked once more, in the last moment.
     Advice::Wait((asked + own).min(left / 2).max(asked).min(left - last))
+}
+
+/// What is left of a budget for the last try.
+pub fn last_try(budget: Duration) -> Duration {
+    LAST_TRY.min(budget / 10)
 }
 
 /// The last error of a row, with how many tries it took.

@@ -7,12 +7,15 @@ use super::hedge;
 use super::limit::Leave;
 use super::{Parts, Tries, outcome};
 use crate::{Body, Counters};
-use block::{Cause, Result, Run};
+use block::{Cause, Error, Result, Run};
 use futures_util::future::{Either, select};
 use std::ops::Range;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Why there is no answer, and the leave to ask again if it is kept.
+pub type Refusal = Box<(Error, Option<Leave>)>;
 
 /// The head of an answer.
 pub struct Answer {
@@ -25,7 +28,7 @@ pub struct Answer {
 
 impl Parts {
     /// Ask once for a range, with the leave that was given; a second time if the answer is late and that is welcome.
-    pub async fn ask(&self, tries: &Tries, run: &Run, range: Range<u64>, leave: Leave) -> Result<Answer> {
+    pub async fn ask(&self, tries: &Tries, run: &Run, range: Range<u64>, leave: Leave) -> Result<Answer, Refusal> {
         let Run { object, course, .. } = run;
         course.enter(Cause::Requests);
         let began = Instant::now();
@@ -79,7 +82,7 @@ impl Parts {
         }
     }
 
-    fn answered(&self, answer: Result<Body>, leave: Leave, began: Instant) -> Result<Answer> {
+    fn answered(&self, answer: Result<Body>, leave: Leave, began: Instant) -> Result<Answer, Refusal> {
         let first_byte = began.elapsed();
         match answer {
             Ok(body) => {
@@ -87,8 +90,8 @@ impl Parts {
                 Ok(Answer { body, leave, first_byte })
             }
             Err(error) => {
-                leave.done(outcome(&error));
-                Err(error)
+                let kept = leave.failed(outcome(&error));
+                Err(Box::new((error, kept)))
             }
         }
     }

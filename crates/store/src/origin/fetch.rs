@@ -66,6 +66,7 @@ impl Fetch {
                 Ok(block) => {
                     self.next += 1;
                     self.parts.hedges().earn(block.len() as u64);
+                    self.parts.limit.answered();
                     self.tries = Tries::begin();
                     return Ok(Some((block, self)));
                 }
@@ -105,11 +106,17 @@ impl Fetch {
 
     /// Ask for all blocks that are still due.
     async fn begin(&mut self) -> Result<()> {
-        let leave = self.parts.leave(&self.run.course).await;
-        self.tries.start();
+        let leave = self.parts.leave(&mut self.tries, &self.run.object, &self.run.course).await?;
         let start = self.run.object.start(self.next);
         let range = start..self.run.range().end;
-        let answer = self.parts.ask(&self.tries, &self.run, range, leave).await?;
+        let answer = match self.parts.ask(&self.tries, &self.run, range, leave).await {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                let (error, kept) = *refusal;
+                self.tries.kept = kept;
+                return Err(error);
+            }
+        };
         let body = answer.body;
         if self.next == 0 {
             let told = body.checksum.filter(|_| self.run.is_whole());

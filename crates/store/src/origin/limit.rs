@@ -34,6 +34,8 @@ struct State {
     /// Requests in flight beyond the limit since it was cut; they are not replaced.
     excess: u32,
     cut_at: Option<Instant>,
+    /// When the store last answered anybody.
+    answered_at: Option<Instant>,
     pace: Pace,
     tally: Sent,
 }
@@ -56,9 +58,9 @@ impl Limit {
     pub fn new(first: u32, max: u32) -> Arc<Limit> {
         let window = Window::new(first, max);
         let free = Arc::new(Semaphore::new(window.limit as usize));
-        let (pace, tally) = Default::default();
-        let patient = Semaphore::new(1);
-        Arc::new(Limit { free, patient, state: Mutex::new(State { window, excess: 0, cut_at: None, pace, tally }) })
+        let (cut_at, answered_at, pace, tally) = Default::default();
+        let state = Mutex::new(State { window, excess: 0, cut_at, answered_at, pace, tally });
+        Arc::new(Limit { free, patient: Semaphore::new(1), state })
     }
 
     /// Leave to send a request; it is given back when dropped. One that a reader waits for passes those that none does,
@@ -112,7 +114,26 @@ impl Limit {
         self.state().cut_at.map(|at| at.elapsed())
     }
 
+    /// The store answered somebody.
+    pub fn answered(&self) {
+        self.state().answered_at = Some(Instant::now());
+    }
+
+    /// Since when the store answered nobody, as seen by who waits since a moment.
+    pub fn unanswered_since(&self, asked: Instant) -> Instant {
+        self.state().answered_at.map_or(asked, |at| at.max(asked))
+    }
+
     fn ended(&self, outcome: Outcome, timing: Option<Timing>, permit: OwnedSemaphorePermit) {
+        let mut state = self.told(outcome, timing);
+        if state.excess > 0 {
+            state.excess -= 1;
+            permit.forget();
+        }
+    }
+
+    /// A request told how much the store can bear.
+    fn told(&self, outcome: Outcome, timing: Option<Timing>) -> MutexGuard<'_, State> {
         let is_full = self.free.available_permits() == 0;
         let mut state = self.state();
         let before = state.window.limit;
@@ -134,10 +155,7 @@ impl Limit {
             state.excess -= repaid;
             self.free.add_permits((after - before - repaid) as usize);
         }
-        if state.excess > 0 {
-            state.excess -= 1;
-            permit.forget();
-        }
+        state
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -197,6 +215,17 @@ impl Leave {
     /// Give it back and tell how the request ended.
     pub fn done(mut self, outcome: Outcome) {
         self.outcome = outcome;
+    }
+
+    /// Tell how a request failed. Where the store wishes to be asked less it is kept: who was refused waits in its
+    /// place, so that nobody else asks meanwhile, and need not stand in line again.
+    pub fn failed(mut self, outcome: Outcome) -> Option<Leave> {
+        if outcome == Outcome::Throttled {
+            drop(self.limit.told(outcome, None));
+            return Some(self);
+        }
+        self.outcome = outcome;
+        None
     }
 
     /// Give it back after a request that went well, and tell what it took.

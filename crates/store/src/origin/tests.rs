@@ -195,6 +195,26 @@ async fn an_error_comes_out_after_the_budget_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_who_stand_in_line_at_a_store_that_answers_nobody_hear_so_within_the_patience() {
+    let memory = Arc::new(Memory::new("hangs"));
+    let object = memory.put("k", "content");
+    for fault in [Fault::Hang, Fault::Stall, Fault::Refuse, Fault::Throttle] {
+        let faulty = Faulty::new(memory.clone(), 1, 100, &[fault]);
+        let settings = Settings { requests_first: 4, requests_max: 4, ..Settings::default() };
+        let (origin, began) = (Origin::new(faulty.clone(), settings), Instant::now());
+        let all = (0..64).map(|_| {
+            let (origin, run) = (origin.clone(), object.whole().expect("one block"));
+            async move { (fetch(&origin, run).await.expect_err("nothing comes"), began.elapsed().as_secs_f64()) }
+        });
+        for (error, took) in futures_util::future::join_all(all).await {
+            assert!(took <= 60.1 && error.passes(), "{fault:?}: {took} s, {error}");
+        }
+        let asked = faulty.asked.load(Relaxed);
+        assert!(fault != Fault::Hang || asked <= 3 * 4, "{asked} requests to a store that hangs");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_will_not_pass_is_said_at_once() {
     let memory = Arc::new(Memory::new("gone"));
     let old = memory.put("k", "old");

@@ -123,9 +123,14 @@ struct Seen {
 
 /// So many readers of small objects for so long.
 async fn read(grant: Grant, readers: usize, seconds: u64) -> Seen {
+    read_within(Duration::from_secs(600), grant, readers, seconds).await
+}
+
+/// The same with so much patience.
+async fn read_within(budget: Duration, grant: Grant, readers: usize, seconds: u64) -> Seen {
     let line = Line::new(grant);
     let object = line.memory.put("k", vec![7; SIZE as usize]);
-    let origin = Origin::new(line.clone(), Settings { budget: Duration::from_secs(600), ..Settings::default() });
+    let origin = Origin::new(line.clone(), Settings { budget, ..Settings::default() });
     let (began, late, slowest) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let all: Vec<_> = (0..readers)
         .map(|_| {
@@ -177,6 +182,16 @@ async fn a_store_that_refuses_more_than_so_many_requests_a_second_is_asked_for_a
     assert!((350.0..=505.0).contains(&rate), "{rate} a second");
     assert!(refused > 0 && refused < asked / 4, "{refused} of {asked} were refused");
     assert_eq!(seen.line.counters().snapshot().hedged, 0, "no second request to a store that refuses");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_behind_others_is_served_however_short_the_patience() {
+    for rate in [5.0, 50.0] {
+        let seen = read_within(Duration::from_secs(5), Grant { rate, ..GENEROUS }, 64, 60).await;
+        let (rate_seen, refused) = (seen.rate / SIZE as f64, seen.line.refused.load(Relaxed));
+        assert!(rate_seen > 0.6 * rate, "{rate_seen} a second of {rate}");
+        assert!(refused < 3 * seen.line.asked.load(Relaxed) / 4, "{refused} were refused");
+    }
 }
 
 #[tokio::test(start_paused = true)]
