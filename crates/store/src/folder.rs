@@ -30,6 +30,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::sync::Semaphore;
 
 /// Bytes of one read: a small object, so that it is one system call.
 const PIECE: u64 = block::SMALL;
@@ -40,6 +41,10 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Times that opening is tried while somebody renames folders on the way, which the kernel reports.
 const OPEN_TRIES: u32 = 8;
+
+/// Reads of one folder at a time, those that were given up among them. A quarter of the threads of a node that may
+/// block: a file system that hangs keeps its threads for ever, and takes none from other folders and from the cache.
+const READS_MAX: usize = 16;
 
 /// How to use a folder.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +71,7 @@ struct Root {
     descriptor: OwnedFd,
     system: FileSystem,
     counters: Arc<Counters>,
+    reads: Arc<Semaphore>,
     settings: Settings,
 }
 
@@ -87,7 +93,8 @@ impl Folder {
                 .hint("rename it, or bind it to another path"));
         };
         let identity = format!("file://{text}").into();
-        Ok(Folder(Arc::new(Root { identity, path, descriptor, system, counters: Arc::default(), settings })))
+        let (counters, reads) = (Arc::default(), Arc::new(Semaphore::new(READS_MAX)));
+        Ok(Folder(Arc::new(Root { identity, path, descriptor, system, counters, reads, settings })))
     }
 
     /// Where the folder lies: local files are read through, those of a network are worth keeping.
@@ -144,6 +151,17 @@ impl Root {
         Ok(file)
     }
 
+    /// Do a read when its turn comes. Whoever gives it up leaves a thread behind, which counts until the file system
+    /// answers.
+    async fn read<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
+        let counted = move || {
+            let _turn = turn;
+            work()
+        };
+        blocking(counted).await
+    }
+
     /// Open what the path names without leaving the folder.
     fn open_below(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -172,7 +190,7 @@ impl Reading {
         Counters::add(&self.root.counters.gets, 1);
         let began = tokio::time::Instant::now();
         let (root, object, range) = (self.root.clone(), self.object.clone(), self.range.clone());
-        let first = blocking(move || {
+        let first = self.root.read(move || {
             let file = Arc::new(root.open(&object)?);
             let piece = read(&file, &object, &range)?;
             Ok((file, piece))
@@ -187,7 +205,7 @@ impl Reading {
                 Some(piece) => piece,
                 None => {
                     let (file, object, range) = (file.clone(), reading.object.clone(), reading.range.clone());
-                    blocking(move || read(&file, &object, &range)).await?
+                    reading.root.read(move || read(&file, &object, &range)).await?
                 }
             };
             reading.range.start += piece.len() as u64;

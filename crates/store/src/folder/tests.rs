@@ -3,12 +3,15 @@
 use super::*;
 use crate::contract::{self, Fixture, find, listed};
 use block::Kind;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
+
+/// Nothing here takes longer on a machine that works at all.
+const LONG: Duration = Duration::from_secs(60);
 
 struct Scratch(TempDir, Folder);
 
@@ -135,6 +138,28 @@ async fn a_descriptor_is_of_the_version_asked_for_and_read_only() {
     assert_eq!(flags & OFlags::ACCMODE, OFlags::RDONLY);
     scratch.write("k", b"changed");
     assert_eq!(scratch.1.open(&object).expect_err("changed").kind, Kind::Changed);
+}
+
+#[test]
+fn reads_that_hang_and_were_given_up_leave_threads_for_others() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(READS_MAX + 1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let scratch = Scratch::new();
+        scratch.write("k", b"content");
+        let object = find(&scratch.1, "k").await;
+        let (hang, hung) = std::sync::mpsc::sync_channel::<()>(0);
+        let hung = Arc::new(std::sync::Mutex::new(hung));
+        for _ in 0..3 * READS_MAX {
+            let hung = hung.clone();
+            let hangs = scratch.1.0.read(move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok())));
+            assert!(hangs.now_or_never().is_none(), "it hangs, and is given up");
+        }
+        let others = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| ()));
+        assert!(others.await.is_ok(), "all threads of the runtime wait for one folder");
+        drop(hang);
+        scratch.1.get(&object, 0..7).await.expect("the folder answers again");
+    });
 }
 
 #[tokio::test]
