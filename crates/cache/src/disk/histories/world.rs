@@ -423,6 +423,11 @@ impl World {
         self.tell(|| "the weather is fair, the store is true, all is read to its end".into());
         self.fair();
         self.store.state().mood = Mood::default();
+        // Whoever looks at the index may call the disk, which may have been the last call.
+        if !self.process.is_alive() {
+            self.end(self.dying, &mut Chance::of(0));
+            self.start()?;
+        }
         self.drain().await?;
         tokio::time::sleep(LONG).await;
         for at in self.current.clone() {
