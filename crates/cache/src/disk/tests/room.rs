@@ -15,7 +15,7 @@ async fn a_disk_that_was_too_full_is_looked_at_again() {
         assert!(!disk.is_complete(object));
     }
     medium.free_bytes.store(1 << 30, Relaxed);
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
     for (object, _) in &objects {
         read(&disk, object).await.expect("bytes");
         disk.settled(object, Door::default()).await;
