@@ -2,7 +2,7 @@
 
 use block::{Kind, Object, Run, SMALL, Source};
 use bytes::Bytes;
-use emulate::{Fault, Faults, Server, When};
+use emulate::{Fault, Faults, Limits, Server, Throttle, When};
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
@@ -91,6 +91,19 @@ async fn a_server_that_hangs_is_asked_again() {
     served.server.set_faults(Faults::default().with(Fault::Hang, When::Only(1)));
     let origin = Origin::new(Arc::new(served.s3.clone()), OriginSettings::default());
     assert_eq!(fetch(&origin, &object).await.expect("the second try"), b"content");
+}
+
+#[tokio::test]
+async fn a_refusal_tells_when_to_ask_again() {
+    let served = Served::start().await;
+    assert!(served.write("k", b"content").await);
+    let object = find(&served.s3, "k").await;
+    served.server.set_faults(Faults::default().with(Fault::SlowDown, When::Always));
+    for retry_after in [Some(Duration::from_secs(3)), None] {
+        served.server.set_limits(&Limits { throttle: Throttle::Refuse { retry_after }, ..Limits::default() });
+        let error = served.s3.get(&object, 0..object.size).await.err().expect("a refusal");
+        assert_eq!(error.kind, Kind::Unavailable { retry_after });
+    }
 }
 
 #[tokio::test]

@@ -151,6 +151,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+/// How long a server asks to be left alone: seconds, or a date, which is compared with its own clock and not with ours.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let told = text(headers, header::RETRY_AFTER.as_str())?.trim();
+    let seconds = told.parse().ok().or_else(|| {
+        let (then, now) = (second(told)?, text(headers, header::DATE.as_str()).and_then(second)?);
+        Some(u64::try_from(then - now).unwrap_or(0))
+    });
+    seconds.map(Duration::from_secs)
+}
+
 /// A refusal.
 pub struct Refusal {
     status: StatusCode,
@@ -168,11 +178,10 @@ impl Refusal {
         let body = tokio::time::timeout(idle, Limited::new(body, REFUSAL_MAX).collect()).await;
         let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
         let told = page::refusal(&body);
-        let seconds = text(&head.headers, header::RETRY_AFTER.as_str()).and_then(|told| told.trim().parse().ok());
         Refusal {
             status: head.status,
             region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(told.region),
-            retry_after: seconds.map(Duration::from_secs),
+            retry_after: retry_after(&head.headers),
             message: if told.code.is_empty() { plain(&body) } else { brief(&told.message) },
             code: told.code,
         }

@@ -79,6 +79,20 @@ fn only_a_checksum_of_all_bytes_counts() {
     assert_eq!(of(&[]), None);
 }
 
+#[test]
+fn a_server_names_the_time_of_the_next_try_as_seconds_or_as_a_date_of_its_own_clock() {
+    let of = |list: &[(&str, &str)]| retry_after(&headers(list)).map(|time| time.as_secs());
+    let now = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    assert_eq!(of(&[("retry-after", "120"), now]), Some(120));
+    assert_eq!(of(&[("retry-after", "Sun, 06 Nov 1994 08:50:00 GMT"), now]), Some(23));
+    assert_eq!(of(&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT"), now]), Some(0), "it has passed");
+    assert_eq!(of(&[("retry-after", "Sun, 06 Nov 1994 08:50:00 GMT")]), None, "a date and no clock");
+    for nothing in ["-1", "1.5", "soon", ""] {
+        assert_eq!(of(&[("retry-after", nothing), now]), None, "{nothing}");
+    }
+    assert_eq!(of(&[now]), None);
+}
+
 fn refusal(status: u16, code: &str) -> Refusal {
     let status = StatusCode::from_u16(status).expect("a status");
     let retry_after = Some(Duration::from_secs(3));
