@@ -220,11 +220,15 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
-    /// A socket at which somebody answers each request with this, over and over.
-    fn answers(name: &str, head: &'static str, again: &'static [u8]) -> PathBuf {
+    fn folder() -> PathBuf {
         let folder = std::env::temp_dir().join(format!("stoker-client-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let socket = folder.join(name);
+        folder
+    }
+
+    /// A socket at which somebody answers each request with this, over and over.
+    fn answers(name: &str, head: &'static str, again: &'static [u8]) -> PathBuf {
+        let socket = folder().join(name);
         let listener = UnixListener::bind(&socket).expect("a socket");
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
@@ -247,6 +251,17 @@ mod tests {
     fn me() -> u32 {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata("/proc/self").expect("a process").uid()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_says_nothing_is_passed_over_after_five_seconds() {
+        let socket = folder().join("silent");
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        let began = tokio::time::Instant::now();
+        assert_eq!(Client::new(&socket, me()).status().await.err(), Some(Failure::Silent));
+        let _ = std::fs::remove_file(&socket);
+        let took = began.elapsed();
+        assert!((5.0..5.1).contains(&took.as_secs_f64()), "{took:?}");
     }
 
     #[test]
