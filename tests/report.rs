@@ -185,3 +185,32 @@ fn keys(value: &Value, names: &mut BTreeSet<String>) {
         _ => {}
     }
 }
+
+#[test]
+fn no_result_takes_the_place_of_what_is_none_or_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = &saved(&[examples::train("s3://training/unet3d", 1.0, 1)], folder.path(), "read")[0];
+    let data = folder.path().join("train-0.tfrecord");
+    fs::write(&data, b"precious").expect("written");
+    let (page, both) = (folder.path().join("page.html"), folder.path().join("both"));
+    let [save, html, csv] = ["--save", "--report", "--csv"].map(Path::new);
+    let as_it_was = fs::read(report).expect("a report");
+    for wrong in [
+        &[report, save, report][..],
+        &[report, html, report],
+        &[report, csv, report],
+        &[report, save, &data],
+        &[report, html, &data],
+        &[report, csv, &data],
+        &[report, save, &both, html, &both],
+    ] {
+        let done = stoker(wrong);
+        assert_eq!(done.status.code(), Some(2), "{wrong:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    assert_eq!(fs::read(report).expect("a report"), as_it_was);
+    assert_eq!(fs::read(&data).expect("data"), b"precious");
+    assert!(!both.exists());
+    for _ in 0..2 {
+        assert!(stoker(&[report, html, &page]).status.success(), "an earlier result gives way");
+    }
+}

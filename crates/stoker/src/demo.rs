@@ -49,7 +49,7 @@ struct Epoch {
 const MADE: [&str; 2] = ["cache", "mnt"];
 
 pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
-    args.picture.as_deref().map_or(Ok(()), place::can_be_written)?;
+    place::can_be_written(&[(args.picture.as_deref(), place::PICTURE)], [])?;
     let scratch = args.dir.is_none();
     let folder =
         args.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(format!("stoker-demo-{}", std::process::id())));
@@ -77,7 +77,10 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
     let Some(done) = done else {
         let _ = mount::unmount(&folder.join("mnt"), true);
         made.iter().for_each(|folder| remove(folder));
-        note!("stoker: interrupted; what the demo made is removed");
+        match scratch {
+            true => note!("stoker: interrupted; what the demo made is removed"),
+            false => note!("stoker: interrupted; the data stays in {}, for the same command", folder.display()),
+        }
         return Ok(ExitCode::from(INTERRUPTED));
     };
     made.iter().for_each(|folder| remove(folder));

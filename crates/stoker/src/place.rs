@@ -131,8 +131,31 @@ fn nodes() -> Result<Vec<Client>> {
     Ok(folders.into_iter().flat_map(of).collect())
 }
 
-/// Refuse a file that can't be made where it was named, before the work is done of which it is to tell.
-pub fn can_be_written(file: &Path) -> Result<()> {
+/// A file that a result goes to, and what results of that kind begin with: an earlier one gives way, and nothing else.
+pub type Output<'a> = (Option<&'a Path>, &'static str);
+
+pub const JSON: &str = "{";
+pub const PAGE: &str = "<!doctype html>";
+pub const PICTURE: &str = "<svg";
+pub const TABLE: &str = "report,";
+
+/// Refuse files that can't be made where they were named, or that would take the place of something else, before the
+/// work is done of which they are to tell.
+pub fn can_be_written<'a>(outputs: &[Output<'a>], inputs: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let mut taken: Vec<_> = inputs.into_iter().filter_map(|input| std::fs::canonicalize(input).ok()).collect();
+    for (file, begins) in outputs.iter().filter_map(|(file, begins)| Some(((*file)?, begins))) {
+        can_be_made(file, begins)?;
+        let at = std::fs::canonicalize(file).or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.to_owned());
+        if taken.contains(&at) {
+            let error = Error::invalid("this file is read, or written, by the same command", file.display());
+            return Err(error.hint("name another file"));
+        }
+        taken.push(at);
+    }
+    Ok(())
+}
+
+fn can_be_made(file: &Path, begins: &str) -> Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = |what: &str| {
         let error = Error::invalid(what, file.display());
@@ -146,8 +169,21 @@ pub fn can_be_written(file: &Path) -> Result<()> {
         () if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() => {
             wrong("the folder of the file can't be written")
         }
+        () if holds_other(file, begins) => {
+            let error = Error::invalid("there is a file already, which is no result of this kind", file.display());
+            Err(error.hint("name another file, or remove this one"))
+        }
         () => Ok(()),
     }
+}
+
+/// Whether there is a file that is not empty and begins in another way.
+fn holds_other(file: &Path, begins: &str) -> bool {
+    use std::io::Read;
+    let Ok(file) = std::fs::File::open(file) else { return false };
+    let mut head = Vec::new();
+    let read = file.take(begins.len() as u64).read_to_end(&mut head);
+    read.is_ok() && !head.is_empty() && head != begins.as_bytes()
 }
 
 /// Seconds since 1970.

@@ -364,9 +364,9 @@ impl Index {
         std::mem::take(&mut self.gave_way)
     }
 
-    /// Whether every file on the disk is one that the index knows.
+    /// Whether every file on the disk is one that the log tells of: it does of small objects once they are there.
     pub fn is_tidy(&self) -> bool {
-        self.is_swept && !self.has_strays && self.linked == 0 && !self.is_lost
+        self.is_swept && !self.has_strays && self.linked == 0 && self.coming == 0 && !self.is_lost
     }
 
     /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. Opens

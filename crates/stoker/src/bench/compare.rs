@@ -30,9 +30,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    for path in [&args.save, &args.report, &args.csv].into_iter().flatten() {
-        place::can_be_written(path)?;
-    }
+    let (save, report, csv) = (args.save.as_deref(), args.report.as_deref(), args.csv.as_deref());
+    let outputs = [(save, place::JSON), (report, place::PAGE), (csv, place::TABLE)];
+    place::can_be_written(&outputs, args.reports.iter().map(PathBuf::as_path))?;
     let reports = args.reports.iter().map(|path| Report::open(path)).collect::<block::Result<Vec<_>>>()?;
     let names = names(&args.reports);
     let comparison = compare(&reports);

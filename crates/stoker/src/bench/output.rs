@@ -25,7 +25,8 @@ pub struct Output {
 impl Output {
     /// Refuse what can't be written, before anything is measured.
     pub fn check(&self) -> Result<()> {
-        [&self.save, &self.report, &self.csv].into_iter().flatten().try_for_each(|path| place::can_be_written(path))
+        let (save, report, csv) = (self.save.as_deref(), self.report.as_deref(), self.csv.as_deref());
+        place::can_be_written(&[(save, place::JSON), (report, place::PAGE), (csv, place::TABLE)], [])
     }
 
     /// What was measured so far.

@@ -246,7 +246,8 @@ impl World {
         verdict?;
         match &step.act {
             Act::End(_) => self.still_told()?,
-            Act::WriteBack { one_in: 1 } => self.durable = self.on_disk(),
+            // Where the next start may fail, nothing is told of it at once.
+            Act::WriteBack { one_in: 1 } if self.at_start.is_none() => self.durable = self.on_disk(),
             _ => {
                 let disk = self.disk();
                 self.durable.retain(|(truth, residency)| oracle::residency(&disk, truth) == Some(*residency));
