@@ -172,6 +172,7 @@ fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
         let ended = daemon.waited(LONG).and_then(|ended| ended.code());
         assert_eq!(ended, Some(if words.len() == 1 { 0 } else { INTERRUPTED }), "{words:?}: {}", daemon.said());
         nothing_is_left(&bed);
+        assert!(!looks_for_no_strays(&bed), "{words:?}");
         let _ = cat.kill().and_then(|()| cat.wait());
         bed.set_faults("");
         let _ = fs::remove_dir_all(bed.path("cache"));
@@ -188,6 +189,29 @@ fn hanging(bed: &Bed) -> Child {
     let cat = reader(&bed.mounted("file"));
     eventually("the reader waits", || bed.gets() > before);
     cat
+}
+
+/// Whether the next node believes that each file in the cache is in its index: not after an end amid reads.
+fn looks_for_no_strays(bed: &Bed) -> bool {
+    bed.path("cache/blocks/clean").exists()
+}
+
+#[test]
+fn a_mount_waits_for_the_end_of_a_node_that_has_open_files() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(5 << 20, 1));
+    let detached = ["--detach", "--fill", "off"];
+    let mounted = finished(&mut bed.mounting(&url(""), "mnt", &detached));
+    assert!(mounted.status.success(), "{}", text(&mounted));
+    let _held = File::open(bed.mounted("file")).expect("an open");
+    signal(bed.status()["pid"].as_u64().expect("a number") as u32, "TERM");
+    eventually("the mount is out of sight", || mounts(&bed) == 0);
+    let again = finished(&mut bed.mounting(&url(""), "mnt", &detached));
+    assert!(again.status.success(), "{}", text(&again));
+    compare(&bed.path("mnt"), &bed.path("data"));
+    let unmounted = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+    assert!(unmounted.status.success(), "{}", text(&unmounted));
+    nothing_is_left(&bed);
 }
 
 #[test]
@@ -208,6 +232,7 @@ fn a_second_signal_ends_a_node_at_once() {
         eventually("it ends", || support::has_ended(node.id()));
         assert_eq!(node.wait().expect("it has ended").code(), Some(code), "{words:?}");
         nothing_is_left(&bed);
+        assert!(!looks_for_no_strays(&bed), "{words:?}");
         let _ = cat.kill().and_then(|()| cat.wait());
         bed.set_faults("");
         let _ = fs::remove_dir_all(bed.path("cache"));

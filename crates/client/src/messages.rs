@@ -33,6 +33,9 @@ pub struct Status {
     /// Of the path that was asked about, by `stoker status DIR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+    /// It was told to end, or ends because nothing is mounted any more.
+    #[serde(default)]
+    pub ending: bool,
 }
 
 /// Where a node writes what happened, and how much of it.

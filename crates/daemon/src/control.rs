@@ -15,7 +15,8 @@ use node::load::Loading;
 use node::select::Wanted;
 use serde::Serialize;
 use std::convert::Infallible;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
@@ -39,12 +40,36 @@ const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
+/// A socket that was bound. Its path is removed when this is dropped, unless another node has taken it meanwhile; the
+/// listener must live until then, so that its inode is no other's.
+pub struct Bound {
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _turn = self.path.parent().and_then(client::sockets::turn);
+        if inode(&self.path) == self.inode {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of what is at a path.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 /// Take the place of the node that died: its lock is ours. Who connects from now on waits for an answer.
-pub fn bind(socket: &Path) -> Result<UnixListener> {
+pub fn bind(socket: &Path) -> Result<(UnixListener, Bound)> {
     // Who finds the one that is there dead must not remove ours.
     let _turn = socket.parent().and_then(client::sockets::turn);
     let _ = std::fs::remove_file(socket);
-    UnixListener::bind(socket).map_err(|error| Error::io("cannot listen for commands", socket.display(), &error))
+    let listener = UnixListener::bind(socket)
+        .map_err(|error| Error::io("cannot listen for commands", socket.display(), &error))?;
+    Ok((listener, Bound { path: socket.to_owned(), inode: inode(socket) }))
 }
 
 /// Answer for as long as the runtime lives.
@@ -244,7 +269,9 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
 async fn give_up(mounted: Arc<Mounted>) {
     let left = tokio::task::spawn_blocking(move || {
         let left = mounted.leave();
-        mounted.abandon();
+        if left.is_err() || mounted.is_detached() {
+            mounted.abandon();
+        }
         left
     });
     if let Ok(Err(error)) = left.await {
@@ -326,6 +353,18 @@ mod tests {
     /// Nothing here takes longer on a machine that works at all.
     const LONG: Duration = Duration::from_secs(60);
 
+    #[tokio::test]
+    async fn a_node_that_ends_removes_its_own_socket_and_not_that_of_another_at_the_same_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let (_first, of_first) = bind(&socket).unwrap();
+        let (second, of_second) = bind(&socket).unwrap();
+        drop(of_first);
+        assert!(UnixStream::connect(&socket).await.is_ok(), "the second one's is there");
+        drop((of_second, second));
+        assert!(!socket.exists());
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_connection_at_which_nothing_is_asked_holds_no_node_that_ends() {
         let folder = tempfile::tempdir().unwrap();
@@ -340,7 +379,8 @@ mod tests {
         let journal = Arc::new(Journal::open(None, tracing::Level::INFO, || 0.0).unwrap());
         let host = Host::new(node, journal, Life::Told);
         let socket = folder.path().join("socket");
-        listen(&host, bind(&socket).unwrap());
+        let (listener, _bound) = bind(&socket).unwrap();
+        listen(&host, listener);
         let _silent = UnixStream::connect(&socket).await.unwrap();
         // As a client that keeps its connections asks: the answer has an end without the connection's.
         let mut kept = UnixStream::connect(&socket).await.unwrap();

@@ -150,7 +150,12 @@ impl Host {
         let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
         let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit));
         self.mounts().push(mounted.clone());
-        self.watch(&mounted);
+        if let Err(error) = self.watch(&mounted) {
+            // Nobody would notice its end.
+            let left = mounted.leave();
+            self.is_over(&mounted);
+            return left.and(Err(Error::io("watching the mount", path.display(), &error)));
+        }
         if self.visitors.borrow().closing {
             // Whoever ended the mounts did not see this one.
             mounted.leave()?;
@@ -190,14 +195,22 @@ impl Host {
     }
 
     /// Take a mount off the list once the kernel has ended it.
-    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>) {
+    fn watch(self: &Arc<Host>, mounted: &Arc<Mounted>) -> std::io::Result<()> {
         let (host, mounted) = (self.clone(), mounted.clone());
-        std::thread::spawn(move || {
+        let watching = std::thread::Builder::new().name("stoker-watch".into()).spawn(move || {
             mounted.wait();
-            mounted.view.close();
-            host.mounts().retain(|other| !Arc::ptr_eq(other, &mounted));
-            mounted.has_ended();
+            host.is_over(&mounted);
         });
+        watching.map(drop)
+    }
+
+    /// A mount has ended. Who looks at the node sees the mount, or that the node ends if it was the last.
+    fn is_over(&self, mounted: &Arc<Mounted>) {
+        mounted.view.close();
+        let mut mounts = self.mounts();
+        mounts.retain(|other| !Arc::ptr_eq(other, mounted));
+        mounted.has_ended();
+        drop(mounts);
     }
 
     /// Later mounts share the node; what they ask of it must be what it has.
@@ -272,7 +285,18 @@ impl Host {
                 break;
             }
         }
-        self.node.close();
+        // In a mount that was abandoned somebody may still read, and have it kept; then the next node looks for strays.
+        if self.mounts().is_empty() {
+            self.node.close();
+        }
+    }
+
+    /// Whether the node was told to end, or ends because nothing is mounted any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        let mounts = self.mounts();
+        let now = *self.visitors.borrow();
+        let is_left = self.life == Life::Mounts && now.ever > 0 && now.alive <= mounts.len();
+        now.closing || is_left && mounts.iter().all(|mounted| mounted.is_over())
     }
 
     /// Tell whoever waits for it that the node has left its cache folder, and wait until they have heard so.

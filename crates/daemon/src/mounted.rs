@@ -85,6 +85,11 @@ impl Mounted {
         self.detached.load(Relaxed)
     }
 
+    /// Whether somebody unmounted it, and the node is about to notice.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.is_detached() && !self.session.is_attached()
+    }
+
     /// It no longer keeps the node alive, though somebody may have files open in it.
     pub fn abandon(&self) {
         lock(&self.visit).take();

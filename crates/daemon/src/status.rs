@@ -41,6 +41,7 @@ pub fn status(host: &Host) -> Status {
         mounts,
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
+        ending: host.is_ending(),
     }
 }
 

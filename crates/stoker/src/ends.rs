@@ -48,11 +48,12 @@ pub fn exit_if_told(why: Error) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // From now on; the thread may take a moment to start.
     let mut ends = runtime.block_on(async { Ends::new() });
-    std::thread::spawn(move || {
+    let listening = std::thread::Builder::new().spawn(move || {
         runtime.block_on(ends.next());
         show::failure(&why.into());
         std::process::exit(INTERRUPTED.into());
     });
+    listening?;
     Ok(())
 }
 

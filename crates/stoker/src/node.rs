@@ -14,6 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
 /// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const GRACE: Duration = Duration::from_secs(7);
 
 /// What closing the cache folder may take after that.
-const LAST: Duration = Duration::from_secs(2);
+pub const LAST: Duration = Duration::from_secs(2);
 
 // docs/semantics.md promises ten.
 const _: () = assert!(GRACE.as_secs() + LAST.as_secs() < 10);
@@ -77,10 +78,12 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut ends = Ends::new();
     // Others may connect from here on; they are answered when the node is there.
-    let listener = control::bind(socket)?;
-    let started = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current());
-    let node = started.inspect_err(|_| drop(std::fs::remove_file(socket)))?;
+    let (listener, bound) = control::bind(socket)?;
+    let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current())?;
     let host = Host::new(node, journal.clone(), life);
+    let leaving = host.clone();
+    let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
+    let end_anyway = at_the_end("stoker-end", end_anyway)?;
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
     match life {
@@ -96,8 +99,8 @@ async fn serve(
         tokio::select! {
             () = &mut ended => break,
             () = &mut late, if told => {
+                // What they read is still being kept, so that the next node has to look for strays.
                 tracing::warn!("ending though files are open: their readers get errors");
-                host.node().close();
                 break;
             }
             end = ends.next() => match end {
@@ -110,19 +113,30 @@ async fn serve(
                     told = true;
                     notify::stopping();
                     late.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                    let host = host.clone();
-                    tokio::task::spawn_blocking(move || host.end());
-                    std::thread::spawn(end_anyway);
+                    let _ = (leave_all.try_send(()), end_anyway.try_send(()));
                 }
             },
         }
     }
-    let _ = std::fs::remove_file(socket);
+    drop(bound);
     if life == Life::Mounts {
         journal.remove_empty();
     }
     host.tell_ended().await;
     Ok(code)
+}
+
+/// A thread that does something once it is told to. At the end there may be no more threads to be had, and those of the
+/// runtime may all wait for a store.
+fn at_the_end(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<SyncSender<()>> {
+    let (tell, told) = sync_channel(1);
+    let waiting = move || {
+        if told.recv().is_ok() {
+            work();
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(waiting)?;
+    Ok(tell)
 }
 
 /// Whatever waits for what, the process ends.
@@ -181,8 +195,8 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
     // It says nothing and closes this once it is there.
     let told = std::io::Read::read_to_string(child.stderr.as_mut().expect("it is piped"), &mut said);
     if told.is_ok() && said.is_empty() {
-        // It is there, or ends because another is.
-        std::thread::spawn(move || child.wait());
+        // It is there, or ends because another is. Without a thread to wait for it, init does.
+        let _ = std::thread::Builder::new().spawn(move || child.wait());
         return Ok(());
     }
     let (code, said) = (child.wait()?.code(), said.trim_start_matches("stoker: ").trim_end());
