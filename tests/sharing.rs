@@ -4,8 +4,10 @@ mod support;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::process::Stdio;
-use support::content::{compare, noise, same};
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::content::{Chance, compare, noise, same};
 use support::{BUCKET, Bed, Daemon, LONG, drop_page_cache, eventually, finished, refused_as_typed, signal, text};
 
 fn url(prefix: &str) -> String {
@@ -123,22 +125,56 @@ fn a_cache_is_free_when_its_last_mount_was_unmounted() {
         assert!(mounted.status.success(), "{round}: {}", text(&mounted));
         let unmounted = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
         assert!(unmounted.status.success(), "{round}: {}", text(&unmounted));
-        let lock = fs::File::open(bed.path("cache/lock")).expect("the lock of the cache");
-        assert!(lock.try_lock().is_ok(), "{round}: the node still has the cache");
+        assert!(is_free(&bed), "{round}: the node still has the cache");
+        assert!(bed.path("cache/blocks/clean").exists(), "{round}: the next node looks for strays");
     }
+}
+
+/// Whether another node could take the cache folder.
+fn is_free(bed: &Bed) -> bool {
+    fs::File::open(bed.path("cache/lock")).expect("the lock of the cache").try_lock().is_ok()
+}
+
+#[test]
+fn an_unmount_beside_another_returns_when_the_cache_is_free() {
+    let Some(bed) = two_sets() else { return };
+    let mut chance = Chance::printed("unmounts");
+    for round in 0..30 {
+        let mounted = finished(&mut bed.mounting(&url("one"), "mnt", &["--detach"]));
+        assert!(mounted.status.success(), "{round}: {}", text(&mounted));
+        let mut other = Command::new("fusermount3").arg("-u").arg(bed.path("mnt")).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_micros(chance.below(4_000)));
+        let unmounted = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+        // Unless the other one was done before this one looked.
+        let said = text(&unmounted);
+        assert!(if unmounted.status.success() { is_free(&bed) } else { said.contains("mounted") }, "{round}: {said}");
+        other.wait().expect("it ends");
+        eventually("the node ends", || support::pids(&bed.path("run")).is_empty());
+    }
+}
+
+/// Whether each thread of a process has heard that it is to stop.
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+    threads.map(status).all(|status| status.contains("\nState:\tT"))
 }
 
 #[test]
 fn an_unmount_of_what_ends_by_itself_meanwhile_is_done() {
     let Some(bed) = two_sets() else { return };
-    for round in 0..5 {
-        let mounted = finished(&mut bed.mounting(&url("one"), "mnt", &["--detach"]));
-        assert!(mounted.status.success(), "{round}: {}", text(&mounted));
+    fs::create_dir(bed.path("my data")).expect("a folder");
+    symlink(bed.path("mnt"), bed.path("link")).expect("a link");
+    symlink(bed.path(""), bed.path("way")).expect("a link");
+    for (at, by) in [("mnt", "mnt"), ("my data", "my data"), ("mnt", "link"), ("my data", "way/my data")] {
+        let mounted = finished(&mut bed.mounting(&url("one"), at, &["--detach"]));
+        assert!(mounted.status.success(), "{by}: {}", text(&mounted));
         let node = bed.status()["pid"].as_u64().expect("a number") as u32;
         signal(node, "STOP");
+        eventually("all of it stands still", || is_stopped(node));
         let start = || {
             let mut umount = bed.stoker(["umount"]);
-            umount.arg(bed.path("mnt")).stderr(Stdio::piped()).spawn().expect("it starts")
+            umount.arg(bed.path(by)).stderr(Stdio::piped()).spawn().expect("it starts")
         };
         let all: Vec<_> = (0..6).map(|_| start()).collect();
         let waits = format!("{} ", libc::SYS_statx);
@@ -150,7 +186,8 @@ fn an_unmount_of_what_ends_by_itself_meanwhile_is_done() {
         signal(node, "CONT");
         for umount in all {
             let done = umount.wait_with_output().expect("it ends");
-            assert!(done.status.success(), "{round}: {}", text(&done));
+            assert!(done.status.success(), "{by}: {}", text(&done));
+            assert!(is_free(&bed), "{by}: the node still has the cache");
         }
         eventually("the node ends", || support::pids(&bed.path("run")).is_empty());
     }

@@ -97,6 +97,13 @@ impl Client {
         last.ok_or_else(|| Failure::Broken("the node answered nothing".into()))
     }
 
+    /// The process that listens, whether it answers or not; nothing is asked.
+    pub fn process(&self) -> Option<u32> {
+        let connected = runtime().ok()?.block_on(UnixStream::connect(&self.socket)).ok()?;
+        let peer = connected.peer_cred().ok().filter(|peer| peer.uid() == self.user)?;
+        peer.pid().and_then(|pid| pid.try_into().ok())
+    }
+
     /// Wait until the node is found not to answer any more, while it is busy with something long.
     pub async fn fell_silent(&self) {
         loop {

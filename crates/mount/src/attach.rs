@@ -127,8 +127,19 @@ pub fn is_stale(mount_point: &Path) -> bool {
 
 /// The mount of ours at or above a path, if its daemon died. May wait for one that lives.
 pub fn dead_above(path: &Path) -> Option<PathBuf> {
-    let is_ours = |above: &&Path| table::at(above).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"));
-    path.ancestors().find(is_ours).filter(|above| is_stale(above)).map(Path::to_owned)
+    path.ancestors().find(|above| is_ours(above)).filter(|above| is_stale(above)).map(Path::to_owned)
+}
+
+/// Whether a mount of ours is at a path, dead or alive. Of what is one no daemon is asked, unless a link leads there.
+pub fn is_mounted(mount_point: &Path) -> bool {
+    let named = mount_point.parent().zip(mount_point.file_name());
+    let named = named.and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));
+    named.is_some_and(|named| is_ours(&named)) || resolve(mount_point).is_ok_and(|target| is_ours(&target))
+}
+
+/// Whether the topmost mount on exactly this folder is ours.
+fn is_ours(folder: &Path) -> bool {
+    table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
 pub use table::user_at;

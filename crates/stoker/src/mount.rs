@@ -5,7 +5,7 @@
 
 use crate::args::Mount;
 use crate::ends::{End, Ends};
-use crate::node::{self, GRACE, INTERRUPTED};
+use crate::node::{self, GRACE, INTERRUPTED, LAST};
 use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{MountPath, MountRequest, Mounting, Status};
@@ -17,10 +17,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Another process may be starting or ending the node of this cache folder just now: pauses that double, five seconds in
-/// all. Each try starts a process, which ends at once where there is a node.
-const TRIES_TO_JOIN: u32 = 15;
+/// Another process may be starting or ending the node of this cache folder just now: pauses that double, eleven seconds
+/// in all. Each try starts a process, which ends at once where there is a node.
+const TRIES_TO_JOIN: u32 = 30;
 const JOIN_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
+
+// A node that was told to end is waited for, whoever has files open; the first four pauses are short.
+const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (GRACE.as_millis() + LAST.as_millis()));
 
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;

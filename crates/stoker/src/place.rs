@@ -107,7 +107,7 @@ pub fn survey() -> anyhow::Result<Vec<client::Surveyed>> {
 }
 
 /// Root may ask those of all users, its own first.
-fn nodes() -> Result<Vec<Client>> {
+pub fn nodes() -> Result<Vec<Client>> {
     let user = rustix::process::geteuid();
     let mut folders = vec![(runtime()?, user.as_raw())];
     // Who names a folder means it and no other.

@@ -4,8 +4,8 @@ use crate::args::Umount;
 use crate::mount::node_of;
 use crate::{place, show};
 use block::Error;
-use client::Failure;
 use client::messages::MountPath;
+use client::{Client, Failure};
 use hyper::Method;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,12 +18,34 @@ const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
     let path = place::absolute(&args.dir)?;
-    let was_there = is_of_stoker(&path);
+    // A node that ends takes its socket away some time before its process has ended.
+    let nodes = place::nodes().unwrap_or_default().into_iter();
+    let nodes: Vec<_> = nodes.filter_map(|node| Some((Process::open(node.process()?)?, node))).collect();
+    let was_there = mount::is_mounted(&path);
     match end(args, &path) {
-        // Its node was ending, or somebody else unmounted it.
-        Err(_) if was_there && !is_of_stoker(&path) => Ok(ExitCode::SUCCESS),
+        Err(error) if was_there => {
+            wait_for_those_that_end(nodes)?;
+            // Its node was ending, or somebody else unmounted it.
+            if mount::is_mounted(&path) { Err(error) } else { Ok(ExitCode::SUCCESS) }
+        }
         done => done.map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Of these nodes one may have lost its last mount.
+fn wait_for_those_that_end(nodes: Vec<(Process, Client)>) -> anyhow::Result<()> {
+    let (processes, clients): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+    let told = Client::survey(clients, rustix::process::geteuid().as_raw()).map_err(show::refused)?;
+    for (process, (_, status)) in processes.into_iter().zip(told) {
+        let ends = match status {
+            Ok(status) => status.ending,
+            Err(failure) => matches!(failure, Failure::Absent | Failure::Broken(_)),
+        };
+        if ends {
+            process.wait(NODE_ENDS_WITHIN);
+        }
+    }
+    Ok(())
 }
 
 fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
@@ -37,22 +59,24 @@ fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
     let (client, status, path) = match node_of(&args.dir) {
         Ok(found) => found,
         // A node that does not answer may still have readers.
-        Err(_) if args.lazy && is_of_stoker(path) => return Ok(mount::unmount(path, true)?),
+        Err(_) if args.lazy && mount::is_mounted(path) => return Ok(mount::unmount(path, true)?),
         Err(error) => return Err(error),
     };
     // Of a path below it a load or a status is meant of that part, but never the end of all of it.
     let around = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
-    if let Some(mount) = around.max_by_key(|mount| mount.path.len()).filter(|mount| Path::new(&mount.path) != path) {
+    let Some(mount) = around.max_by_key(|mount| mount.path.len()) else {
+        let error = Error::missing("nothing is mounted there by this node", path.display());
+        return Err(error.hint("see `stoker status`").into());
+    };
+    if Path::new(&mount.path) != path {
         return Err(inside(&path, Path::new(&mount.path)));
     }
-    let place = MountPath { path: path.to_string_lossy().into_owned(), id: None, lazy: args.lazy };
+    // By its path it might be another by now.
+    let place = MountPath { path: mount.path.clone(), id: Some(mount.id), lazy: args.lazy };
     let node = Process::open(status.pid);
     let done = client.ask::<()>(Method::DELETE, "/v1/mounts", &place);
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
-    let is_ending = matches!(done, Err(Failure::Absent | Failure::Broken(_))) || !client.socket().exists();
-    if let Some(node) = node.filter(|_| is_ending) {
-        node.wait(NODE_ENDS_WITHIN);
-    }
+    wait_for_those_that_end(node.map(|node| (node, client)).into_iter().collect())?;
     done.map_err(show::refused)
 }
 
@@ -77,11 +101,4 @@ impl Process {
         // SAFETY: one descriptor that is open, and the structure lives until the call returns.
         unsafe { libc::poll(&mut ended, 1, limit.as_millis() as libc::c_int) };
     }
-}
-
-/// Whether a mount of Stoker is at a path, whoever serves it.
-fn is_of_stoker(path: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let top = table.lines().rfind(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == path));
-    top.is_some_and(|line| line.contains(" - fuse.stoker "))
 }
