@@ -77,7 +77,11 @@ fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
     let done = client.ask::<()>(Method::DELETE, "/v1/mounts", &place);
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
     wait_for_those_that_end(node.map(|node| (node, client)).into_iter().collect())?;
-    done.map_err(show::refused)
+    match done {
+        // The node had not noticed yet that somebody else unmounted it.
+        Err(_) if !mount::is_mounted(&path) => Ok(()),
+        done => done.map_err(show::refused),
+    }
 }
 
 fn inside(path: &Path, mount_point: &Path) -> anyhow::Error {
