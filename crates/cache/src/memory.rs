@@ -18,11 +18,12 @@ use block::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use lanes::{Lane, Lanes};
+use lanes::Lanes;
 use shelf::{Coming, Place, Shelf};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Blocks of one request made ahead: eight mebibytes reach the bandwidth of a store, and several such requests
@@ -59,7 +60,7 @@ struct Parts {
 }
 
 /// Room for a block on its way: a share that it keeps when it has come, and a place in the lane of its store.
-type Room = (Share, Lane);
+type Room = (Share, lanes::Place);
 
 /// Hears of objects whose bytes were wrong.
 type Wrong = Box<dyn Fn(&Object) + Send + Sync>;
@@ -72,10 +73,11 @@ impl Holder for Parts {
 }
 
 impl Memory {
-    /// Lay memory over a source. Other holders may draw on the same budget.
-    pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Memory {
+    /// Lay memory over a source. Other holders may draw on the same budget. Who waits for memory that others take who wait
+    /// for the same store waits for no longer than `patience` while nothing comes from it.
+    pub fn over(below: Arc<dyn Source>, budget: Budget, patience: Duration, runtime: tokio::runtime::Handle) -> Memory {
         let (shelf, tally, waits, wrong) = Default::default();
-        let lanes = Lanes::over(budget.usage().1);
+        let lanes = Lanes::over(budget.usage().1, patience);
         let parts = Arc::new(Parts { below, shelf, budget: budget.clone(), lanes, tally, waits, wrong, runtime });
         let holder: Weak<Parts> = Arc::downgrade(&parts);
         budget.add(holder);
@@ -129,7 +131,7 @@ impl Memory {
     async fn together(&self, run: &Run, until: &[usize], waits: Option<&Waits>) -> Result<Vec<Block>> {
         let mut wait = None;
         'again: loop {
-            let places = self.claim_or_wait(run, until, waits, &mut wait).await;
+            let places = self.claim_or_wait(run, until, waits, &mut wait).await?;
             let mut blocks = Vec::with_capacity(places.len());
             for place in places {
                 let Coming { mut promise, course, via } = match place {
@@ -168,11 +170,11 @@ impl Memory {
         until: &[usize],
         waits: Option<&'a Waits>,
         wait: &mut Option<Wait<'a>>,
-    ) -> Vec<Place> {
+    ) -> Result<Vec<Place>> {
         let (mut room, mut is_first) = (HashMap::new(), true);
         loop {
             let missing = match self.claim(run, until, &mut room, waits.is_some()) {
-                Ok(places) => return places,
+                Ok(places) => return Ok(places),
                 Err(missing) => missing,
             };
             *wait = wait.take().or_else(|| waits.map(Waits::begin));
@@ -181,7 +183,9 @@ impl Memory {
             is_first = false;
             room.clear();
             let lengths: Vec<_> = wanted.iter().map(Address::len).collect();
-            let lanes = self.0.lanes.room(&run.object.store, &lengths).await;
+            let Some(lanes) = self.0.lanes.room(&run.object.store, &lengths).await else {
+                return Err(Error::unavailable("nothing comes from the store that others wait for", &*run.object));
+            };
             let shares = self.0.budget.shares(&lengths).await;
             room = wanted.iter().map(|one| one.index).zip(shares.into_iter().zip(lanes)).collect();
         }
@@ -307,7 +311,7 @@ impl Memory {
         let promise = |(index, (share, lane))| {
             let (sender, promise) = watch::channel(None);
             let stamp = shelf.announce((id, index), Coming { promise, course: course.clone(), via: run.via });
-            Promise { index, sender, share, stamp, _lane: lane }
+            Promise { index, sender, share, stamp, lane }
         };
         let promises = run.blocks.clone().zip(room).map(promise).collect();
         let announced = Announced { memory: self.clone(), object: run.object.clone(), promises };
@@ -329,7 +333,7 @@ struct Promise {
     sender: watch::Sender<Option<Result<Block>>>,
     share: Share,
     stamp: u64,
-    _lane: Lane,
+    lane: lanes::Place,
 }
 
 impl Announced {
@@ -362,7 +366,9 @@ impl Announced {
 
     /// The next block came.
     fn keep(&mut self, block: Block, is_short: bool) {
-        let Some(Promise { index, sender, share, stamp, .. }) = self.promises.pop_front() else { return };
+        let Some(Promise { index, sender, share, stamp, lane }) = self.promises.pop_front() else { return };
+        lane.came();
+        drop(lane);
         let block = block.holding(Arc::new(share));
         let memory = &self.memory.0;
         memory.tally.below.add(1, block.len() as u64);

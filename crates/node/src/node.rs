@@ -113,7 +113,7 @@ impl Node {
             first: Chance::new(settings.seed).next() as u32 >> 4,
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
-        let stack = Stack::over(origins.clone(), on_disk, &budget, &runtime).map_err(needs_room)?;
+        let stack = Stack::over(origins.clone(), on_disk, &budget, settings.patience, &runtime).map_err(needs_room)?;
         let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), home };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
         Ok(Arc::new(node))

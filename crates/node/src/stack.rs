@@ -14,6 +14,7 @@ use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// What is brought for nobody in particular leaves a quarter of the blocks to readers, and to blocks on their way to the
@@ -54,11 +55,12 @@ impl Stack {
         origins: Arc<dyn Source>,
         on_disk: disk::Settings,
         budget: &Budget,
+        patience: Duration,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Stack> {
         let disk = Disk::over(origins, on_disk, runtime.clone())?;
         let inner = Flight::over(Arc::new(disk.clone()), budget.clone(), runtime.clone());
-        let outer = Memory::over(Arc::new(inner.clone()), budget.clone(), runtime.clone());
+        let outer = Memory::over(Arc::new(inner.clone()), budget.clone(), patience, runtime.clone());
         let (part, parts) = BROUGHT_PARTS;
         let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
         let brought = Arc::new(Semaphore::new(brought_units as usize));

@@ -46,7 +46,7 @@ fn set(count: usize, mebibytes: u64) -> (Slow, Vec<Arc<Object>>) {
 async fn many_readers_of_a_block_share_one_fetch() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let readers: Vec<_> = (0..50)
         .map(|n| {
             let (memory, object) = (memory.clone(), objects[0].clone());
@@ -83,7 +83,7 @@ async fn a_refusal_of_one_door_is_not_handed_to_a_waiter_of_another() {
     let (slow, objects) = set(1, 1);
     let [wrong, good] = [1, 2].map(Door::of);
     let below = Arc::new(Refusing(slow, wrong));
-    let memory = Memory::over(below.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(below.clone(), Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let read = |via| {
         let (memory, object) = (memory.clone(), objects[0].clone());
         tokio::spawn(async move { memory.read(&object, 0, 10, via).await.map(|pieces| pieces.concat().len()) })
@@ -110,7 +110,7 @@ async fn a_failed_fetch_fails_its_waiters_and_the_next_reader_asks_again() {
     let (slow, _) = set(0, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let object = Arc::new(Object { store: "memory:".into(), key: "gone".into(), version: "1".into(), size: 10 });
     for _ in 0..2 {
         assert!(memory.read(&object, 0, 10, DOOR).await.is_err_and(|error| error.kind == block::Kind::Missing));
@@ -141,6 +141,7 @@ async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() 
     let memory = Memory::over(
         Arc::new(Panicking(fixed, AtomicU64::new(0))),
         Budget::of(8 * SMALL),
+        Duration::MAX,
         tokio::runtime::Handle::current(),
     );
     let [first, second] = [4 * SMALL - 10, 0].map(|offset| {
@@ -159,7 +160,7 @@ async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() 
 async fn a_reader_that_gives_up_does_not_stop_the_others() {
     let (slow, objects) = set(1, 1);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let first = tokio::spawn({
         let (memory, object) = (memory.clone(), objects[0].clone());
         async move { memory.read(&object, 0, 10, DOOR).await.map(drop) }
@@ -181,7 +182,7 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
     let (slow, objects) = set(6, 1);
     slow.gate.add_permits(100);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(4 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(4 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     memory.read(&objects[0], 0, 10, DOOR).await.expect("bytes");
     for object in &objects[1..5] {
         memory.read(object, 0, SMALL, DOOR).await.expect("bytes");
@@ -194,7 +195,8 @@ async fn a_block_read_to_its_end_leaves_before_one_that_is_wanted() {
 async fn memory_keeps_the_promises_of_a_source() {
     let runtime = tokio::runtime::Handle::current();
     block::contract::run(|fixed| {
-        let memory: Arc<dyn Source> = Arc::new(Memory::over(Arc::new(fixed), Budget::of(20 * SMALL), runtime.clone()));
+        let memory: Arc<dyn Source> =
+            Arc::new(Memory::over(Arc::new(fixed), Budget::of(20 * SMALL), Duration::MAX, runtime.clone()));
         (memory, ())
     })
     .await;
@@ -205,7 +207,7 @@ async fn a_run_lies_in_one_stripe_wherever_it_is_asked_from() {
     let (slow, objects) = set(1, 50);
     slow.gate.add_permits(1_000);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(128 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(128 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     for (start, end) in [(40, 140), (0, 200), (63, 65)] {
         memory.ahead(&objects[0], start..end, DOOR);
         memory
@@ -222,7 +224,7 @@ async fn a_run_lies_in_one_stripe_wherever_it_is_asked_from() {
 async fn what_was_on_its_way_when_its_object_was_found_wrong_does_not_stay() {
     let (slow, objects) = set(1, 2);
     let slow = Arc::new(slow);
-    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(slow.clone(), Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let object = &objects[0];
     let reader = tokio::spawn({
         let (memory, object) = (memory.clone(), object.clone());
@@ -266,7 +268,7 @@ impl Source for Silent {
 #[tokio::test]
 async fn what_was_asked_for_ahead_is_urgent_once_a_reader_waits_for_it() {
     let below = Arc::new(Silent::default());
-    let memory = Memory::over(below.clone(), Budget::of(64 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(below.clone(), Budget::of(64 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let object = set(1, 8).1.remove(0);
     memory.ahead(&object, 0..32, DOOR);
     tokio::task::yield_now().await;

@@ -47,7 +47,12 @@ fn made(n: u8, size: u64) -> Arc<Object> {
 /// Streams side by side within a budget.
 async fn stay_within(budget: u64) {
     let alive = Arc::new(Alive::default());
-    let memory = Memory::over(Arc::new(Making(alive.clone())), Budget::of(budget), tokio::runtime::Handle::current());
+    let memory = Memory::over(
+        Arc::new(Making(alive.clone())),
+        Budget::of(budget),
+        Duration::MAX,
+        tokio::runtime::Handle::current(),
+    );
     let readers: Vec<_> = (32..96)
         .map(|n| {
             let (memory, alive, object) = (memory.clone(), alive.clone(), made(n, 6 * SMALL));
@@ -104,7 +109,7 @@ async fn readers_who_wait_for_the_end_of_a_read_hold_what_is_counted() {
     let (alive, gate) = (Arc::new(Alive::default()), Arc::new(tokio::sync::Semaphore::new(0)));
     let below = Arc::new(Hanging(Making(alive.clone()), gate.clone()));
     let budget = 16 * SMALL;
-    let memory = Memory::over(below, Budget::of(budget), tokio::runtime::Handle::current());
+    let memory = Memory::over(below, Budget::of(budget), Duration::MAX, tokio::runtime::Handle::current());
     let readers: Vec<_> = (0..90)
         .map(|n| {
             let (memory, object) = (memory.clone(), made(b' ' + n, 2 * SMALL));
@@ -152,7 +157,7 @@ impl Source for Received {
 async fn blocks_that_stay_do_not_keep_the_buffers_that_they_came_in() {
     let alive = Arc::new(Alive::default());
     let below = Arc::new(Received(alive.clone()));
-    let memory = Memory::over(below, Budget::of(64 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(below, Budget::of(64 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let object = made(b'x', 8 * SMALL);
     for at in (0..object.size).step_by(SMALL as usize) {
         let bytes = memory.read(&object, at, 1000, DOOR).await.expect("bytes").concat();
@@ -173,7 +178,7 @@ async fn blocks_that_stay_do_not_keep_the_buffers_that_they_came_in() {
 async fn asked_by_streams(streams: u8, budget: u64, step: u64) -> f64 {
     let (alive, size) = (Arc::new(Alive::default()), 24 * SMALL);
     let asked = Arc::new(Asked(Making(alive), AtomicU64::new(0)));
-    let memory = Memory::over(asked.clone(), Budget::of(budget), tokio::runtime::Handle::current());
+    let memory = Memory::over(asked.clone(), Budget::of(budget), Duration::MAX, tokio::runtime::Handle::current());
     let readers: Vec<_> = (0..streams)
         .map(|n| {
             let memory = memory.clone();
@@ -233,7 +238,7 @@ async fn streams_ask_for_each_block_once() {
 #[tokio::test]
 async fn what_was_asked_for_ahead_of_a_reader_who_left_goes_before_what_others_will_read() {
     let asked = Arc::new(Asked(Making(Arc::new(Alive::default())), AtomicU64::new(0)));
-    let memory = Memory::over(asked.clone(), Budget::of(16 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(asked.clone(), Budget::of(16 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let ahead = |object: &Arc<Object>| memory.ahead(object, 0..16, DOOR);
     let [stays, left] = [made(b'a', 4 * SMALL), made(b'b', 4 * SMALL)];
     assert_eq!((ahead(&stays), ahead(&left)), (16, 16));
@@ -263,7 +268,7 @@ async fn a_store_that_hangs_leaves_memory_to_others() {
     }
 
     let below = Arc::new(HangsAt("hung:", Making(Arc::default())));
-    let memory = Memory::over(below, Budget::of(16 * SMALL), tokio::runtime::Handle::current());
+    let memory = Memory::over(below, Budget::of(16 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
     let mut readers = tokio::task::JoinSet::new();
     for n in 0..64 {
         let object = Object { store: "hung:".into(), key: n.to_string(), version: "1".into(), size: 8 * SMALL };
@@ -279,4 +284,46 @@ async fn a_store_that_hangs_leaves_memory_to_others() {
         assert!(bytes.expect("bytes").concat().iter().all(|byte| *byte == b'a' + n));
     }
     readers.abort_all();
+}
+
+/// Gives one block after the other, each after a while.
+struct Slow(Making, Duration);
+
+impl Source for Slow {
+    fn fetch(&self, run: Run) -> Blocks {
+        let pause = self.1;
+        let slowly = self.0.fetch(run).then(move |block| async move {
+            tokio::time::sleep(pause).await;
+            block
+        });
+        slowly.boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_memory_that_a_store_holds_waits_for_its_patience_only_while_nothing_comes() {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    for (pause, failed) in [(Duration::from_secs(1_000), 64 - 9), (Duration::from_secs(4), 0)] {
+        let below = Arc::new(Slow(Making(Arc::default()), pause));
+        let memory = Memory::over(below, Budget::of(16 * SMALL), PATIENCE, tokio::runtime::Handle::current());
+        let mut readers = tokio::task::JoinSet::new();
+        for n in 0..64 {
+            let (memory, object) = (memory.clone(), made(b' ' + n, 8 * SMALL));
+            readers.spawn(async move {
+                let began = tokio::time::Instant::now();
+                (memory.read(&object, 4096, SMALL, DOOR).await.is_err(), began.elapsed())
+            });
+        }
+        let mut errors = 0;
+        while let Some(ended) = readers.join_next().await {
+            let (is_error, after) = ended.expect("a reader");
+            assert!(!is_error || after == PATIENCE, "{after:?}");
+            errors += usize::from(is_error);
+        }
+        assert_eq!(errors, failed, "a block each {pause:?}");
+    }
 }
