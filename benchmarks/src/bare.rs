@@ -72,13 +72,12 @@ pub fn run(order: &Order) -> Result<Outcome> {
     let pieces: Vec<Piece<'_>> = pieces.collect();
     let next = AtomicUsize::new(0);
     let mounted = order.mount.as_deref().map(|at| null::Mounted::begin(at, &members)).transpose()?;
-    let (counts, took) = together(order.in_flight, |_| {
+    let (counts, took) = together(order.in_flight, WRITTEN, |_, buffer| {
         let mut counts = Counts::default();
         let mut bring = || -> Result<()> {
             let mut connection = BufReader::with_capacity(WRITTEN, TcpStream::connect(&order.server)?);
-            let mut buffer = vec![1; WRITTEN];
             while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                bring_one(order, piece, &mut connection, &mut buffer, &mut counts)?;
+                bring_one(order, piece, &mut connection, buffer, &mut counts)?;
                 mounted.iter().for_each(|mounted| mounted.brought(piece.member, piece.at + piece.length));
             }
             Ok(())

@@ -140,16 +140,18 @@ fn own_cpu() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Runs `work` in so many threads that start at one moment, and times until the last has ended.
-pub fn together(threads: usize, work: impl Fn(usize) -> Counts + Sync) -> (Counts, Took) {
+/// Runs `work` in so many threads that start at one moment, each with a buffer of so many bytes, and times until the
+/// last has ended.
+pub fn together(threads: usize, buffer: usize, work: impl Fn(usize, &mut [u8]) -> Counts + Sync) -> (Counts, Took) {
     let gate = Barrier::new(threads + 1);
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|index| {
                 let (gate, work) = (&gate, &work);
                 scope.spawn(move || {
+                    let mut buffer = touched(buffer);
                     gate.wait();
-                    work(index)
+                    work(index, &mut buffer)
                 })
             })
             .collect();
@@ -161,6 +163,11 @@ pub fn together(threads: usize, work: impl Fn(usize) -> Counts + Sync) -> (Count
         }
         (sum, clock.took())
     })
+}
+
+/// A buffer whose pages are there already: the first touch is not part of any figure.
+fn touched(length: usize) -> Vec<u8> {
+    vec![1; length]
 }
 
 fn open_folder(root: &Path) -> Result<OwnedFd> {

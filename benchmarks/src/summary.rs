@@ -35,15 +35,21 @@ pub fn page(record: &Record) -> String {
     let view = View::new(record);
     let mut page = String::from("# Summary\n\n");
     introduction(&mut page, record);
+    others(&mut page, &view);
     let title = "Goals (issues 2 and 3)";
     let _ = writeln!(page, "## {title}\n\n{}", goals::table(&view));
     section(&mut page, &view, &RESULTS, |view, cell| {
-        let spread = view.values(cell)?;
-        let ratio = view.ratio(cell).map_or(String::new(), |ratio| format!(" ({ratio:.2})"));
-        let Spread { median, least, most } = spread;
-        Some(format!("{}{ratio} [{}-{}]", figure(median), figure(least), figure(most)))
+        // The value is of the same rounds as its ratio.
+        let beside = view.against(cell, NATIVE, |own, _| value(own));
+        let spread = beside.or_else(|| view.values(cell))?;
+        let ratio = view.ratio(cell).map_or(String::new(), |ratio| format!(" ({:.2})", ratio.median));
+        let Spread { median, least, most, .. } = spread;
+        let of_rounds = view.of_rounds(&spread);
+        Some(format!("{}{ratio} [{}-{}]{of_rounds}", figure(median), figure(least), figure(most)))
     });
-    section(&mut page, &view, &CPU_RATIO, |view, cell| view.cpu_ratio(cell).map(|ratio| format!("{ratio:.2}")));
+    section(&mut page, &view, &CPU_RATIO, |view, cell| {
+        view.cpu_ratio(cell).map(|ratio| format!("{:.2}{}", ratio.median, view.of_rounds(&ratio)))
+    });
     section(&mut page, &view, &CPU_PER_GIGABYTE, |view, cell| {
         let part = |of: fn(&Sample) -> f64| view.median(cell, |sample| per_gigabyte(of(sample), sample));
         let daemon = part(|sample| sample.daemon_cpu_seconds)?;
@@ -74,7 +80,8 @@ struct Heading {
 
 const RESULTS: Heading = Heading {
     title: "Results",
-    meaning: "median (of the per-round ratios to native; for seconds: times native) [least-most]",
+    meaning: "median (of the per-round ratios to native; for seconds: times native) [least-most]; n where not all \
+              rounds have both",
     unit: true,
 };
 const CPU_RATIO: Heading = Heading {
@@ -126,6 +133,30 @@ fn introduction(page: &mut String, record: &Record) {
             let _ = writeln!(page, "**{} was left out: {}**\n", subject.name, why.replace('\n', " "));
         }
     }
+}
+
+/// CPU seconds a second of others beyond which a cell is named.
+const OTHERS_MAX: f64 = 0.3;
+
+/// What else ran on the machine: all CPU time but that of the reader, the daemon and the server.
+fn others(page: &mut String, view: &View) {
+    let shares = view.of_others();
+    let Some((most, sample)) = shares.first() else { return };
+    let cell = |sample: &Sample| {
+        format!("{} {} {} {}", sample.target, sample.workload.name(), sample.phase.name(), sample.round)
+    };
+    let busy = shares.iter().filter(|(share, _)| *share > OTHERS_MAX);
+    let busy: Vec<_> = busy.map(|(share, sample)| format!("{} ({share:.2})", cell(sample))).collect();
+    let named = if busy.is_empty() { "none".to_owned() } else { busy.join(", ") };
+    let _ = writeln!(
+        page,
+        "CPU seconds a second of others (all but the reader, the daemon and the server; the kernel's threads are among \
+         them): at most {most:.2}, in {} (target, workload, phase, round). More than {OTHERS_MAX} in {} of {} cells: \
+         {named}.\n",
+        cell(sample),
+        busy.len(),
+        shares.len()
+    );
 }
 
 fn section(page: &mut String, view: &View, heading: &Heading, entry: impl Fn(&View, Cell) -> Option<String>) {

@@ -78,11 +78,10 @@ pub fn small(order: &Order) -> Result<Outcome> {
         sequence.extend(indices);
     }
     let next = AtomicUsize::new(0);
-    let (tally, took) = together(order.workload.threads(), |_| {
+    let (tally, took) = together(order.workload.threads(), SMALL_BUFFER, |_, buffer| {
         let mut tally = Counts::default();
-        let mut buffer = touched(SMALL_BUFFER);
         while let Some(&index) = sequence.get(next.fetch_add(1, Ordering::Relaxed)) {
-            files[index as usize].whole(root.as_fd(), &mut buffer, &mut tally);
+            files[index as usize].whole(root.as_fd(), buffer, &mut tally);
         }
         tally
     });
@@ -94,15 +93,14 @@ pub fn large(order: &Order) -> Result<Outcome> {
     let passes = order.workload.passes(order.phase);
     let files = Named::all(order.scale.large());
     let next = AtomicUsize::new(0);
-    let (tally, took) = together(order.workload.threads(), |_| {
+    let (tally, took) = together(order.workload.threads(), LARGE_READ, |_, buffer| {
         let mut tally = Counts::default();
-        let mut buffer = touched(LARGE_READ);
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= files.len() * passes as usize {
                 return tally;
             }
-            files[index % files.len()].whole(root.as_fd(), &mut buffer, &mut tally);
+            files[index % files.len()].whole(root.as_fd(), buffer, &mut tally);
         }
     });
     Ok(tally.outcome(took, passes))
@@ -129,12 +127,11 @@ pub fn random(order: &Order) -> Result<Outcome> {
     let files: Vec<OwnedFd> =
         (0..threads).map(|_| big.open(root.as_fd()).context("opening the big file")).collect::<Result<_>>()?;
     let next = AtomicUsize::new(0);
-    let (tally, took) = together(threads, |thread| {
+    let (tally, took) = together(threads, RANDOM_READ, |thread, buffer| {
         let mut tally = Counts::default();
-        let mut buffer = touched(RANDOM_READ);
         while let Some(&piece) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
             let at = piece * RANDOM_READ as u64;
-            piece_at(&files[thread], &big.member, at, &mut buffer, &mut tally);
+            piece_at(&files[thread], &big.member, at, buffer, &mut tally);
         }
         tally
     });
@@ -152,9 +149,9 @@ fn touched_blocks(places: &[u64]) -> u64 {
 pub fn fill(order: &Order) -> Result<Outcome> {
     let root = open_folder(&order.root)?;
     let big = Named::one(order.scale.big());
-    let (tally, took) = together(1, |_| {
+    let (tally, took) = together(1, LARGE_READ, |_, buffer| {
         let mut tally = Counts::default();
-        big.whole(root.as_fd(), &mut touched(LARGE_READ), &mut tally);
+        big.whole(root.as_fd(), buffer, &mut tally);
         tally
     });
     Ok(tally.outcome(took, 1))
@@ -173,9 +170,4 @@ fn piece_at(file: &OwnedFd, member: &Member, at: u64, buffer: &mut [u8], tally: 
     tally.wrong_tags += member.wrong_tags(buffer, at);
     tally.items += 1;
     tally.bytes += have as u64;
-}
-
-/// A buffer whose pages are there already: the first touch is not part of any figure.
-pub fn touched(length: usize) -> Vec<u8> {
-    vec![1; length]
 }

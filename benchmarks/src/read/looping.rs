@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::files::{Named, touched};
-use super::{Clock, Counts, Order, Outcome, open_folder};
+use super::files::Named;
+use super::{Clock, Counts, Order, Outcome, open_folder, touched};
 use crate::dataset::{mixed, shuffle};
 
 const BATCH: usize = 256;
@@ -27,15 +27,18 @@ pub fn train(order: &Order) -> Result<Outcome> {
     shuffle(&mut files, mixed(order.seed, 0));
     let loaders = order.workload.threads();
     let batches: Vec<&[Named]> = files.chunks(BATCH).collect();
+    let buffers: Vec<_> = (0..loaders).map(|_| touched(BUFFER)).collect();
     let clock = Clock::start();
     let tally = thread::scope(|scope| {
-        let ready: Vec<Receiver<Counts>> = (0..loaders)
-            .map(|loader| {
+        let ready: Vec<Receiver<Counts>> = buffers
+            .into_iter()
+            .enumerate()
+            .map(|(loader, mut buffer)| {
                 let (send, receive) = sync_channel(WAITING_MAX);
                 let (batches, root) = (&batches, &root);
                 scope.spawn(move || {
                     let own = batches.iter().skip(loader).step_by(loaders);
-                    load(own.copied(), root, &send);
+                    load(own.copied(), root, &mut buffer, &send);
                 });
                 receive
             })
@@ -50,12 +53,16 @@ pub fn train(order: &Order) -> Result<Outcome> {
     Ok(tally.outcome(clock.took(), 1))
 }
 
-fn load<'a>(batches: impl Iterator<Item = &'a [Named]>, root: &rustix::fd::OwnedFd, send: &SyncSender<Counts>) {
-    let mut buffer = touched(BUFFER);
+fn load<'a>(
+    batches: impl Iterator<Item = &'a [Named]>,
+    root: &rustix::fd::OwnedFd,
+    buffer: &mut [u8],
+    send: &SyncSender<Counts>,
+) {
     for batch in batches {
         let mut tally = Counts::default();
         for file in batch {
-            file.whole(root.as_fd(), &mut buffer, &mut tally);
+            file.whole(root.as_fd(), buffer, &mut tally);
         }
         if send.send(tally).is_err() {
             return;

@@ -20,7 +20,7 @@ pub fn stat(order: &Order) -> Result<Outcome> {
     let mut files = Named::all(order.scale.small());
     shuffle(&mut files, mixed(order.seed, 0));
     let next = AtomicUsize::new(0);
-    let (tally, took) = together(order.workload.threads(), |_| {
+    let (tally, took) = together(order.workload.threads(), 0, |_, _| {
         let mut tally = Counts::default();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::statistics::View;
-use super::{Cell, NATIVE, figure, per_gigabyte};
+use super::statistics::{Spread, View};
+use super::{Cell, NATIVE, figure, per_gigabyte, value};
 use crate::record::Sample;
 use crate::workload::{Phase, Unit, Workload};
 use Phase::{Cold, Dropped, Kept, Restart};
@@ -19,7 +19,7 @@ enum Ask {
     CpuRatio(f64),
     /// As many times native's seconds at most.
     TimesNative(f64),
-    /// As many times the best peer's median at least; for seconds the other way round.
+    /// As many times the best peer's of the same round at least, median; for seconds the other way round.
     AheadOfPeers(f64),
     PerSecond(f64),
     DaemonCpuPerGigabyte(f64),
@@ -143,13 +143,20 @@ fn judge(view: &View, cell: Cell, ask: &Ask) -> Option<Verdict> {
     if view.failed(cell) {
         return Some(Verdict { measured: "errors, see below".to_owned(), met: false });
     }
-    let at_least = |measured: f64, least: f64| Verdict { measured: figure(measured), met: measured >= least };
+    let at_least = |measured: Spread, least: f64| Verdict {
+        measured: figure(measured.median) + &view.of_rounds(&measured),
+        met: measured.median >= least,
+    };
     let at_most = |measured: f64, most: f64| Verdict { measured: figure(measured), met: measured <= most };
     Some(match *ask {
         Ask::Ratio(least) => at_least(view.ratio(cell)?, least),
         Ask::CpuRatio(least) => at_least(view.cpu_ratio(cell)?, least),
-        Ask::TimesNative(most) => at_most(view.ratio(cell)?, most),
-        Ask::PerSecond(least) => at_least(view.values(cell)?.median, least),
+        Ask::TimesNative(most) => {
+            let ratio = view.ratio(cell)?;
+            let verdict = at_most(ratio.median, most);
+            Verdict { measured: verdict.measured + &view.of_rounds(&ratio), ..verdict }
+        }
+        Ask::PerSecond(least) => at_least(view.values(cell)?, least),
         Ask::DaemonCpuPerGigabyte(most) => {
             at_most(view.median(cell, |one| per_gigabyte(one.daemon_cpu_seconds, one))?, most)
         }
@@ -167,16 +174,19 @@ fn judge(view: &View, cell: Cell, ask: &Ask) -> Option<Verdict> {
     })
 }
 
-/// Compared with the best median of any peer that was measured.
+/// Compared with the peer that comes closest: each round by itself, and the median of that.
 fn ahead(view: &View, cell: Cell, factor: f64) -> Option<Verdict> {
-    let own = view.values(cell)?.median;
     let seconds = cell.workload.unit() == Unit::Seconds;
-    let times = |peer: f64| if seconds { peer / own } else { own / peer };
+    let times = |own: &Sample, peer: &Sample| match seconds {
+        true => value(peer) / value(own),
+        false => value(own) / value(peer),
+    };
     let peers = view.targets().into_iter().filter(|name| ![NATIVE, STOKER, IMMUTABLE].contains(name));
     let (name, least) = peers
-        .filter_map(|target| Some((target, times(view.values(Cell { target, ..cell })?.median))))
-        .min_by(|one, other| one.1.total_cmp(&other.1))?;
-    Some(Verdict { measured: format!("{} times {name}", figure(least)), met: least >= factor })
+        .filter_map(|target| Some((target, view.against(cell, target, times)?)))
+        .min_by(|one, other| one.1.median.total_cmp(&other.1.median))?;
+    let measured = format!("{} times {name}{}", figure(least.median), view.of_rounds(&least));
+    Some(Verdict { measured, met: least.median >= factor })
 }
 
 fn only_gets(sample: &Sample, most: f64) -> bool {
@@ -208,6 +218,9 @@ fn memory(view: &View, target: &str) -> Option<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::Scale;
+    use crate::record::{Record, Settings, Subject};
+    use crate::server::Kind;
 
     fn sample(requests: &[(&str, u64)]) -> Sample {
         let mut sample = Sample::blank(1, STOKER, Small, Cold);
@@ -222,6 +235,32 @@ mod tests {
         assert!(only_gets(&sample(&[("GET", 10), ("LIST", 3), ("bytes", 1000)]), 1.0));
         assert!(!only_gets(&sample(&[("GET", 11)]), 1.0));
         assert!(!only_gets(&sample(&[("GET", 10), ("HEAD", 1)]), 1.0));
+    }
+
+    #[test]
+    fn a_peer_is_compared_within_its_rounds() {
+        let mut record = Record::new(Settings {
+            scale: Scale::Quick,
+            server: Kind::Emulate,
+            server_extra: vec![],
+            workloads: vec![],
+            rounds: 3,
+        });
+        let subject = |name: &str| Subject { name: name.to_owned(), version: None, absent: None };
+        record.targets = [STOKER, "peer"].map(subject).into();
+        // Twice as fast in each round, on a machine whose speed changes; the peer failed in the fourth.
+        for (round, seconds) in [(1, 1.0), (2, 8.0), (3, 2.0), (4, 100.0)] {
+            for (target, seconds) in [(STOKER, seconds), ("peer", 2.0 * seconds)] {
+                let mut sample = Sample::blank(round, target, Small, Cold);
+                (sample.items, sample.seconds) = (1000, seconds);
+                sample.errors = u64::from(round == 4 && target == "peer");
+                record.samples.push(sample);
+            }
+        }
+        let cell = Cell { target: STOKER, workload: Small, phase: Cold };
+        let verdict = |factor| ahead(&View::new(&record), cell, factor).unwrap();
+        assert_eq!(verdict(2.0), Verdict { measured: "2.00 times peer n=3".to_owned(), met: true });
+        assert!(!verdict(2.1).met);
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub struct Spread {
     pub median: f64,
     pub least: f64,
     pub most: f64,
+    /// Of so many rounds.
+    pub rounds: usize,
 }
 
 /// The sound samples of a record, by cell and round. A sample with an error or a wrong byte gives
@@ -51,15 +53,42 @@ impl<'a> View<'a> {
         spread(self.sound(cell).map(of).collect()).map(|spread| spread.most)
     }
 
-    /// Value over native's of the same round, median; none for native itself.
-    pub fn ratio(&self, cell: Cell) -> Option<f64> {
-        self.against_native(cell, |own, native| value(own) / value(native))
+    /// Value over native's of the same round; none for native itself.
+    pub fn ratio(&self, cell: Cell) -> Option<Spread> {
+        self.against(cell, NATIVE, |own, native| value(own) / value(native))
     }
 
-    pub fn cpu_ratio(&self, cell: Cell) -> Option<f64> {
-        self.against_native(cell, |own, native| {
+    pub fn cpu_ratio(&self, cell: Cell) -> Option<Spread> {
+        self.against(cell, NATIVE, |own, native| {
             native.reader_cpu_seconds / (own.reader_cpu_seconds + own.daemon_cpu_seconds)
         })
+    }
+
+    /// A cell beside that of another target in the same round; rounds that lack one of them don't count.
+    pub fn against(&self, cell: Cell, other: &str, of: impl Fn(&Sample, &Sample) -> f64) -> Option<Spread> {
+        if cell.target == other {
+            return None;
+        }
+        let others = Cell { target: other, ..cell };
+        let pairs = self.sound(cell).filter_map(|own| {
+            let same_round = self.sound(others).find(|other| other.round == own.round);
+            same_round.map(|other| of(own, other))
+        });
+        spread(pairs.collect())
+    }
+
+    /// Says of how many rounds a figure is, where that is not all that were measured.
+    pub fn of_rounds(&self, spread: &Spread) -> String {
+        let all = self.record.samples.iter().map(|sample| sample.round).max().unwrap_or(0);
+        if spread.rounds == all as usize { String::new() } else { format!(" n={}", spread.rounds) }
+    }
+
+    /// CPU seconds a second of all but the reader, the daemon and the server, most first.
+    pub fn of_others(&self) -> Vec<(f64, &'a Sample)> {
+        let measured = self.record.samples.iter().filter(|sample| sample.failure.is_none());
+        let mut shares: Vec<_> = measured.map(|sample| (others(sample), sample)).collect();
+        shares.sort_by(|one, other| other.0.total_cmp(&one.0));
+        shares
     }
 
     /// The most requests of each kind in any round, as words; what the mount asked apart.
@@ -82,18 +111,11 @@ impl<'a> View<'a> {
         let mut samples = self.record.samples.iter();
         samples.any(|one| one.is(cell.target, cell.workload, cell.phase) && !one.sound())
     }
+}
 
-    fn against_native(&self, cell: Cell, of: impl Fn(&Sample, &Sample) -> f64) -> Option<f64> {
-        if cell.target == NATIVE {
-            return None;
-        }
-        let native = Cell { target: NATIVE, ..cell };
-        let pairs = self.sound(cell).filter_map(|own| {
-            let same_round = self.sound(native).find(|other| other.round == own.round);
-            same_round.map(|native| of(own, native))
-        });
-        spread(pairs.collect()).map(|spread| spread.median)
-    }
+fn others(sample: &Sample) -> f64 {
+    let known = sample.reader_cpu_seconds + sample.daemon_cpu_seconds + sample.server_cpu_seconds;
+    (sample.machine_cpu_seconds - known) / (sample.seconds + sample.rest_seconds)
 }
 
 fn most<'a>(counts: impl Iterator<Item = &'a Counters>) -> Counters {
@@ -120,7 +142,7 @@ pub fn spread(mut numbers: Vec<f64>) -> Option<Spread> {
         1 => numbers[half],
         _ => f64::midpoint(numbers[half - 1], numbers[half]),
     };
-    Some(Spread { median, least, most })
+    Some(Spread { median, least, most, rounds: numbers.len() })
 }
 
 #[cfg(test)]
@@ -169,9 +191,22 @@ mod tests {
         ]);
         let view = View::new(&record);
         let cell = Cell { target: "peer", workload: Workload::Small, phase: Phase::Kept };
-        assert_eq!(view.ratio(cell), Some(0.5));
-        assert_eq!(view.cpu_ratio(cell), Some(0.25));
+        let ratio = view.ratio(cell).unwrap();
+        assert_eq!((ratio.median, ratio.rounds), (0.5, 2), "there is no native of the third round");
+        assert_eq!(view.of_rounds(&ratio), " n=2");
+        assert_eq!(view.cpu_ratio(cell).unwrap().median, 0.25);
         assert_eq!(view.ratio(Cell { target: NATIVE, ..cell }), None);
+    }
+
+    #[test]
+    fn what_others_took_is_what_nobody_measured_answers_for() {
+        let mut busy = sample(1, "peer", 1.5);
+        (busy.rest_seconds, busy.server_cpu_seconds, busy.machine_cpu_seconds) = (0.5, 1.0, 5.0);
+        let mut quiet = busy.clone();
+        quiet.machine_cpu_seconds = 4.0;
+        let record = record(vec![quiet, busy]);
+        let shares: Vec<f64> = View::new(&record).of_others().into_iter().map(|(share, _)| share).collect();
+        assert_eq!(shares, [0.5, 0.0]);
     }
 
     #[test]
