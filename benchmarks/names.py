@@ -4,13 +4,15 @@
     python3 benchmarks/names.py STOKER FOLDER [FOLDERS] [NAMES-A-FOLDER] [ROUNDS]
 
 As root. Empty files in FOLDER, 1,000 folders of 1,000 unless said otherwise. Each walk of Stoker's is by a new node over its listing;
-before each walk the kernel forgets names and inodes. Seconds by the clock; processor seconds of the command and of the node.
+before each walk the kernel forgets names and inodes. Seconds by the clock; processor seconds of the command and of the node. What is
+printed stays in memory, and the names in it are counted afterwards.
 """
-import json, os, resource, statistics, subprocess, sys, time
+import json, os, resource, statistics, subprocess, sys, tempfile, time
 
 STOKER, FOLDER = sys.argv[1:3]
 FOLDERS, EACH, ROUNDS = [int(word) for word in sys.argv[3:6]] + [1000, 1000, 3][len(sys.argv) - 3:]
 DATA, MOUNT, CACHE = (os.path.join(FOLDER, name) for name in ("data", "mount", "cache"))
+NAMES = FOLDERS * (EACH + 1) + 1
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -26,12 +28,20 @@ def forget():
         file.write("2")
 
 
+def names(command, printed):
+    printed.seek(0)
+    if command == "find":
+        return sum(1 for _ in printed) - 1  # Not where it began.
+    return sum(line[:1] in (b"-", b"d") and not line.endswith(b":\n") for line in printed)
+
+
 def walk(command, at, node=None):
-    own, began, before = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic(), cpu(node) if node else 0
-    subprocess.run([*command, at], check=True, stdout=subprocess.DEVNULL)
-    seconds, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {"seconds": seconds, "own": now.ru_utime + now.ru_stime - own.ru_utime - own.ru_stime,
-            "node": cpu(node) - before if node else 0}
+    with tempfile.TemporaryFile(dir="/dev/shm") as printed:
+        own, began, before = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic(), cpu(node) if node else 0
+        subprocess.run([*command, at], check=True, stdout=printed)
+        seconds, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {"seconds": seconds, "own": now.ru_utime + now.ru_stime - own.ru_utime - own.ru_stime,
+                "node": cpu(node) - before if node else 0, "names": names(command[0], printed)}
 
 
 for folder in range(FOLDERS):
@@ -71,3 +81,6 @@ for command in ("find", "ls"):
     for target in ("native", "stoker", "stoker again"):
         print(f"| {command}, {target} | {of(target, clock):.2f} | {of(target, clock) / of('native', clock):.2f} "
               f"| {of(target, spent):.2f} | {of(target, spent) / of('native', spent):.2f} |")
+
+wrong = [row for row in raw if row["names"] != NAMES]
+sys.exit(f"{len(wrong)} of {len(raw)} walks did not print {NAMES:,} names: {wrong}" if wrong else 0)
