@@ -121,8 +121,12 @@ fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
 pub fn is_stale(mount_point: &Path) -> bool {
     // The kernel remembers attributes of the mount longer than its daemon may have lived.
     let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-    // What was asked while it died is aborted.
-    matches!(asked.err(), Some(Errno::NOTCONN | Errno::CONNABORTED))
+    asked.err().is_some_and(is_of_the_dead)
+}
+
+/// Whether this is what a mount answers whose daemon died; what was asked while it died is aborted.
+fn is_of_the_dead(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
 /// The mount of ours at or above a path, if its daemon died. May wait for one that lives.
@@ -186,7 +190,7 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
 /// Without links. A dead mount can't be looked into, but the folder above it can.
 fn resolve(mount_point: &Path) -> io::Result<PathBuf> {
     match (mount_point.canonicalize(), mount_point.parent(), mount_point.file_name()) {
-        (Err(error), Some(parent), Some(name)) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+        (Err(error), Some(parent), Some(name)) if Errno::from_io_error(&error).is_some_and(is_of_the_dead) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             Ok(parent.canonicalize()?.join(name))
         }

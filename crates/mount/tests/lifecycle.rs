@@ -3,11 +3,13 @@
 mod common;
 
 use block::Kind;
-use common::{Body, Mounted, Tree, noise, scratch};
+use common::{Body, Mounted, Tree, eventually, noise, scratch};
 use node::namespace::ROOT;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use stoker_mount::{Options, Session};
 use tokio::runtime::Runtime;
 
@@ -171,6 +173,43 @@ fn the_mount_is_shown_as_what_it_is() {
 fn daemon_that_dies() {
     let _session = attach(Path::new("mnt"), &runtime()).unwrap();
     std::process::abort();
+}
+
+/// Not a test: the same, but it dies while it is asked for the attributes of its mount.
+#[test]
+#[ignore = "run by the test of mounts that die while they are asked"]
+fn daemon_that_dies_while_it_is_asked() {
+    let tree = Tree::new();
+    tree.dies.store(true, Ordering::Relaxed);
+    let _session = stoker_mount::attach(&Options::new("mnt", "memory:test"), tree, runtime().handle().clone()).unwrap();
+    fs::write("mounted", "").unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_mount_that_dies_while_it_is_asked_is_dead() {
+    type Ask = fn(&Path);
+    let asks: [(&str, Ask); 2] = [
+        ("whether it is dead", |folder| assert!(stoker_mount::is_stale(folder))),
+        ("to be unmounted", |folder| stoker_mount::unmount(folder, true).unwrap()),
+    ];
+    for (what, ask) in asks {
+        let Some(scratch) = scratch() else { return };
+        let folder = scratch.path().join("mnt");
+        let mut daemon = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "daemon_that_dies_while_it_is_asked", "--ignored"])
+            .current_dir(scratch.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("it is mounted", || scratch.path().join("mounted").exists());
+        eprintln!("asked {what}");
+        ask(&folder);
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let _ = stoker_mount::unmount(&folder, true);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing stale is left");
+    }
 }
 
 #[test]

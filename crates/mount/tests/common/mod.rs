@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stoker_mount::{Options, Session};
@@ -63,6 +63,8 @@ pub struct Tree {
     pub lookups: AtomicU64,
     /// Opens that were told afterwards.
     pub used: Mutex<Vec<u64>>,
+    /// The process dies while it is asked for attributes.
+    pub dies: AtomicBool,
     /// The names as of the last [`Tree::pin`].
     pinned: Mutex<Option<Arc<Pinned>>>,
 }
@@ -179,6 +181,9 @@ impl Namespace for Tree {
     }
 
     fn attributes(&self, node: u64) -> Option<Attributes> {
+        if self.dies.load(Ordering::Relaxed) {
+            std::process::abort();
+        }
         self.inside.lock().unwrap().attributes(node)
     }
 
