@@ -349,15 +349,28 @@ mod tests {
         let pipe: Makes = |path| rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).unwrap();
         let socket: Makes = |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
         let inner: Makes = |path| std::fs::create_dir(path).unwrap();
-        let makes = [("a pipe", pipe), ("a socket", socket), ("a folder", inner)];
-        for name in ["lock", "blocks/index", "blocks/clean", "blocks/objects", "manifests"] {
-            for (there, make) in makes.iter().filter(|(there, _)| *there != "a folder" || !is_folder(name)) {
+        let plain: Makes = |path| std::fs::write(path, b"").unwrap();
+        let device: Makes = |path| {
+            use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+            mknodat(CWD, path, FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).unwrap();
+        };
+        let mut makes = vec![("a pipe", pipe), ("a socket", socket), ("a folder", inner), ("a file", plain)];
+        match rustix::process::geteuid().is_root() {
+            true => makes.push(("a device", device)),
+            false => eprintln!("SKIPPED: only root can make a device"),
+        }
+        for name in ["lock", "blocks", "blocks/index", "blocks/clean", "blocks/objects", "manifests"] {
+            let own_kind = if is_folder(name) { "a folder" } else { "a file" };
+            for (there, make) in makes.iter().filter(|(there, _)| *there != own_kind) {
                 let own = folder(0o700);
                 std::fs::create_dir(own.path().join("blocks")).unwrap();
                 // One of them says that it is a cache.
                 let mark = if name == "lock" { ("blocks/index", LOG_MARK) } else { ("lock", MARK) };
                 std::fs::write(own.path().join(mark.0), mark.1).unwrap();
                 let path = own.path().join(name);
+                if name == "blocks" {
+                    std::fs::remove_dir(&path).unwrap();
+                }
                 make(&path);
                 let Err(error) = Home::take(own.path(), false) else { panic!("{there} as {name} was taken") };
                 assert!(error.what.contains(there), "{name}: {error}");
@@ -369,7 +382,7 @@ mod tests {
     }
 
     fn is_folder(name: &str) -> bool {
-        ["blocks/objects", "manifests"].contains(&name)
+        ["blocks", "blocks/objects", "manifests"].contains(&name)
     }
 
     #[test]
