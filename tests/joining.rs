@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::content::{Chance, compare, noise, same};
 use support::{BUCKET, Bed, Daemon, LONG, eventually, finished, signal, text};
 
@@ -164,6 +164,7 @@ fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
     for words in [&["TERM"][..], &["INT"], &["HUP"], &["TERM", "TERM"]] {
         let mut daemon: Daemon = bed.mount(&["--fill", "off"]);
         let mut cat = hanging(&bed);
+        let began = Instant::now();
         for word in words {
             // The next one is another only after this one was heard.
             signal(daemon.pid(), word);
@@ -173,11 +174,15 @@ fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
         assert_eq!(ended, Some(if words.len() == 1 { 0 } else { INTERRUPTED }), "{words:?}: {}", daemon.said());
         nothing_is_left(&bed);
         assert!(!looks_for_no_strays(&bed), "{words:?}");
+        assert!(began.elapsed() < TEN_SECONDS_OR_SO, "{words:?} took {:?}", began.elapsed());
         let _ = cat.kill().and_then(|()| cat.wait());
         bed.set_faults("");
         let _ = fs::remove_dir_all(bed.path("cache"));
     }
 }
+
+/// Within ten seconds is what is promised; the machine may be busy.
+const TEN_SECONDS_OR_SO: Duration = Duration::from_secs(20);
 
 /// The exit code of what was told a second time, and did not wait for its readers any longer.
 const INTERRUPTED: i32 = 130;
@@ -225,11 +230,13 @@ fn a_second_signal_ends_a_node_at_once() {
         let mounted = finished(&mut bed.mounting(&url(""), "mnt", &["--detach", "--fill", "off"]));
         assert!(mounted.status.success(), "{}", text(&mounted));
         let mut cat = hanging(&bed);
+        let began = Instant::now();
         for word in words {
             signal(node.id(), word);
             eventually("the mount is out of sight", || mounts(&bed) == 0);
         }
         eventually("it ends", || support::has_ended(node.id()));
+        assert!(began.elapsed() < TEN_SECONDS_OR_SO, "{words:?} took {:?}", began.elapsed());
         assert_eq!(node.wait().expect("it has ended").code(), Some(code), "{words:?}");
         nothing_is_left(&bed);
         assert!(!looks_for_no_strays(&bed), "{words:?}");
