@@ -2,6 +2,7 @@
 //!
 //! Invariants: blocks that have come take none of it; nobody waits for longer than the patience while nothing comes.
 
+use crate::waits::clock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub struct Place {
 impl Place {
     /// The block came.
     pub fn came(&self) {
-        *self.lane.came() = Some(Instant::now());
+        *self.lane.came() = Some(now());
     }
 }
 
@@ -52,7 +53,7 @@ impl Lanes {
     /// Room for blocks of these lengths, all at once; waits until as much of the same store has come. None if nothing
     /// comes.
     pub async fn room(&self, store: &Arc<str>, lengths: &[usize]) -> Option<Vec<Place>> {
-        let (lane, began) = (self.of(store), Instant::now());
+        let (lane, began) = (self.of(store), now());
         let units_all = lengths.iter().map(|length| units(*length)).sum();
         let mut room = std::pin::pin!(lane.free.clone().acquire_many_owned(units_all));
         let mut all = loop {
@@ -91,6 +92,10 @@ impl Lane {
     fn came(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn now() -> Instant {
+    Instant::from_std(clock())
 }
 
 /// A patience of any length.
