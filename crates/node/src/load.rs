@@ -17,6 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// at 3,000 files a second.
 const OBJECTS_AT_ONCE: usize = 64;
 
+/// Blocks of one run. As much as memory asks for in one request; of more, little memory has no room for the rest, which
+/// would then come block by block.
+pub(crate) const RUN_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
+
 /// Runs of one object side by side: while one is written, the next is on its way.
 const RUNS_AT_ONCE: usize = 2;
 
@@ -217,8 +221,8 @@ async fn fetch(reach: &Reach, object: &Arc<Object>) -> Result<()> {
 /// The runs of an object, each told of when it is there.
 pub(crate) fn runs(reach: &Reach, object: &Arc<Object>) -> impl Stream<Item = Result<()>> + Unpin {
     let (count, reach, object) = (object.blocks(), reach.clone(), object.clone());
-    let each = (0..count).step_by(RUN_BLOCKS_MAX as usize).map(move |start| {
-        let run = Run::new(object.clone(), start..count.min(start + RUN_BLOCKS_MAX)).via(reach.via);
+    let each = (0..count).step_by(RUN_BLOCKS as usize).map(move |start| {
+        let run = Run::new(object.clone(), start..count.min(start + RUN_BLOCKS)).via(reach.via);
         let stack = reach.stack.clone();
         Box::pin(async move { stack.bring(run).await })
     });
