@@ -108,3 +108,22 @@ fn later(from: Instant, patience: Duration) -> Instant {
 fn units(length: usize) -> u32 {
     (length as u64).div_ceil(UNIT) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn stores_that_nothing_is_on_its_way_from_are_forgotten_and_no_others() {
+        let (lanes, whole) = (Lanes::over(16 << 20, Duration::MAX), 12 << 20);
+        let busy: Arc<str> = "busy:".into();
+        let on_its_way = lanes.spare(&busy, whole).expect("nothing else is");
+        for n in 0..10 * SWEEP {
+            assert!(lanes.spare(&format!("{n}:").into(), whole).is_some());
+        }
+        assert!(lanes.of.lock().expect("nobody panicked").len() <= SWEEP);
+        assert!(lanes.spare(&busy, 1).is_none(), "its lane is full still");
+        drop(on_its_way);
+        assert!(lanes.room(&busy, &[whole / 2, whole / 2]).await.is_some_and(|room| room.len() == 2));
+    }
+}
