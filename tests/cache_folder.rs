@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use support::content::noise;
-use support::{BUCKET, Bed, Daemon, finished, is_root, mounts, refused, refused_as_typed, text};
+use support::{BUCKET, Bed, Daemon, eventually, finished, is_root, mounts, refused, refused_as_typed, text};
 
 #[test]
 fn a_full_disk_is_served_around_and_shown() {
@@ -99,4 +99,78 @@ fn a_mount_without_room_for_its_names_is_refused_and_says_so() {
     support::content::compare(&bed.path("mnt"), &bed.path("data/train"));
     daemon.end();
     refused(&finished(&mut mounting("other")), &says);
+}
+
+/// Read everything from a slow store, and do something to the cache folder once some of it has come.
+fn read_while(bed: &Bed, does: impl FnOnce()) {
+    bed.set_bandwidth(4_000_000);
+    let before = bed.counters().bytes_out();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| support::content::compare(&bed.path("mnt"), &bed.path("data")));
+        eventually("some of it came", || bed.counters().bytes_out() > before + 1_000_000);
+        does();
+        reader.join().expect("every byte is right");
+    });
+    bed.set_limits(&emulate::Limits::default());
+}
+
+#[test]
+fn a_cache_folder_that_is_removed_while_files_come_is_taken_again_with_its_names() {
+    let Some(bed) = Bed::new() else { return };
+    (0..60).for_each(|number| bed.put(&format!("small/{number}"), &noise(40_000, number)));
+    (0..3).for_each(|number| bed.put(&format!("large/{number}"), &noise(2 << 20, 100 + number)));
+    let (cache, url) = (bed.path("cache"), format!("s3://{BUCKET}"));
+    let daemon = bed.mount(&["--fill", "off"]);
+    read_while(&bed, || fs::remove_dir_all(&cache).expect("removed"));
+    let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(refreshed.status.success(), "{}", text(&refreshed));
+    let loaded = bed.run(["load".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(loaded.status.success(), "all of it is kept: {}", text(&loaded));
+    assert!(["lock", "blocks", "manifests"].iter().all(|name| cache.join(name).exists()));
+    assert!(!daemon.said().contains("not Stoker's"), "{}", daemon.said());
+    fs::remove_dir_all(cache.join("manifests")).expect("removed");
+    let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(refreshed.status.success(), "{}", text(&refreshed));
+    daemon.end();
+    let gets = bed.gets();
+    let daemon = Daemon::start(&mut bed.mounting(&url, "mnt", &["--fill", "off"]), &bed.path("mnt"), &bed.path("log"));
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.gets(), gets, "the cache was found again whole");
+    daemon.end();
+}
+
+#[test]
+fn files_that_are_removed_from_a_cache_folder_are_not_shown_as_kept() {
+    let Some(bed) = Bed::new() else { return };
+    (0..20).for_each(|number| bed.put(&format!("{number}"), &noise(40_000, number)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let kept = || bed.status()["mounts"][0]["kept_files"].as_u64();
+    for _ in 0..2 {
+        let loaded = bed.run(["load".as_ref(), bed.path("mnt").as_os_str()]);
+        assert!(loaded.status.success(), "{}", text(&loaded));
+        eventually("all of it is kept", || kept() == Some(20));
+        support::content::compare(&bed.path("mnt"), &bed.path("data"));
+        fs::remove_dir_all(bed.path("cache/blocks/objects")).expect("removed");
+        eventually("nothing is kept", || kept() == Some(0));
+    }
+    assert!(daemon.said().contains("were removed"), "{}", daemon.said());
+    daemon.end();
+}
+
+#[test]
+fn nothing_is_written_through_a_link_in_the_place_of_the_cache_folder() {
+    let Some(bed) = Bed::new() else { return };
+    (0..60).for_each(|number| bed.put(&format!("small/{number}"), &noise(40_000, number)));
+    let (cache, foreign) = (bed.path("cache"), bed.path("foreign"));
+    fs::create_dir(&foreign).expect("a folder");
+    let daemon = bed.mount(&["--fill", "off"]);
+    read_while(&bed, || {
+        fs::remove_dir_all(&cache).expect("removed");
+        std::os::unix::fs::symlink(&foreign, &cache).expect("a link");
+    });
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(fs::read_dir(&foreign).expect("a folder").count(), 0, "nothing was made there");
+    let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(!refreshed.status.success() && fs::read_dir(&foreign).expect("a folder").count() == 0);
+    daemon.end();
 }

@@ -184,7 +184,7 @@ fn a_signal_ends_a_mount_also_with_a_reader_on_a_store_that_hangs() {
 /// Within ten seconds is what is promised; the machine may be busy.
 const TEN_SECONDS_OR_SO: Duration = Duration::from_secs(20);
 
-/// The exit code of what was told a second time, and did not wait for its readers any longer.
+/// The exit code of what was asked to end a second time, and did not wait for its readers any longer.
 const INTERRUPTED: i32 = 130;
 
 /// A reader of the mounted file that waits for a store which hangs from now on.
@@ -266,6 +266,26 @@ fn a_node_of_its_own_stays_until_it_is_told() {
 }
 
 #[test]
+fn a_node_whose_log_cannot_be_opened_anew_goes_on_in_the_old_one() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir(bed.path("logs")).expect("a folder");
+    let mut node = bed.stoker(["node", "--cache"]);
+    node.arg(bed.path("cache")).arg("--log").arg(bed.path("logs/log"));
+    let mut node = node.stderr(Stdio::null()).spawn().expect("it starts");
+    eventually("it answers", || bed.nodes().len() == 1);
+    fs::rename(bed.path("logs"), bed.path("moved")).expect("moved");
+    signal(node.id(), "HUP");
+    let said = || fs::read_to_string(bed.path("moved/log")).unwrap_or_default();
+    eventually("it says so", || said().contains("cannot write the log"));
+    assert_eq!(bed.status()["pid"], node.id());
+    fs::create_dir(bed.path("logs")).expect("a folder");
+    signal(node.id(), "HUP");
+    eventually("it is opened anew", || bed.path("logs/log").exists());
+    signal(node.id(), "TERM");
+    assert!(node.wait().expect("it ends").success());
+}
+
+#[test]
 fn systemd_hears_when_a_mount_and_a_node_are_ready_and_when_they_end() {
     let Some(bed) = Bed::new() else { return };
     bed.put("one/file", &noise(1_000, 1));
@@ -273,7 +293,7 @@ fn systemd_hears_when_a_mount_and_a_node_are_ready_and_when_they_end() {
     heard.set_read_timeout(Some(LONG)).expect("a limit");
     let next = || {
         let mut said = [0; 1024];
-        let length = heard.recv(&mut said).expect("something is told");
+        let length = heard.recv(&mut said).expect("something is sent");
         String::from_utf8_lossy(&said[..length]).into_owned()
     };
     let _ = fs::create_dir(bed.path("mnt"));

@@ -217,6 +217,20 @@ fn an_interrupted_load_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_load_whose_node_is_killed_says_so() {
+    let Some(bed) = set() else { return };
+    let daemon = bed.mount(&["--fill", "off"]);
+    bed.set_bandwidth(2_000_000);
+    let mut load = bed.stoker(["load"]);
+    let load = load.arg(bed.path("mnt")).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    eventually("it has begun", || bed.counters().bytes_out() > 500_000);
+    daemon.kill_and_detach();
+    let ended = load.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(text(&ended).contains("the node ended") && text(&ended).contains("mount again"), "{}", text(&ended));
+}
+
+#[test]
 fn a_damaged_cache_file_is_found_and_mended_by_verify() {
     let Some(bed) = set() else { return };
     let daemon = bed.mount(&["--fill", "off"]);
@@ -238,7 +252,9 @@ fn a_damaged_cache_file_is_found_and_mended_by_verify() {
         assert!(done.success() && fs::write(path, bytes).is_ok());
     }
     let gets = bed.gets();
-    assert_eq!(load(&bed, &bed.path("mnt"), &["--verify"]).status.code(), Some(0));
+    let verified = load(&bed, &bed.path("mnt"), &["--verify"]);
+    assert_eq!(verified.status.code(), Some(0));
+    assert!(text(&verified).contains("; verified "), "{}", text(&verified));
     assert!(bed.gets() >= gets + 2, "both were fetched again");
     assert!(daemon.said().contains("dropped a cache file"), "{}", daemon.said());
     // Also with what the kernel had of the damaged files.

@@ -6,12 +6,19 @@ mod support;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Output;
-use support::{BUCKET, Bed, finished, is_root, text};
+use std::process::{Output, Stdio};
+use support::{BUCKET, Bed, eventually, finished, is_root, signal, text};
 
 /// A command that succeeded, or that only found accelerators waiting (3).
 fn ran(done: &Output) {
     assert!(matches!(done.status.code(), Some(0 | 3)), "{}", text(done));
+}
+
+/// The same of a short run on what is there: a busy machine gives it more than it gave the probe, and then it has no
+/// verdict (5), and says so.
+fn ran_beside_others(done: &Output) {
+    let is_over = done.status.code() == Some(5) && text(done).contains("failed check: ");
+    assert!(is_over || matches!(done.status.code(), Some(0 | 3)), "{}", text(done));
 }
 
 fn json(path: &Path) -> Value {
@@ -29,7 +36,25 @@ fn images(bed: &Bed) {
     ran(&finished(&mut command));
 }
 
-const JOB: &str = "--workload imagenet-folder --accelerators 2 --set step=5ms,batch=5,epochs=2,threads=2,prefetch=2";
+const JOB: &str = "--workload imagenet-folder --accelerators 2 --set step=5ms,batch=2,epochs=2,threads=2,prefetch=2";
+
+#[test]
+fn a_training_loop_that_is_interrupted_says_so_and_keeps_what_had_ended() {
+    let Some(bed) = Bed::new() else { return };
+    images(&bed);
+    let kept = bed.path("kept.json");
+    let mut command = bed.stoker(words(&format!("bench train --target {} {JOB}", bed.path("img").display())));
+    command.args(["--set", "epochs=100000"]).arg("--save").arg(&kept).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let has_ended = || json(&kept)["epochs"].as_array().is_some_and(|epochs| !epochs.is_empty());
+    eventually("an epoch has ended", || kept.exists() && has_ended());
+    signal(child.id(), "INT");
+    let ended = child.wait_with_output().expect("it ends");
+    let said = text(&ended);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(["interrupted", "kept.json", "not finished"].iter().all(|word| said.contains(word)), "{said}");
+    assert_eq!(json(&kept)["finished"], false);
+}
 
 #[test]
 fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
@@ -38,20 +63,22 @@ fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
     let (measured, page) = (bed.path("bucket.json"), bed.path("bucket.html"));
     let mut command = bed.stoker(words(&format!("bench train --target s3://{BUCKET}/img {JOB}")));
     command.args(bed.reach()).arg("--save").arg(&measured).arg("--report").arg(&page);
-    ran(&finished(&mut command));
+    ran_beside_others(&finished(&mut command));
     let report = json(&measured);
     assert_eq!((&report["kind"], &report["finished"]), (&Value::from("measured"), &Value::from(true)));
     let epochs = report["epochs"].as_array().expect("epochs");
     assert_eq!(epochs.len(), 2);
     for epoch in epochs {
-        assert_eq!(epoch["samples"], 200, "20 steps of 2 accelerators with 5 samples");
+        assert_eq!(epoch["samples"], 200, "50 steps of 2 accelerators with 2 samples");
         assert_eq!(epoch["cold"], true, "what reads a store keeps nothing");
         let bytes = &epoch["bytes"];
         assert!(bytes["asked"].as_u64() > Some(0) && bytes["asked"] == bytes["verified"], "{bytes}");
-        for figure in ["au_percent", "au_dlio_percent", "ceiling_percent", "bound_percent", "share_of_bound_percent"] {
+        assert_eq!(bytes["asked"], bytes["storage"], "each byte is one of an answer");
+        for figure in ["au_percent", "au_dlio_percent", "ceiling_percent", "bound_percent"] {
             assert!(epoch[figure].as_f64().is_some_and(|percent| percent > 0.0), "{figure}: {}", epoch[figure]);
         }
     }
+    assert_eq!(report["sections"]["probe"]["given_percent"], 100.0);
     assert!(fs::read_to_string(&page).expect("a page").contains("imagenet-folder"));
     let simulated = bed.path("simulated.json");
     let mut command = bed.stoker(words("bench simulate --workload imagenet-folder --accelerator fixed --seed 1"));
@@ -77,9 +104,9 @@ fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
     let mut command = bed.stoker(["observe", "--workload"]);
     command.arg(&workload).arg(bed.path("img")).args(["--", "python3", "-c", read]).arg(bed.path("img"));
     ran(&finished(&mut command));
-    let mut command = bed.stoker(words("bench train --accelerators 1 --set step=1ms,batch=10,epochs=1"));
+    let mut command = bed.stoker(words("bench train --accelerators 1 --set step=1ms,batch=4,epochs=1"));
     command.arg("--workload").arg(&workload).arg("--target").arg(bed.path("img"));
-    ran(&finished(command.arg("--save").arg(&measured)));
+    ran_beside_others(&finished(command.arg("--save").arg(&measured)));
     let report = json(&measured);
     assert_eq!(report["epochs"][0]["samples"], 200, "every file that the program read");
 }

@@ -222,7 +222,7 @@ fn holds(model: &Model) {
     make(&bed, model);
     let pair = Pair::new(bed.path("mnt"), bed.path("data"));
     bed.set_faults(&format!("{FAULTS},seed={}", model.seed % 1000));
-    // Nothing is to be fetched but what is read: wrong bytes of a large object can't be told in time.
+    // Nothing is to be fetched but what is read: wrong bytes of a large object can't be found in time.
     let daemon = bed.mount(&["--fill", "off"]);
     bed.set_faults(&format!("{FAULTS},wrong-bytes=0.1,seed={}", model.seed % 1000));
     pair.small().read(model.seed);

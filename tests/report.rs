@@ -14,24 +14,156 @@ use std::process::{Command, Output};
 use report::Report;
 use serde_json::Value;
 
-/// Pages by name, each of one report or of several, and the charts that they have: those, and no others.
-fn pages() -> Vec<(&'static str, Vec<Report>, &'static str)> {
-    let store = || examples::train("s3://training/unet3d", 1.0, 1);
-    let mount = || examples::train("/mnt/stoker/unet3d", 1.24, 1);
-    let other = || examples::train("/mnt/s3fs/unet3d", 0.51, 2);
-    let sweep = || examples::sweep("/mnt/lustre", 1.0);
-    let nodes = |nodes: u64| examples::processes("/mnt/stoker", 400.0 - 9.0 * nodes as f64, nodes);
-    let swept = "heat-write heat-stat heat-read heat-delete latency-write latency-stat latency-read latency-delete regimes sync";
+/// A page, of one report or of several.
+struct Page {
+    name: &'static str,
+    reports: Vec<Report>,
+    title: &'static str,
+    /// Those, and no others.
+    charts: &'static str,
+    /// What else it says, of what is drawn in the words for who can't see it.
+    says: Vec<&'static str>,
+}
+
+fn page(name: &'static str, reports: Vec<Report>, title: &'static str, charts: &'static str) -> Page {
+    Page { name, reports, title, charts, says: Vec::new() }
+}
+
+impl Page {
+    fn saying(self, says: &[&'static str]) -> Page {
+        Page { says: says.to_vec(), ..self }
+    }
+}
+
+fn pages() -> Vec<Page> {
+    [runs(), curves(), sweeps(), several()].into_iter().flatten().collect()
+}
+
+fn store() -> Report {
+    examples::train("s3://training/unet3d", 1.0, 1)
+}
+
+/// Of training loops, each at one number of accelerators, and of checkpoints.
+fn runs() -> Vec<Page> {
     vec![
-        ("train", vec![store()], "busy waits rates requests disk"),
-        ("processes", vec![examples::processes("/mnt/alluxio", 410.0, 2)], "busy waits rates processes"),
-        ("find-max", vec![examples::find_max()], "utilisation"),
-        ("simulated", vec![examples::simulated()], "utilisation nodes"),
-        ("nodes", vec![examples::nodes()], "utilisation nodes"),
-        ("sweep", vec![sweep()], swept),
-        ("compare", vec![store(), mount(), other()], "compared busy waits rates requests disk"),
-        ("compare-sweep", vec![sweep(), examples::sweep("/mnt/local", 2.4)], swept),
-        ("compare-nodes", vec![nodes(1), nodes(2), nodes(4)], "utilisation compared busy waits rates nodes-samples"),
+        page(
+            "train",
+            vec![store()],
+            "unet3d on 8 × V100: 77.2 % busy in its worst epoch, cold",
+            "busy waits rates requests disk",
+        )
+        .saying(&[
+            "18.1 of 23.5/s",
+            "what the accelerators could take",
+            "passes at 90 %",
+            "limit 5,500/s",
+            "limit 16,000 IOPS",
+            "begins: epoch 1.1, 1.2",
+            "start<b",
+        ]),
+        page("invalid", vec![examples::invalid()], "unet3d on 8 × V100: no verdict", "waits rates requests disk"),
+        page(
+            "processes",
+            vec![examples::processes("/mnt/alluxio", 410.0, 2)],
+            "imagenet-folder on 8 × fixed-0.5s: 52.0 % busy in its worst epoch, cold",
+            "busy waits rates processes",
+        )
+        .saying(&["slowest: rank 2 on node-2"]),
+        page(
+            "checkpoint",
+            vec![examples::checkpoint("/mnt/lustre", 1.0)],
+            "checkpoint-llama3-8b: written in 47.7 s, read in 33.9 s",
+            "checkpoint",
+        )
+        .saying(&[
+            "durable, 105 GB in 43.8 s",
+            "not cold: maybe of memory",
+            "slowest process, times their number",
+        ]),
+    ]
+}
+
+/// Over numbers of accelerators.
+fn curves() -> Vec<Page> {
+    vec![
+        page("find-max", vec![examples::find_max()], "unet3d keeps 14 × H100 busy", "utilisation").saying(&[
+            "accelerators (linear)",
+            "passes at 90 %",
+            "target full at 13.3",
+            "keeps 14 busy",
+            "15 reach 88.3 %",
+            "with a band",
+        ]),
+        page(
+            "simulated",
+            vec![examples::simulated()],
+            "resnet50 keeps 64 to 1,024 × A100 busy, by its hits",
+            "utilisation",
+        )
+        .saying(&["accelerators (logarithmic)", "passes at 90 %"]),
+        page("nodes", vec![examples::nodes()], "unet3d keeps 96 × H100 busy", "utilisation nodes").saying(&[
+            "hits in the cache",
+            "with a band",
+            "target full at",
+        ]),
+    ]
+}
+
+const SWEPT: &str = "heat-write heat-stat heat-read heat-delete latency-write latency-stat latency-read \
+    latency-delete threads-write threads-stat threads-read threads-delete regimes sync";
+const TWO_SWEPT: &str = "heat-write heat-stat heat-read heat-delete latency-write latency-stat latency-read \
+    latency-delete threads-write threads-stat threads-read threads-delete regimes sync \
+    ratio-write ratio-stat ratio-read ratio-delete";
+
+fn sweeps() -> Vec<Page> {
+    let sweep = || examples::sweep("/mnt/lustre", 1.0);
+    let both = vec![sweep(), examples::sweep("/mnt/local", 2.4)];
+    let warm = "A warm sweep: its reads may come from memory";
+    vec![
+        page("sweep", vec![sweep()], "Reads at up to 1.9 GB/s, cold", SWEPT).saying(&[
+            "cold<",
+            "no more from 64 on",
+            "knee 1.62 MiB",
+        ]),
+        page("warm-sweep", vec![examples::warm_sweep()], warm, SWEPT).saying(&[
+            "not cold",
+            "over in less than 0.1 s",
+            "maybe of memory",
+        ]),
+        page("compare-sweep", both, "2 runs of sweep, compared", TWO_SWEPT).saying(&[
+            "×2.36",
+            "compare-sweep-2 against",
+            "no more from",
+        ]),
+    ]
+}
+
+fn several() -> Vec<Page> {
+    let mount = examples::train("/mnt/stoker/unet3d", 1.24, 1);
+    let other = examples::train("/mnt/s3fs/unet3d", 0.51, 2);
+    let nodes = |nodes: u64| examples::processes("/mnt/stoker", 400.0 - 9.0 * nodes as f64, nodes);
+    vec![
+        page(
+            "compare",
+            vec![store(), mount, other],
+            "3 runs of unet3d, compared",
+            "feeds compared busy waits rates requests disk",
+        )
+        // The third run has the same colour in bars, and before its name.
+        .saying(&["✗ 77.2 %", "✓ 95.5 %", "var(--series-3)"]),
+        page(
+            "compare-nodes",
+            vec![nodes(1), nodes(2), nodes(4)],
+            "3 runs of imagenet-folder, compared",
+            "feeds utilisation compared busy waits rates nodes-samples",
+        )
+        .saying(&["ideal: 2,"]),
+        page(
+            "compare-checkpoints",
+            vec![examples::checkpoint("/mnt/lustre", 1.0), examples::checkpoint("/mnt/nfs", 0.6)],
+            "2 runs of checkpoint-llama3-8b, compared",
+            "checkpoint",
+        ),
     ]
 }
 
@@ -50,17 +182,17 @@ fn saved(reports: &[Report], folder: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 /// The pages, written by the command. They stay below `target/`, for people to look at.
-fn written(folder: &Path) -> Vec<(PathBuf, &'static str)> {
+fn written(folder: &Path) -> Vec<(PathBuf, Page)> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).expect("a folder below target/");
-    let write = |(name, reports, charts): (&str, Vec<Report>, &'static str)| {
-        let page = folder.join(format!("{name}.html"));
-        let paths = saved(&reports, folder, name);
+    let write = |page: Page| {
+        let path = folder.join(format!("{}.html", page.name));
+        let paths = saved(&page.reports, folder, page.name);
         let mut arguments: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        arguments.extend([Path::new("--report"), &page]);
+        arguments.extend([Path::new("--report"), &path]);
         let done = stoker(&arguments);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        (page, charts)
+        (path, page)
     };
     pages().into_iter().map(write).collect()
 }
@@ -83,25 +215,42 @@ fn a_browser_draws_every_chart_that_there_are_figures_for() {
         return println!("SKIPPED: the page of reports was not built (make web)");
     }
     let profile = tempfile::tempdir().expect("a folder");
-    for (page, charts) in pages {
+    for (path, page) in pages {
         let folder = format!("--user-data-dir={}", profile.path().display());
         let flags =
             ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom", &folder];
-        let done = Command::new(browser).args(flags).arg(&page).output().expect("the browser runs");
+        let done = Command::new(browser).args(flags).arg(&path).output().expect("the browser runs");
         let dom = String::from_utf8_lossy(&done.stdout);
         assert!(
             dom.contains("data-state=\"drawn\""),
             "{} failed:\n{}",
-            page.display(),
+            page.name,
             String::from_utf8_lossy(&done.stderr)
         );
         let drawn = dom.split("data-chart=\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
-        let (drawn, wanted): (BTreeSet<&str>, BTreeSet<&str>) = (drawn.collect(), charts.split(' ').collect());
-        assert_eq!(drawn, wanted, "{}", page.display());
+        let (drawn, wanted): (BTreeSet<&str>, BTreeSet<&str>) =
+            (drawn.collect(), page.charts.split_whitespace().collect());
+        assert_eq!(drawn, wanted, "{}", page.name);
+        // The program of the page holds markup too: what it made stands in `main`.
+        let made = dom.rsplit("<main").next().unwrap_or_default();
+        assert_eq!(title(made), page.title, "{}", page.name);
+        let plain = made.replace("&nbsp;", " ");
+        for words in &page.says {
+            assert!(plain.contains(words), "{} doesn't say {words:?}", page.name);
+        }
+        let is_invalid = page.name == "invalid";
+        assert_eq!(made.contains("data-why"), is_invalid, "{}: a run that doesn't tell says why", page.name);
+        assert!(!is_invalid || !made.contains("<dt"), "nor has it a figure in large type");
         let kinds = dom.matches("data-chart=").count();
         let badges = dom.matches(">measured</span>").count() + dom.matches(">simulated</span>").count();
         assert!(badges >= kinds, "each chart says whether it was measured");
     }
+}
+
+/// What stands in the largest type, with plain spaces.
+fn title(made: &str) -> String {
+    let text = made.split("<h1").nth(1).and_then(|rest| rest.split_once('>')?.1.split("</h1>").next());
+    text.unwrap_or_default().replace("&nbsp;", " ")
 }
 
 #[test]
@@ -133,7 +282,8 @@ fn reports_are_compared_with_intervals_and_written_in_three_forms() {
     assert!(at("low") < 2.0 && 2.0 < at("high"), "twice the speed is twice the utilisation: {ratio}");
     let rows = fs::read_to_string(&csv).expect("the CSV");
     assert_eq!(rows.matches(",epoch,measured,").count(), 18);
-    assert_eq!(rows.matches(",second,measured,").count(), 360);
+    let seconds: usize = reports.iter().map(|report| report.timeline.len()).sum();
+    assert_eq!(rows.matches(",second,measured,").count(), seconds);
     assert!(fs::read_to_string(&html).expect("the page").contains("s3://slow"));
 }
 
@@ -164,7 +314,7 @@ fn the_document_describes_every_field_of_a_report() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.md");
     let described = fs::read_to_string(path).expect("docs/report.md");
     let mut names = BTreeSet::new();
-    for (_, reports, _) in pages() {
+    for Page { reports, .. } in pages() {
         reports.iter().for_each(|report| keys(&serde_json::to_value(report).expect("JSON"), &mut names));
     }
     let missing: Vec<&String> = names.iter().filter(|name| !described.contains(&format!("`{name}`"))).collect();

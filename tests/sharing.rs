@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -179,8 +179,9 @@ fn an_unmount_of_what_ends_by_itself_meanwhile_is_done() {
         let all: Vec<_> = (0..6).map(|_| start()).collect();
         let waits = format!("{} ", libc::SYS_statx);
         for umount in &all {
-            let call = || fs::read_to_string(format!("/proc/{}/syscall", umount.id())).unwrap_or_default();
-            eventually("it waits for the node", || call().starts_with(&waits));
+            let threads = || fs::read_dir(format!("/proc/{}/task", umount.id())).into_iter().flatten().flatten();
+            let call = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+            eventually("it waits for the node", || threads().map(call).any(|call| call.starts_with(&waits)));
         }
         signal(node, "TERM");
         signal(node, "CONT");
@@ -195,6 +196,51 @@ fn an_unmount_of_what_ends_by_itself_meanwhile_is_done() {
 }
 
 #[test]
+fn a_node_that_was_stopped_holds_up_neither_the_status_nor_the_unmount_of_others() {
+    let Some(bed) = two_sets() else { return };
+    let other = bed.path("other").display().to_string();
+    let stopped = bed.mount_at(&url("one"), "mnt", &["--fill", "off"]);
+    let mut alive = bed.mount_at(&url("two"), "second", &["--fill", "off", "--cache", &other]);
+    signal(stopped.node(), "STOP");
+    eventually("all of it stands still", || is_stopped(stopped.node()));
+    let mut status = bed.stoker(["status"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = String::new();
+    BufReader::new(status.stdout.as_mut().expect("it is piped")).read_line(&mut first).expect("a line");
+    assert!(first.starts_with(&format!("node {}", alive.node())), "{first}");
+    assert!(status.try_wait().expect("it can be asked").is_none(), "it waits for the other one");
+    let done = status.wait_with_output().expect("it ends");
+    let said = text(&done);
+    let dead = format!("umount {}", bed.path("mnt").display());
+    assert!(done.status.success() && said.contains("does not answer") && !said.contains(&dead), "{said}");
+    let unmounted = bed.run(["umount".as_ref(), bed.path("second").as_os_str()]);
+    assert!(unmounted.status.success(), "{}", text(&unmounted));
+    assert!(alive.waited(LONG).is_some_and(|status| status.success()));
+    signal(stopped.node(), "CONT");
+    stopped.end();
+}
+
+#[test]
+fn a_mount_of_a_node_that_was_killed_is_shown_with_the_command_that_takes_it_away() {
+    let Some(bed) = two_sets() else { return };
+    let daemon = bed.mount_at(&url("one"), "mnt", &["--fill", "off"]);
+    let alive = bed.mount_at(&url("two"), "second", &["--cache", &bed.path("other").display().to_string()]);
+    let mount_point = bed.path("mnt").display().to_string();
+    let (takes, said) = (format!("stoker umount {mount_point}\n"), || text(&bed.run(["status"])));
+    assert!(!said().contains(&takes));
+    daemon.kill();
+    let said_of_dead = said();
+    assert!(said_of_dead.contains("dead mounts") && said_of_dead.contains(&takes), "{said_of_dead}");
+    let json = text(&bed.run(["status", "--json"]));
+    let dead: serde_json::Value = serde_json::from_str(json.lines().last().expect("a line")).expect("JSON");
+    let dead = dead["dead"].as_array().expect("mounts, perhaps also of others");
+    assert!(dead.contains(&serde_json::json!({ "path": mount_point, "url": url("one") })), "{dead:?}");
+    let unmounted = bed.run(["umount", &mount_point]);
+    assert!(unmounted.status.success(), "{}", text(&unmounted));
+    assert!(!said().contains(&takes));
+    alive.end();
+}
+
+#[test]
 fn a_store_that_fails_is_shown_with_its_own_words_and_the_time() {
     let Some(bed) = two_sets() else { return };
     let daemon = bed.mount_at(&url("one"), "mnt", &["--fill", "off", "--patience", "2s"]);
@@ -202,7 +248,7 @@ fn a_store_that_fails_is_shown_with_its_own_words_and_the_time() {
     let file = bed.mounted("file");
     let reader = std::thread::spawn(move || fs::read(file));
     let store = || bed.status()["stores"][0].clone();
-    eventually("the failure is told", || store()["failure"].as_str().is_some_and(|what| what.contains("SlowDown")));
+    eventually("the failure is shown", || store()["failure"].as_str().is_some_and(|what| what.contains("SlowDown")));
     eventually("it is seen not to answer", || store()["answering"] == false);
     assert!(store()["failed_at"].as_f64().is_some_and(|at| at > 1e9), "{}", store());
     assert!(text(&bed.run(["status"])).contains("SlowDown"));
@@ -229,8 +275,8 @@ fn what_a_reader_got_from_a_store_last_is_what_the_status_says() {
         assert_eq!(store()["answering"], true, "{round}: {}", store());
         bed.set_faults(["slowdown", "reset"][round % 2]);
         fs::read(bed.mounted(&format!("bad{round}/file"))).expect_err("it fails");
-        let told = store();
-        assert!(told["answering"] == false && told["failure"].is_string(), "{round}: {told}");
+        let state = store();
+        assert!(state["answering"] == false && state["failure"].is_string(), "{round}: {state}");
         bed.set_faults("");
     }
     daemon.end();
@@ -342,9 +388,9 @@ fn the_status_of_a_path_tells_what_is_kept_of_each_name_in_it() {
     bed.put("large", &noise(9 << 20, 99));
     let daemon = bed.mount(&["--fill", "off"]);
     let kept = |at: &str| -> serde_json::Value {
-        let told = finished(bed.stoker(["status", "--json"]).arg(bed.mounted(at)));
-        assert!(told.status.success(), "{}", text(&told));
-        serde_json::from_slice::<serde_json::Value>(&told.stdout).expect("JSON")["kept"].clone()
+        let status = finished(bed.stoker(["status", "--json"]).arg(bed.mounted(at)));
+        assert!(status.status.success(), "{}", text(&status));
+        serde_json::from_slice::<serde_json::Value>(&status.stdout).expect("JSON")["kept"].clone()
     };
     let opens = || bed.status()["mounts"][0]["opens_served"].clone();
     let figures = |of: &serde_json::Value| {
@@ -410,7 +456,7 @@ fn a_refresh_shows_what_came_what_changed_and_what_went() {
     assert_eq!(fs::metadata(bed.mounted("comes")).expect_err("not before a refresh").kind(), ErrorKind::NotFound);
     let done = finished(bed.stoker(["refresh"]).arg(bed.path("mnt")));
     assert!(done.status.success() && text(&done).contains("4 files"), "{}", text(&done));
-    // At once: the kernel was told to forget, also the names that it knew not to be there.
+    // At once: the kernel was asked to forget, also the names that it knew not to be there.
     compare(&bed.path("mnt"), &bed.path("data"));
     assert_eq!(fs::metadata(bed.mounted("changes")).expect("a stat").len(), 3_000);
     for name in ["goes", "folder", "folder/goes"] {

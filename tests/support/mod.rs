@@ -193,11 +193,13 @@ impl Bed {
 
     /// `stoker status --json`: one value a node.
     pub fn nodes(&self) -> Vec<Value> {
-        let told = self.run(["status", "--json"]);
-        assert!(told.status.success(), "{}", text(&told));
-        String::from_utf8_lossy(&told.stdout)
+        let status = self.run(["status", "--json"]);
+        assert!(status.status.success(), "{}", text(&status));
+        String::from_utf8_lossy(&status.stdout)
             .lines()
             .map(|line| serde_json::from_str(line).expect("status is JSON"))
+            // Root is shown the dead mounts of other tests too.
+            .filter(|value: &Value| value.get("dead").is_none())
             .collect()
     }
 
@@ -270,13 +272,13 @@ impl Daemon {
     pub fn start(command: &mut Command, at: &Path, log: &Path) -> Daemon {
         let mut daemon = Daemon::spawn(command, at, log);
         let out = daemon.child.stdout.take().expect("its output is piped");
-        let (told, hears) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let _ = BufReader::new(out).read_line(&mut line);
-            let _ = told.send(line);
+            let _ = sender.send(line);
         });
-        let line = hears.recv_timeout(LONG).unwrap_or_default();
+        let line = receiver.recv_timeout(LONG).unwrap_or_default();
         assert!(line.starts_with("mounted "), "it did not mount: {line:?}\n{}", daemon.said());
         daemon
     }
@@ -372,9 +374,9 @@ impl Drop for Daemon {
 pub fn finished(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let pid = child.id();
-    let (told, hears) = std::sync::mpsc::channel();
-    std::thread::spawn(move || told.send(child.wait_with_output()));
-    match hears.recv_timeout(LONG) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(LONG) {
         Ok(output) => output.expect("its output can be read"),
         Err(_) => {
             signal(pid, "KILL");

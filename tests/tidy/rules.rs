@@ -97,7 +97,7 @@ const BANS: [Ban; 6] = [
                 "silences and patience are timed on tokio's clock, which tests stop; decisions are given durations",
             ),
             ("crates/cache/src/disk/histories/", "simulated time: the clock that stands still until a step moves it"),
-            ("crates/cache/src/waits.rs", "how long readers waited, told to people; no decision follows from it"),
+            ("crates/cache/src/waits.rs", "how long readers waited, shown to people; no decision follows from it"),
             (
                 "crates/bench/src/sweep/clock.rs",
                 "measuring is what it is for; nothing is decided by it but a limit on time",

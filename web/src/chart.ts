@@ -8,6 +8,8 @@ interface Frame {
   sub: string;
   kinds: Kind[];
   wide?: boolean;
+  /// The run that it is of, where there are several: its colour.
+  run?: number;
 }
 
 export interface Line {
@@ -21,6 +23,10 @@ export interface Line {
   area?: boolean;
   /// The interval around each point: x, low, high.
   band?: [number, number, number][];
+  /// Each value holds until the next: what was counted over a stretch of time.
+  steps?: boolean;
+  /// The point from which on more of x doesn't help.
+  stop?: number;
   /// Not in the legend: the sentence of the chart says what such lines are.
   quiet?: boolean;
 }
@@ -28,11 +34,12 @@ export interface Line {
 export interface Limit {
   label: string;
   value: number;
+  colour?: number | string;
 }
 
 export interface LineChart extends Frame {
   type: "lines";
-  x: { label: string; format: (value: number) => string; log2?: boolean; whole?: boolean };
+  x: { label: string; format: (value: number) => string; log2?: boolean; whole?: boolean; clock?: boolean };
   /// Each panel shares the x axis with the others.
   panels: Panel[];
 }
@@ -45,9 +52,14 @@ export interface Panel {
   limits: Limit[];
   /// Places on the x axis that divide it.
   knees?: Limit[];
+  /// Where epochs begin; too many for words of each.
+  begins?: Limit[];
+  tall?: boolean;
   min?: number;
   max?: number;
   log10?: boolean;
+  /// The least and most that its scale has to hold, also where its own lines don't reach them.
+  holds?: [number, number];
 }
 
 export interface Part {
@@ -60,13 +72,15 @@ export interface Part {
 export interface Mark {
   label: string;
   value: number;
-  style: "bound" | "ceiling" | "pass";
+  style: "bound" | "ceiling" | "pass" | "wanted";
 }
 
 export interface Bar {
   label: string;
   tag?: string;
   text: string;
+  /// A part of the bar above it.
+  within?: boolean;
   parts: Part[];
   low?: number | undefined;
   high?: number | undefined;
@@ -75,7 +89,10 @@ export interface Bar {
 
 export interface BarChart extends Frame {
   type: "bars";
-  groups: { label: string; bars: Bar[] }[];
+  /// Of several reports `run` is the number of each, whose colour it has.
+  groups: { label: string; bars: Bar[]; run?: number }[];
+  /// Each group has a scale of its own: they can't be compared.
+  apart?: boolean;
   /// The end of the scale; the longest bar if it is absent.
   max?: number;
   legend?: { label: string; colour: number | string; text?: string }[];
@@ -84,10 +101,14 @@ export interface BarChart extends Frame {
 export interface HeatChart extends Frame {
   type: "heat";
   columns: string[];
-  rows: { label: string; cells: (number | null)[] }[];
+  rows: { label: string; cells: (number | null)[]; short?: boolean[] }[];
   rowsLabel: string;
   columnsLabel: string;
   format: (value: number) => string;
+  /// Whether its files were out of memory: `cold`, `not cold`, `3 of 40 cold`.
+  state?: string;
+  /// Cells are ratios: the colour says on which side of 1 they are, and how far.
+  ratio?: boolean;
 }
 
 export interface TableChart extends Frame {
@@ -95,6 +116,8 @@ export interface TableChart extends Frame {
   /// All but the first are figures.
   columns: string[];
   rows: string[][];
+  /// What is to be said of a cell besides.
+  tones?: ("good" | "bad" | "")[][];
 }
 
 export type Chart = LineChart | BarChart | HeatChart | TableChart;

@@ -13,7 +13,7 @@ export function figure(value: number): string {
 }
 
 export function percent(value: number): string {
-  return `${value >= 99.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
+  return `${value >= 99.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)}\u00a0%`;
 }
 
 /// For axes, where the steps are round.
@@ -55,8 +55,10 @@ export function seconds(value: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/// Time since a run began.
+/// Time since a run began, with tenths where they count.
 export function clock(value: number): string {
+  const tenths = Math.round(value * 10);
+  if (tenths % 10 && tenths < 600) return `0:${(tenths / 10).toFixed(1).padStart(4, "0")}`;
   const whole = Math.round(value);
   const rest = String(whole % 60).padStart(2, "0");
   const minutes = Math.floor(whole / 60);

@@ -1,22 +1,12 @@
 // The result in one sentence, and its most telling figures.
 import { binary, bytes, figure, percent, rate, seconds } from "./format";
-import { accelerators, cells, type Mean, type Named, places, type Point, type Report, sample, syncs } from "./report";
+import { answer, curves, demanded, judged, most, passMark, together } from "./judge";
+import { accelerators, type Cell, cells, checkpoints, isInvalid, type Mean, type Named, type Point, type Report, sample, syncs } from "./report";
 
 export interface Tile {
   label: string;
   value: string;
   note: string;
-}
-
-/// Whether the report has one verdict: curves have a verdict a point.
-export function isOne(report: Report): boolean {
-  return report.points?.length ? places(report).size === 1 : (report.epochs ?? []).length > 0;
-}
-
-/// The most accelerators that still pass.
-function most(points: Point[], pass: number): number | undefined {
-  const passing = points.filter((point) => point.au_percent >= pass).map((point) => point.accelerators);
-  return passing.length ? Math.max(...passing) : undefined;
 }
 
 export function headline(reports: Named[]): string {
@@ -26,19 +16,51 @@ export function headline(reports: Named[]): string {
     const workloads = [...new Set(reports.map(({ report }) => report.workload ?? report.command))];
     return `${reports.length} runs of ${workloads.join(", ")}, compared`;
   }
-  const { summary } = only;
-  const curves = [...places(only).values()];
-  if (summary && curves.length === 1) {
-    const count = most(curves[0]!, summary.pass_au_percent);
-    if (count !== undefined) return `${only.workload ?? "The loop"} keeps ${accelerators({ ...only, accelerators: count })} busy`;
-  }
   const what = [only.workload, accelerators(only)].filter(Boolean).join(" on ");
-  if (curves.length) return `${[only.workload, accelerators({ ...only, accelerators: 0 })].filter(Boolean).join(" on ")}, up to ${figure(Math.max(...(only.points ?? []).map((point) => point.accelerators)))} accelerators`;
-  const busy = summary?.warm_au_percent ?? summary?.cold_au_percent;
-  if (busy && only.epochs?.length) return `${what}: ${percent(busy.mean)} busy`;
-  const [fast] = ofCells(only);
-  if (fast) return `Reads at up to ${fast.value}`;
-  return what || `stoker bench ${only.command}`;
+  if (isInvalid(only)) return `${what}: no verdict`;
+  const found = judged(only);
+  if (found) return `${what}: ${percent(found.percent)} busy ${found.where}`.trimEnd();
+  return ofSearch(only) ?? ofCurves(only) ?? ofCheckpoints(only) ?? ofSweep(only) ?? (what || `stoker bench ${only.command}`);
+}
+
+const kept = (report: Report, count: number) => accelerators({ ...report, accelerators: count });
+
+function ofSearch(report: Report): string | undefined {
+  const found = answer(report);
+  if (!found) return undefined;
+  const loop = report.workload ?? "The loop";
+  return found.count ? `${loop} keeps ${kept(report, found.count)} busy` : `${loop} keeps not even ${kept(report, 1)} busy`;
+}
+
+function ofCurves(report: Report): string | undefined {
+  const [found, pass, loop] = [curves(report), passMark(report), report.workload ?? "The loop"];
+  if (!found.length) return undefined;
+  // What a search left that was interrupted has no answer.
+  if (pass === undefined || report.kind === "measured") return [report.workload, accelerators({ ...report, accelerators: 0 })].filter(Boolean).join(" on ");
+  const counts = found.map(([place, points]): [string, number] => [place, most(points, pass) ?? 0]);
+  const [first, last] = [counts[0]!, counts[counts.length - 1]!];
+  if (counts.length > 1) return `${loop} keeps ${figure(first[1])} to ${kept(report, last[1])} busy, by its hits`;
+  return first[1] ? `${loop} keeps ${kept(report, first[1])} busy` : `${loop} keeps none of its accelerators busy`;
+}
+
+function ofCheckpoints(report: Report): string | undefined {
+  const worst = (what: string) => checkpoints(report).filter((pass) => pass.what === what).reduce((worst, pass) => Math.max(worst, pass.seconds), 0);
+  const [write, read] = [worst("write"), worst("read")];
+  if (!write && !read) return undefined;
+  const cold = checkpoints(report).some((pass) => pass.what === "read" && pass.cold) ? "" : ", not proven cold";
+  const parts = [write ? `written in ${seconds(write)}` : "", read ? `read in ${seconds(read)}${cold}` : ""];
+  return `${report.workload ?? "State of a model"}: ${parts.filter(Boolean).join(", ")}`;
+}
+
+const reads = (report: Report) => cells(report).filter((cell) => cell.phase.startsWith("read"));
+const fastest = (found: Cell[], value: (cell: Cell) => number) => found.reduce((best, cell) => (value(cell) > value(best) ? cell : best));
+
+function ofSweep(report: Report): string | undefined {
+  const found = reads(report);
+  if (!found.length) return undefined;
+  const cold = found.filter((cell) => cell.cold);
+  if (!cold.length) return "A warm sweep: its reads may come from memory";
+  return `Reads at up to ${rate(fastest(cold, (cell) => cell.bytes_per_second).bytes_per_second)}, cold`;
 }
 
 /// `± 0.3`, and of how many.
@@ -48,37 +70,67 @@ function spread(mean: Mean, format: (value: number) => string): string {
 }
 
 export function tiles(report: Report): Tile[] {
+  // Figures of a run that doesn't tell would be taken for its result.
+  if (isInvalid(report)) return [];
   const found: Tile[] = [];
   const { summary } = report;
   const epochs = report.epochs ?? [];
   if (summary?.cold_au_percent) found.push({ label: "Busy, cold", value: percent(summary.cold_au_percent.mean), note: spread(summary.cold_au_percent, percent) });
   if (summary?.warm_au_percent) found.push({ label: "Busy, warm", value: percent(summary.warm_au_percent.mean), note: spread(summary.warm_au_percent, percent) });
   if (summary && epochs.length) {
-    const speed = summary.samples_per_second;
-    found.push({ label: `${sample(report)} a second`, value: figure(speed.mean), note: spread(speed, figure) });
+    const [speed, wanted] = [summary.samples_per_second, demanded(report)];
+    found.push({ label: `${sample(report)} a second`, value: figure(speed.mean), note: wanted ? `of ${figure(wanted)} that they could take` : spread(speed, figure) });
   }
   const shares = epochs.flatMap((epoch) => epoch.share_of_bound_percent ?? []);
   if (shares.length) found.push({ label: "Share of the bound", value: percent(shares.reduce((a, b) => a + b, 0) / shares.length), note: "of what the target could give" });
-  for (const [place, points] of summary && !epochs.length ? [...places(report)].slice(0, 6) : []) {
-    const count = most(points, summary!.pass_au_percent);
-    const label = place ? `Kept busy, ${place}` : "Accelerators kept busy";
-    found.push({ label, value: count === undefined ? "none" : figure(count), note: `at ${figure(summary!.pass_au_percent)} % or more` });
-  }
-  if (summary?.limited_by) found.push({ label: "Limited by", value: summary.limited_by, note: "" });
-  found.push(...ofCells(report));
+  found.push(...ofPoints(report));
+  if (summary?.limited_by && summary.limited_by !== "unknown") found.push({ label: "Limited by", value: summary.limited_by, note: "" });
+  found.push(...ofCells(report), ...ofPasses(report));
   for (const sync of syncs(report).slice(0, 1)) found.push({ label: "Sync", value: seconds(sync.seconds), note: `${bytes(sync.bytes)} of ${sync.store}` });
   return found;
 }
 
+/// Of a search or of curves: how many are kept busy, and what that takes.
+function ofPoints(report: Report): Tile[] {
+  const [pass, found, searched] = [passMark(report), curves(report), answer(report)];
+  const note = (points: Point[], count: number | null | undefined) => {
+    const next = together(points).filter((point) => point.accelerators > (count ?? 0)).sort((a, b) => a.accelerators - b.accelerators)[0];
+    const fails = next && pass !== undefined && next.au_percent < pass ? `; ${figure(next.accelerators)} reach ${percent(next.au_percent)}` : "";
+    return pass === undefined ? "" : `at ${figure(pass)} % or more${fails}`;
+  };
+  const of = (count: number): Tile[] => {
+    const wanted = demanded(report, count);
+    return wanted ? [{ label: "They take", value: `${figure(wanted)}/s`, note: sample(report) }] : [];
+  };
+  if (searched) return [{ label: "Accelerators kept busy", value: searched.count === null ? "none" : figure(searched.count), note: note(report.points ?? [], searched.count) }, ...of(searched.count ?? 0)];
+  if (pass === undefined || report.kind === "measured") return [];
+  const tiles = found.slice(0, 6).map(([place, points]): Tile => {
+    const count = most(points, pass);
+    return { label: place ? `Kept busy, ${place}` : "Accelerators kept busy", value: count === undefined ? "none" : figure(count), note: note(points, count) };
+  });
+  return found.length === 1 ? [...tiles, ...of(most(found[0]![1], pass) ?? 0)] : tiles;
+}
+
 function ofCells(report: Report): Tile[] {
-  const all = cells(report);
-  const reads = all.filter((cell) => cell.phase.startsWith("read"));
-  const best = (value: (cell: (typeof all)[number]) => number) => reads.reduce((best, cell) => (value(cell) > value(best) ? cell : best), reads[0]!);
-  if (!reads.length) return [];
-  const place = (cell: (typeof all)[number]) => `${binary(cell.file_bytes)} × ${cell.threads} threads`;
-  const [fast, many] = [best((cell) => cell.bytes_per_second), best((cell) => cell.files_per_second)];
+  const all = reads(report);
+  if (!all.length) return [];
+  const cold = all.filter((cell) => cell.cold);
+  const [state, some] = cold.length ? ["cold", cold] : ["warm", all];
+  const doubt = cold.length ? "" : ", maybe of memory";
+  const place = (cell: Cell) => `${binary(cell.file_bytes)} × ${cell.threads} ${cell.threads === 1 ? "thread" : "threads"}${doubt}`;
+  const [fast, many] = [fastest(some, (cell) => cell.bytes_per_second), fastest(some, (cell) => cell.files_per_second)];
   return [
-    { label: "Best read", value: rate(fast.bytes_per_second), note: place(fast) },
-    { label: "Most files", value: `${figure(many.files_per_second)}/s`, note: place(many) },
+    { label: `Best read, ${state}`, value: rate(fast.bytes_per_second), note: place(fast) },
+    { label: `Most files, ${state}`, value: `${figure(many.files_per_second)}/s`, note: place(many) },
   ];
+}
+
+function ofPasses(report: Report): Tile[] {
+  return ["write", "read"].flatMap((what): Tile[] => {
+    const some = checkpoints(report).filter((pass) => pass.what === what);
+    if (!some.length) return [];
+    const least = some.reduce((least, pass) => (pass.bytes_per_second < least.bytes_per_second ? pass : least));
+    const state = what === "read" ? (least.cold ? ", cold" : ", not proven cold") : ", durable";
+    return [{ label: `Slowest ${what}${state}`, value: rate(least.bytes_per_second), note: `${bytes(least.bytes)} in ${seconds(least.seconds)}` }];
+  });
 }

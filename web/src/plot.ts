@@ -2,20 +2,19 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { type LineChart, paint, type Panel } from "./chart";
+import { FONT, marks, resolved } from "./marks";
 
 const HEIGHT = 230;
 /// Of a panel below others.
 const HEIGHT_LOW = 150;
+/// As two of a narrow chart with their words, where charts stand in twos.
+const HEIGHT_TWO = 365;
+const NARROW = 860;
 /// Above a limit, for its words.
 const HEADROOM = 1.15;
 const DASHES = [6, 4];
-const FONT = 12;
-
-/// The value of `var(--name)` now: a canvas knows no variables.
-function resolved(host: Element, colour: string): string {
-  const name = colour.slice("var(".length, -1);
-  return getComputedStyle(host).getPropertyValue(name).trim();
-}
+/// Steps of ticks of time; of less than a second only where a run was no longer.
+const TIMES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
 
 /// The lines of a panel over all values of x; what a line doesn't have is a gap that is drawn over.
 function table(panel: Panel): uPlot.AlignedData {
@@ -46,7 +45,8 @@ function bands(panel: Panel, host: Element): uPlot.Band[] {
 
 /// Where the y axis begins and ends.
 function range(panel: Panel, data: uPlot.AlignedData): [number, number] {
-  const values = data.slice(1).flatMap((series) => [...series]).filter((value): value is number => typeof value === "number");
+  const own = data.slice(1).flatMap((series) => [...series]).filter((value): value is number => typeof value === "number");
+  const values = [...own, ...(panel.holds ?? [])];
   const limits = panel.limits.map((limit) => limit.value);
   const limit = Math.max(...limits, 0) * HEADROOM;
   const top = Math.max(...values, limit, 0);
@@ -54,55 +54,9 @@ function range(panel: Panel, data: uPlot.AlignedData): [number, number] {
     const positive = values.filter((value) => value > 0);
     return [10 ** Math.floor(Math.log10(Math.min(...positive))), 10 ** Math.ceil(Math.log10(top) + 1e-9)];
   }
-  return [panel.min ?? Math.min(...values), panel.max ?? (top > 0 ? top * 1.08 : 1)];
-}
-
-/// Limits and knees as dashed lines with their words.
-function limits(panel: Panel, host: Element): (plot: uPlot) => void {
-  return (plot) => {
-    const { ctx, bbox } = plot;
-    const scale = devicePixelRatio;
-    ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = resolved(host, "var(--faint)");
-    ctx.font = `${FONT * scale}px ${getComputedStyle(host).fontFamily}`;
-    ctx.lineWidth = scale;
-    // A fixed scale has its lines at the top, and most often on the right; others have room above their limits.
-    const below = panel.max !== undefined;
-    ctx.textAlign = below ? "left" : "right";
-    ctx.lineJoin = "round";
-    for (const limit of panel.limits) {
-      const y = Math.round(plot.valToPos(limit.value, "y", true));
-      if (y < bbox.top - 1 || y > bbox.top + bbox.height) continue;
-      ctx.setLineDash([3 * scale, 3 * scale]);
-      ctx.beginPath();
-      ctx.moveTo(bbox.left, y);
-      ctx.lineTo(bbox.left + bbox.width, y);
-      ctx.stroke();
-      ctx.textBaseline = below ? "top" : "bottom";
-      const place = [below ? bbox.left + 8 * scale : bbox.left + bbox.width - 2 * scale, y + (below ? 5 : -3) * scale] as const;
-      // A rim in the colour of the card keeps the words readable over lines.
-      ctx.setLineDash([]);
-      ctx.strokeStyle = resolved(host, "var(--card)");
-      ctx.lineWidth = 4 * scale;
-      ctx.strokeText(limit.label, ...place);
-      ctx.strokeStyle = ctx.fillStyle;
-      ctx.lineWidth = scale;
-      ctx.fillText(limit.label, ...place);
-    }
-    for (const knee of panel.knees ?? []) {
-      const x = Math.round(plot.valToPos(knee.value, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
-      ctx.setLineDash([3 * scale, 3 * scale]);
-      ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
-      ctx.textBaseline = "bottom";
-      ctx.textAlign = x > bbox.left + bbox.width / 2 ? "right" : "left";
-      ctx.fillText(knee.label, x + (ctx.textAlign === "right" ? -5 : 5) * scale, bbox.top + bbox.height - 4 * scale);
-    }
-    ctx.restore();
-  };
+  // Above all, where epochs have their names.
+  const room = panel.begins?.some((begin) => begin.label !== "") ? HEADROOM : 1;
+  return [panel.min ?? Math.min(...values), room * (panel.max ?? (top > 0 ? top * 1.08 : 1))];
 }
 
 function series(chart: LineChart, panel: Panel, host: Element): uPlot.Series[] {
@@ -116,6 +70,7 @@ function series(chart: LineChart, panel: Panel, host: Element): uPlot.Series[] {
       points: { show: line.dots === true && !line.dashed, size: 7, width: 2, fill: resolved(host, "var(--card)"), stroke },
     };
     if (line.dashed) found.dash = DASHES;
+    if (line.steps) found.paths = uPlot.paths.stepped!({ align: 1 });
     if (line.area) found.fill = `${stroke}26`;
     return found;
   });
@@ -173,13 +128,14 @@ export function draw(host: HTMLElement, chart: LineChart, index: number, moved: 
   // The panel below tells the time of those above it.
   if (index < chart.panels.length - 1) Object.assign(across, { size: 8, values: () => [] });
   if (chart.x.log2) across.splits = () => powers(first, last, labelled);
+  if (chart.x.clock) across.incrs = TIMES.filter((step) => step >= 1 || last - first < 2);
   if (chart.x.whole && !chart.x.log2) across.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
-  const up: uPlot.Axis = { ...look, grid, gap: 6, space: 34, values: (_, ticks) => ticks.map(tick), filter: (_, ticks) => ticks, size: room(chart) };
+  const up: uPlot.Axis = { ...look, grid, gap: 6, space: 34, values: (_, ticks) => ticks.map((value) => (value > (panel.max ?? value) ? "" : tick(value))), filter: (_, ticks) => ticks, size: room(chart) };
   if (panel.log10) up.splits = () => decades(low, high);
   return new uPlot(
     {
       width,
-      height: chart.panels.length === 1 ? HEIGHT + (chart.wide ? 50 : 0) : HEIGHT_LOW + (chart.wide ? 0 : 20),
+      height: panel.tall && !chart.wide && innerWidth > NARROW ? HEIGHT_TWO : chart.panels.length === 1 || panel.tall ? HEIGHT + (chart.wide ? 50 : 0) : HEIGHT_LOW + (chart.wide ? 0 : 20),
       padding: [10, 14, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, y: false, points: pointed(panel, host), sync: { key: `${chart.id}-${chart.sub}` } },
@@ -191,7 +147,7 @@ export function draw(host: HTMLElement, chart: LineChart, index: number, moved: 
       series: series(chart, panel, host),
       bands: bands(panel, host),
       hooks: {
-        draw: [limits(panel, host)],
+        draw: [marks(panel, host)],
         setCursor: [(plot) => moved(plot.cursor.idx === null || plot.cursor.idx === undefined || (plot.cursor.left ?? -1) < 0 ? undefined : plot.data[0][plot.cursor.idx])],
       },
     },

@@ -17,6 +17,7 @@ export interface Process {
   samples: number;
   seconds: number;
   samples_per_second: number;
+  wait_seconds_by_cause?: Record<string, number>;
 }
 
 export interface Epoch {
@@ -64,6 +65,8 @@ export interface Summary {
   samples_per_second: Mean;
   pass_au_percent: number;
   passed: boolean;
+  verdict?: "passed" | "fails" | "invalid";
+  reason?: string;
   limited_by: string;
 }
 
@@ -96,6 +99,9 @@ export interface Report {
   warnings?: string[];
 }
 
+/// Whether the run doesn't tell if accelerators were busy: it was too short, or its figures contradict each other.
+export const isInvalid = (report: Report): boolean => report.summary?.verdict === "invalid" || failed(report).length > 0;
+
 export interface Named {
   name: string;
   report: Report;
@@ -127,6 +133,9 @@ export interface Cell {
   ranks: number;
   bytes_per_second: number;
   files_per_second: number;
+  seconds: number;
+  /// Whether nothing of its files was in memory, proven.
+  cold: boolean;
   latency: Record<string, number>;
 }
 
@@ -158,6 +167,8 @@ export function cells(report: Report): Cell[] {
     ranks: number(cell["ranks"]) || 1,
     bytes_per_second: number(cell["bytes_per_second"]),
     files_per_second: number(cell["files_per_second"]),
+    seconds: number(cell["seconds"]),
+    cold: cell["cold"] === true,
     latency: numbers(cell["latency_seconds"]),
   }));
   return found.filter((cell) => cell.phase !== "" && cell.threads > 0);
@@ -174,9 +185,43 @@ export function syncs(report: Report): Sync[] {
   }));
 }
 
+/// Checks of the figures against each other that failed.
+export function failed(report: Report): string[] {
+  const checks = report.sections?.["failed_checks"];
+  return Array.isArray(checks) ? checks.map(String) : [];
+}
+
+/// A write or a read of the state of a model.
+export interface Pass {
+  what: string;
+  number: number;
+  seconds: number;
+  bytes: number;
+  bytes_per_second: number;
+  slowest_bytes_per_second: number;
+  /// Of a read; absent in reports of earlier programs.
+  cold?: boolean;
+}
+
+export function checkpoints(report: Report): Pass[] {
+  const found = report.sections?.["checkpoint"];
+  const list = Array.isArray(found) ? found.map(fields) : [];
+  return list.map((pass) => ({
+    what: String(pass["what"] ?? ""),
+    number: number(pass["number"]),
+    seconds: number(pass["seconds"]),
+    bytes: number(pass["bytes"]),
+    bytes_per_second: number(pass["bytes_per_second"]),
+    slowest_bytes_per_second: number(pass["slowest_bytes_per_second"]),
+    ...(typeof pass["cold"] === "boolean" ? { cold: pass["cold"] } : {}),
+  }));
+}
+
 /// What the disk and the target can give, by the names of what they gave; of the target also what a probe found.
 export function limits(report: Report): Record<string, number> {
-  const probed = numbers(fields(report.sections?.["probe"])["supply"]);
+  const probe = fields(report.sections?.["probe"]);
+  // What a probe found in caches is no limit of the storage.
+  const probed = probe["no_bound"] === undefined ? numbers(probe["supply"]) : {};
   return { ...probed, ...numbers(report.sections?.["limits"]) };
 }
 
@@ -196,6 +241,26 @@ export function regimes(report: Report): Regime[] {
     threads: number(regime["threads"]),
     ranks: number(regime["ranks"]) || 1,
     figures: numbers(regime),
+  }));
+}
+
+/// From how many threads on more don't help, at one size of file.
+export interface Saturation {
+  phase: string;
+  file_bytes: number;
+  threads: number;
+  /// False: more threads than were tried may still help.
+  reached: boolean;
+}
+
+export function saturations(report: Report): Saturation[] {
+  const found = report.sections?.["saturation"];
+  const list = Array.isArray(found) ? found.map(fields) : [];
+  return list.map((place) => ({
+    phase: String(place["phase"] ?? ""),
+    file_bytes: number(place["file_bytes"]),
+    threads: number(place["threads"]),
+    reached: place["reached"] === true,
   }));
 }
 

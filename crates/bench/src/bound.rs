@@ -12,9 +12,7 @@
 //! - W / (b (f L + s / r)): streams that wait L seconds for each of f first bytes a sample and then get r bytes per
 //!   second (Little's law), where no more streams can be busy than batches may be on their way.
 //!
-//! and the utilisation is t times the least of them. A measurement that leaves out the first of S steps sees a little
-//! more: the first W batches of an accelerator arrive together while nothing is counted, so that S - 1 steps take the
-//! time of S - W.
+//! and the utilisation is t times the least of them: of the steady loop, as the steps that count measure it.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +28,6 @@ pub struct Demand {
     pub requests_per_sample: f64,
     /// Less than one where small samples that lie side by side are read together.
     pub first_bytes_per_sample: f64,
-    pub steps: u64,
 }
 
 /// What a target gives.
@@ -70,12 +67,6 @@ impl Demand {
     pub fn all_streams(&self) -> u64 {
         self.accelerators * self.busy()
     }
-
-    /// How much more a measurement shows that leaves the first step out.
-    fn head_start(&self) -> f64 {
-        let (steps, busy) = (self.steps as f64, self.busy() as f64);
-        if steps > busy { ((steps - 1.0) / (steps - busy)).max(1.0) } else { f64::INFINITY }
-    }
 }
 
 /// Rates so near to each other are one limit, seen twice.
@@ -108,7 +99,7 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
         ("store requests", supply.requests_per_second / (all * requests_per_sample)),
         ("latency", demand.busy() as f64 / (batch * sample_seconds)),
     ];
-    let percent = |rate: f64| 100.0 * step_seconds * rate * demand.head_start();
+    let percent = |rate: f64| 100.0 * step_seconds * rate;
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
     by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
     let (limited_by, least) = named(&by_rate);
@@ -130,7 +121,6 @@ mod tests {
             prefetch_batches: 8,
             requests_per_sample: 140.0,
             first_bytes_per_sample: 1.0,
-            steps: 1_000_000,
         }
     }
 
@@ -164,7 +154,6 @@ mod tests {
             prefetch_batches: 16,
             requests_per_sample: 1.0,
             first_bytes_per_sample: 1.0,
-            steps: 1_000_000,
         };
         // A disk of 500 MB/s and 500 requests per second: its requests bind, not its bandwidth.
         let disk = Supply { bytes_per_second: 500e6, requests_per_second: 500.0, ..plenty() };
@@ -193,7 +182,6 @@ mod tests {
             prefetch_batches: 8,
             requests_per_sample: 1.0,
             first_bytes_per_sample: 1.0,
-            steps: 1_000_000,
         };
         let seen = Supply {
             latency_seconds: 0.02,
@@ -204,12 +192,5 @@ mod tests {
         assert_eq!(bound(&small, &seen).limited_by, "latency");
         let limited = Supply { requests_per_second: 100.0, bytes_per_second: 99.0 * 4_000.0, ..seen };
         assert_eq!(bound(&small, &limited).limited_by, "store requests");
-    }
-
-    #[test]
-    fn a_short_epoch_shows_its_head_start() {
-        let supply = Supply { bytes_per_second: 37.5e9, ..plenty() };
-        let short = bound(&Demand { steps: 100, ..unet3d(180) }, &supply).au_percent;
-        assert!((short / bound(&unet3d(180), &supply).au_percent - 99.0 / 96.0).abs() < 1e-3);
     }
 }

@@ -4,6 +4,8 @@
 //! files are not called cold. Invariant: [`Cooled::cold`] is true only after mincore(2) found no page of any file.
 
 use std::fs::{self, File, OpenOptions};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +13,8 @@ use std::process::{Command, Stdio};
 use block::{Error, Result};
 use rustix::fs::{Advice, StatFs};
 use serde::{Deserialize, Serialize};
+
+use crate::samples::{Run, Set};
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 /// Clean pages, names and attributes of the whole machine.
@@ -21,6 +25,9 @@ const WINDOW: u64 = 1 << 30;
 const FUSE: u64 = 0x6573_5546;
 /// Of what a failed command wrote.
 const COMPLAINT_MAX: usize = 400;
+
+/// Makes caches forget ranges of the files of a set, and nothing else. Gives those that were in memory.
+pub type Forget<'a> = dyn Fn(&Set, &[Run]) -> Result<Vec<Run>> + 'a;
 
 /// What was done, and whether it worked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +80,13 @@ impl Cooler {
         Ok(Cooled { cold, names_cold: cold && names_cold, means, resident_bytes: left, because })
     }
 
+    /// Of ranges of files alone, whatever else caches hold: each with whether most of it was in memory.
+    pub fn forget(&self, folder: &Path, ranges: &[(PathBuf, Range<u64>)]) -> Result<Vec<bool>> {
+        self.command()?;
+        flush(folder)?;
+        ranges.iter().map(|(path, range)| forget_range(path, range)).collect()
+    }
+
     /// Why the kernel's cache is not all: a FUSE program has its own, out of its sight.
     fn hidden(&self, folder: &Path) -> Result<Option<String>> {
         let found: StatFs = rustix::fs::statfs(folder)
@@ -105,28 +119,41 @@ fn flush(folder: &Path) -> Result<()> {
     rustix::fs::syncfs(&opened).map_err(|error| doing(error.into()))
 }
 
+/// Ask the kernel to forget one range of a file. Whether most of it was in memory.
+fn forget_range(path: &Path, range: &Range<u64>) -> Result<bool> {
+    let doing = |error: std::io::Error| Error::io("cannot see what is in memory of a file", path.display(), &error);
+    let file = File::open(path).map_err(doing)?;
+    let was = resident(&file, range.clone()).map_err(doing)?;
+    // A range that ends inside of a page would leave it; one without an end leaves nothing.
+    let is_last = file.metadata().map_err(doing)?.len() <= range.end;
+    let length = if is_last { None } else { NonZeroU64::new(range.end - range.start) };
+    rustix::fs::fadvise(&file, range.start, length, Advice::DontNeed).map_err(|error| doing(error.into()))?;
+    Ok(2 * was > range.end - range.start)
+}
+
 /// Ask the kernel to forget one file, unless it just forgot everything, and count what it kept.
 fn forget(path: &Path, is_dropped: bool) -> Result<u64> {
     let doing = |error: std::io::Error| Error::io("cannot see what is in memory of a file", path.display(), &error);
     let file = OpenOptions::new().read(true).open(path).map_err(doing)?;
     let bytes = file.metadata().map_err(doing)?.len();
     if is_dropped {
-        let left = resident(&file, bytes).map_err(doing)?;
+        let left = resident(&file, 0..bytes).map_err(doing)?;
         if left == 0 {
             return Ok(0);
         }
     }
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| doing(error.into()))?;
-    resident(&file, bytes).map_err(doing)
+    resident(&file, 0..bytes).map_err(doing)
 }
 
-/// Bytes of a file that are in memory, in whole pages. Of a file that the caller may not write, the kernel says that
+/// Bytes of a range of a file that are in memory, in whole pages. Of a file that the caller may not write, the kernel says that
 /// all are, so that nothing is called cold that can't be seen.
-pub fn resident(file: &File, bytes: u64) -> std::io::Result<u64> {
+pub fn resident(file: &File, range: Range<u64>) -> std::io::Result<u64> {
     let page = rustix::param::page_size() as u64;
     let mut pages = 0;
-    for offset in (0..bytes).step_by(usize::try_from(WINDOW).expect("a gibibyte fits in an address")) {
-        let length = usize::try_from(WINDOW.min(bytes - offset)).expect("a gibibyte fits in an address");
+    let first = range.start / page * page;
+    for offset in (first..range.end).step_by(usize::try_from(WINDOW).expect("a gibibyte fits in an address")) {
+        let length = usize::try_from(WINDOW.min(range.end - offset)).expect("a gibibyte fits in an address");
         let offset = libc::off_t::try_from(offset).map_err(std::io::Error::other)?;
         // SAFETY: a new mapping at an address of the kernel's choice; it is never dereferenced and is unmapped below.
         let at = unsafe {
@@ -168,7 +195,7 @@ mod tests {
     #[test]
     fn a_file_that_was_just_written_is_in_memory_and_after_cooling_is_not() {
         let (folder, path) = written();
-        let seen = || resident(&File::open(&path).expect("the file"), BYTES as u64).expect("mincore");
+        let seen = || resident(&File::open(&path).expect("the file"), 0..BYTES as u64).expect("mincore");
         assert!(seen() >= BYTES as u64);
         flush(folder.path()).expect("a file system");
         assert_eq!(forget(&path, false).expect("advice"), 0);
@@ -176,6 +203,27 @@ mod tests {
         fs::read(&path).expect("the file");
         let cooled = Cooler::default().cool_files(folder.path(), std::slice::from_ref(&path)).expect("cooling");
         assert!(cooled.cold && cooled.because.is_none() && !cooled.means.is_empty(), "{cooled:?}");
+    }
+
+    #[test]
+    fn a_range_is_forgotten_and_what_lies_beside_it_is_not() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("f");
+        fs::write(&path, vec![7; 25 * MIB as usize + 5]).expect("a file");
+        let seen = |range| resident(&File::open(&path).expect("the file"), range).expect("mincore");
+        let end = 25 * MIB + 5;
+        let forget = |range| Cooler::default().forget(folder.path(), &[(path.clone(), range)]).expect("advice");
+        // Others may drop everything at any moment; then it is looked at again.
+        let is_so = |range: Range<u64>, beside: Range<u64>| {
+            fs::read(&path).expect("the file");
+            let was = forget(range.clone());
+            assert_eq!(seen(range), 0);
+            was == [true] && seen(beside.clone()) == beside.end - beside.start
+        };
+        assert!((0..50).any(|_| is_so(8 * MIB..16 * MIB, 0..8 * MIB)), "in the middle");
+        assert!((0..50).any(|_| is_so(24 * MIB..end, 16 * MIB..24 * MIB)), "at the end");
+        assert_eq!(forget(24 * MIB..end), [false]);
     }
 
     #[test]

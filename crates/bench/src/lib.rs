@@ -17,6 +17,8 @@
 pub mod bound;
 pub mod cold;
 pub mod loader;
+#[cfg(test)]
+mod pair;
 pub mod probe;
 pub mod samples;
 pub mod simulate;

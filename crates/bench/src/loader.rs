@@ -103,6 +103,18 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Batches of an accelerator that can be read before its first step, and so steps that don't count.
+    pub fn ahead(&self) -> u64 {
+        let workers = self.workers.max(1);
+        // Each worker of PyTorch is ahead by as many batches as the others.
+        let window = self.prefetch_batches.div_ceil(workers) * workers;
+        let is_buffered = self.order == Order::Shards;
+        let buffer = self.shuffle_buffer.filter(|_| is_buffered).map_or(0, |held| held.div_ceil(self.batch));
+        (window + buffer).max(1)
+    }
+}
+
 impl Loader {
     /// How to get the library.
     fn cure(self) -> &'static str {
@@ -341,35 +353,40 @@ impl Session<'_> {
             Error::invalid(format!("a rank sent no figures: {error}"), "the ranks")
                 .hint("start the same program on all")
         })?;
-        Ok(joined(if ranks.rank() == 0 { &shares } else { std::slice::from_ref(&own) }, self.job.step_seconds))
+        Ok(joined(if ranks.rank() == 0 { &shares } else { std::slice::from_ref(&own) }, self.job))
     }
 }
 
-/// Utilisation of one accelerator in percent, from nominal step time and as DLIO has it: without the first step, from its
-/// end to the end of the last.
-pub fn utilisation(laps: &[Lap], step_seconds: f64) -> (f64, f64) {
+/// Utilisation of one accelerator in percent: from nominal step time of the steps that count, and as DLIO has it, without
+/// the first step alone.
+pub fn utilisation(laps: &[Lap], step_seconds: f64, lead: usize) -> (f64, f64) {
     let (Some(first), Some(last)) = (laps.first(), laps.last()) else { return (0.0, 0.0) };
     let end = last.0 + last.1 + last.2 + last.3;
-    let nominal = (laps.len() - 1) as f64 * step_seconds;
+    let nominal = (laps.len() - lead) as f64 * step_seconds;
     let computed: f64 = laps[1..].iter().map(|lap| lap.2).sum();
     // DLIO leaves the load and the computing of the first step out, and not what it waited for the others.
     let percent = |busy: f64, seconds: f64| if seconds > 0.0 { 100.0 * busy / seconds } else { 0.0 };
-    let first_whole = first.0 + first.1 + first.2 + first.3;
-    (percent(nominal, end - first_whole), percent(computed, end - first.1 - first.2))
+    let begun = laps[lead - 1].0 + laps[lead - 1].1 + laps[lead - 1].2 + laps[lead - 1].3;
+    (percent(nominal, end - begun), percent(computed, end - first.1 - first.2))
 }
 
 /// The epoch of all accelerators.
-fn joined(shares: &[Share], step_seconds: f64) -> Epoch {
+fn joined(shares: &[Share], job: &Job) -> Epoch {
     let parts: Vec<&Part> = shares.iter().flat_map(|share| &share.parts).collect();
+    let steps = parts[0].steps.len();
+    let lead = (job.ahead() as usize).min(steps - 1);
     let count = parts.len() as f64;
     let seconds = parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
     let (samples, bytes) = (parts.iter().map(|part| part.samples).sum(), parts.iter().map(|part| part.bytes).sum());
-    let each = parts.iter().map(|part| utilisation(&part.steps, step_seconds));
+    let each = parts.iter().map(|part| utilisation(&part.steps, job.step_seconds, lead));
     let (nominal, dlio) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let mut waits = BTreeMap::new();
     let mut between: Vec<f64> = Vec::new();
     for part in &parts {
-        for lap in &part.steps[1..] {
+        for lap in &part.steps[..lead] {
+            *waits.entry("start".to_owned()).or_insert(0.0) += lap.1 + lap.3;
+        }
+        for lap in &part.steps[lead..] {
             let known = (lap.4 + lap.5).min(lap.1);
             for (cause, seconds) in [
                 ("store", lap.4.min(known)),
@@ -380,7 +397,7 @@ fn joined(shares: &[Share], step_seconds: f64) -> Epoch {
                 *waits.entry(cause.to_owned()).or_insert(0.0) += seconds;
             }
         }
-        between.extend(part.steps.windows(2).map(|pair| pair[1].0 - pair[0].0));
+        between.extend(part.steps[lead - 1..].windows(2).map(|pair| pair[1].0 - pair[0].0));
     }
     between.sort_by(f64::total_cmp);
     let at = |share: f64| between[((between.len() - 1) as f64 * share).ceil() as usize];
@@ -390,7 +407,8 @@ fn joined(shares: &[Share], step_seconds: f64) -> Epoch {
         epoch: parts[0].epoch,
         cold: shares.iter().all(|share| share.cold),
         seconds,
-        steps: parts[0].steps.len() as u64,
+        steps: steps as u64,
+        steps_counted: (steps - lead) as u64,
         samples,
         au_percent: nominal / count,
         au_dlio_percent: dlio / count,
@@ -415,6 +433,7 @@ fn process((share, rank): (&Share, u64)) -> Process {
         samples,
         seconds,
         samples_per_second: samples as f64 / seconds.max(f64::MIN_POSITIVE),
+        ..Process::default()
     }
 }
 

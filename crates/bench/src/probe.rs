@@ -1,32 +1,46 @@
 //! What a target gives by itself: time to the first byte, bandwidth and reads per second.
 //!
-//! It reads the files of the set that is measured next, which may leave some of them in caches: who wants a cold epoch
-//! empties caches afterwards. Invariant: only what was begun and ended is counted, over the time that it took.
+//! It reads ranges of the files of the set that is measured next: no byte twice, as far as the set allows none that the
+//! job reads soon, and each part of it only after caches were made to forget its ranges. Invariants: only what was begun
+//! and ended is counted, over the time that it took; what didn't come from storage makes no bound.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+mod part;
+mod pool;
 
 use block::{Error, Result};
-use data::noise::Chance;
+use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 use targets::Target;
-use targets::clock::{Clock, Moment, SECOND, seconds};
+use targets::clock::{Clock, SECOND, seconds};
 
 use crate::bound::Supply;
-use crate::samples::Set;
+use crate::cold::Forget;
+use crate::samples::{Run, Set};
+use part::{ANSWERS_MIN, Course, Part};
+use pool::{Pool, Share};
 
-/// How long each of the three parts may take. With fewer than this many reads a figure says little, and the part goes
-/// on to the second limit.
-const PART: u64 = SECOND / 2;
-const READS_MIN: u64 = 8;
-const PART_MAX: u64 = 4 * SECOND;
+/// How long each part lasts, if the set is large enough. What many streams get decides most bounds: limits that give a
+/// tenth of a second's worth at once weigh little in it.
+const LATENCY_LASTS: u64 = SECOND / 2;
+const ALONE_LASTS: u64 = SECOND;
+const REQUESTS_LASTS: u64 = 2 * SECOND;
+const MANY_LASTS: u64 = 2 * SECOND;
 
-/// A read that is all latency.
-const SMALL: usize = 4096;
+/// Of what there is: to one stream of short reads, to one of long ones, to many of short ones; the rest to many of long
+/// ones.
+const PARTS: [usize; 3] = [8, 8, 4];
 
-/// As much of a sample as is read to see how fast it comes.
-const LONG: u64 = 8 << 20;
+/// Ranges of a rank that are enough for all parts, each a few answers for each of them.
+const RANGES_MIN: usize = 32;
+
+/// Short reads of a part: as many as the fastest disks answer in its time.
+const SHORT_READS_MAX: [usize; 2] = [8192, 65_536];
+
+/// Long reads of one stream: 8 GiB.
+const ALONE_READS_MAX: usize = 1024;
+
+/// More is given to a part than it is likely to read in its time.
+const PLENTY: f64 = 2.0;
 
 /// A pace is a number even where all of the time was latency.
 const PACE_MIN: f64 = 1e-4;
@@ -34,10 +48,13 @@ const PACE_MIN: f64 = 1e-4;
 /// More streams than this show no more of a target from one machine.
 const STREAMS_MAX: u64 = 64;
 
+/// Of the bytes of each part, this much must have come from storage.
+pub const GIVEN_MIN_PERCENT: f64 = 95.0;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     pub supply: Supply,
-    /// Streams that its rates of requests and bytes are of.
+    /// Streams of all ranks that its rates of requests and bytes are of.
     pub streams: u64,
     /// Bytes per second of one stream, the times to its first bytes included.
     #[serde(default)]
@@ -45,22 +62,57 @@ pub struct Probe {
     /// Time to the first byte that 99 of 100 reads kept within.
     pub latency_p99_seconds: f64,
     pub seconds: f64,
+    #[serde(default)]
+    pub bytes: u64,
+    /// Of the bytes that it read, how many storage gave, as whoever moved them counted: of the part that got the least.
+    /// Nothing where nobody counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_percent: Option<f64>,
+    /// Ranges that there were for it.
+    #[serde(default)]
+    pub ranges: u64,
+    /// Whether those are enough.
+    #[serde(default)]
+    pub is_enough: bool,
 }
 
-/// Reads of one part.
-struct Part {
-    reads: u64,
-    bytes: u64,
-    seconds: f64,
-    /// Of each stream by itself, added: what one began and hadn't ended when another stopped is lost otherwise.
-    reads_per_second: f64,
-    times: Vec<u64>,
+/// Who asks, and what is around it.
+pub struct Asking<'a> {
+    pub target: &'a dyn Target,
+    pub set: &'a Set,
+    pub clock: &'a dyn Clock,
+    pub ranks: &'a dyn Ranks,
+    /// Of all ranks.
+    pub streams: u64,
+    pub seed: u64,
+    /// Bytes that storage gave to this process since it began, if anybody counts them.
+    pub given: &'a dyn Fn() -> Option<u64>,
+    /// Make caches forget these ranges. Gives those that were in memory.
+    pub forget: &'a Forget<'a>,
+    /// What was in memory before is there again afterwards.
+    pub is_kept: bool,
 }
 
 /// Streams whose rates together come so near to those of one, times their number, are held back by nothing they share.
 const FREE: f64 = 0.9;
 
 impl Probe {
+    /// Why it makes no bound, if it makes none.
+    pub fn no_bound(&self) -> Option<String> {
+        if !self.is_enough {
+            return Some(format!(
+                "the set has {} ranges of up to 8 MiB, and a probe that reads no byte twice takes {RANGES_MIN} for each rank: \
+                make a larger set",
+                self.ranges
+            ));
+        }
+        let given = self.given_percent.filter(|percent| *percent < GIVEN_MIN_PERCENT)?;
+        Some(format!(
+            "{:.0} % of the probe's bytes came from the page cache, not from storage: try --drop-command or a larger set",
+            100.0 - given
+        ))
+    }
+
     /// What so many streams get, for all that was seen: a rate that was only that of single streams is more with more.
     pub fn supply(&self, streams: u64) -> Supply {
         let seen = self.streams.max(1) as f64;
@@ -76,32 +128,64 @@ impl Probe {
     }
 }
 
-/// Ask a target what it gives to so many streams.
-pub fn probe(target: &dyn Target, set: &Set, streams: u64, seed: u64, clock: &dyn Clock) -> Result<Probe> {
-    let begun = clock.now();
-    let streams = streams.clamp(1, STREAMS_MAX);
-    let prober = Prober { target, set, clock };
-    let mut small = prober.part(1, seed, SMALL as u64)?;
-    small.times.sort_unstable();
-    let at = |share: f64| seconds(small.times[(share * (small.times.len() - 1) as f64) as usize]);
-    let latency = at(0.5);
-    let alone = prober.part(1, seed + 1, LONG)?;
-    let requests = prober.part(streams, seed + 2, SMALL as u64)?;
-    let many = prober.part(streams, seed + 3, LONG)?;
-    let transfer = transfer(&alone, latency);
-    let supply = Supply {
-        bytes_per_second: many.bytes as f64 / many.seconds,
-        stream_bytes_per_second: alone.bytes as f64 / transfer,
-        requests_per_second: requests.reads_per_second,
-        latency_seconds: latency,
-    };
-    Ok(Probe {
-        supply,
-        streams,
-        alone_bytes_per_second: alone.bytes as f64 / alone.seconds,
-        latency_p99_seconds: at(0.99),
-        seconds: seconds(clock.now() - begun),
+/// What one rank has to tell of the parts.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Found {
+    latency: f64,
+    latency_p99: f64,
+    stream_bytes_per_second: f64,
+    alone_bytes_per_second: f64,
+    requests_per_second: f64,
+    bytes_per_second: f64,
+    streams: u64,
+    bytes: u64,
+    given: Option<f64>,
+    ranges: u64,
+    is_enough: bool,
+}
+
+/// Ask a target what it gives to so many streams; all ranks ask at once. `read` is what the job reads soon.
+pub fn probe(asking: &Asking, read: &[Run]) -> Result<Probe> {
+    let begun = asking.clock.now();
+    let own = Prober { asking, found: Found::default(), in_memory: Vec::new() }.all(read)?;
+    let own = serde_json::to_vec(&own).expect("what was found is numbers");
+    let mut whole = Vec::new();
+    let gathered = asking.ranks.gather(&own)?;
+    if !gathered.is_empty() {
+        let parts = gathered.iter().map(|bytes| parsed::<Found>(bytes)).collect::<Result<Vec<_>>>()?;
+        let probe = Probe { seconds: seconds(asking.clock.now() - begun), ..together(&parts) };
+        whole = serde_json::to_vec(&probe).expect("a probe is numbers");
+    }
+    parsed(&asking.ranks.broadcast(whole)?)
+}
+
+fn parsed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Error::invalid(format!("a rank sent no probe: {error}"), "the ranks").hint("start the same program on all")
     })
+}
+
+/// One stream is that of rank 0; what many get is the sum.
+fn together(parts: &[Found]) -> Probe {
+    let sum = |of: fn(&Found) -> f64| parts.iter().map(of).sum::<f64>();
+    let first = &parts[0];
+    let supply = Supply {
+        bytes_per_second: sum(|part| part.bytes_per_second),
+        stream_bytes_per_second: first.stream_bytes_per_second,
+        requests_per_second: sum(|part| part.requests_per_second),
+        latency_seconds: first.latency,
+    };
+    Probe {
+        supply,
+        streams: parts.iter().map(|part| part.streams).sum(),
+        alone_bytes_per_second: first.alone_bytes_per_second,
+        latency_p99_seconds: first.latency_p99,
+        seconds: 0.0,
+        bytes: parts.iter().map(|part| part.bytes).sum(),
+        given_percent: parts.iter().filter_map(|part| part.given).reduce(f64::min),
+        ranges: parts.iter().map(|part| part.ranges).sum(),
+        is_enough: parts.iter().all(|part| part.is_enough),
+    }
 }
 
 /// Seconds of a stream that went into transfer: what the first bytes took is not its pace. Of small reads nothing is
@@ -111,94 +195,112 @@ fn transfer(alone: &Part, latency: f64) -> f64 {
 }
 
 struct Prober<'a> {
-    target: &'a dyn Target,
-    set: &'a Set,
-    clock: &'a dyn Clock,
+    asking: &'a Asking<'a>,
+    found: Found,
+    in_memory: Vec<Run>,
 }
 
 impl Prober<'_> {
-    /// Read up to so many bytes of samples by chance, in so many streams, for a while.
-    fn part(&self, streams: u64, seed: u64, bytes: u64) -> Result<Part> {
-        let begun = self.clock.now();
-        let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        let parts = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for stream in 0..streams {
-                let (done, failed, parts) = (&done, &failed, &parts);
-                scope.spawn(move || {
-                    let read = self.stream(Chance::of(seed, stream), bytes, begun, done, failed);
-                    failed.fetch_add(u64::from(read.is_err()), Ordering::Relaxed);
-                    parts.lock().expect("nothing panics while it holds the parts").push(read);
-                });
-            }
-        });
-        let took = seconds(self.clock.now() - begun);
-        let mut whole = Part { reads: 0, bytes: 0, seconds: took, reads_per_second: 0.0, times: Vec::new() };
-        for part in parts.into_inner().expect("all streams have ended") {
-            let (bytes, times) = part?;
-            whole.reads += times.len() as u64;
-            whole.bytes += bytes;
-            whole.reads_per_second += times.len() as f64 / seconds(times.iter().sum::<u64>().max(1));
-            whole.times.extend(times);
-        }
-        if whole.reads == 0 {
-            return Err(Error::unavailable("the target answered no read of the probe", self.target.url()));
-        }
-        Ok(whole)
+    fn all(mut self, read: &[Run]) -> Result<Found> {
+        let Asking { set, ranks, streams, seed, .. } = *self.asking;
+        let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
+        let mut pool = Pool::of(set, read, seed, (rank, size));
+        let all = pool.len();
+        (self.found.ranges, self.found.is_enough) = (all as u64, all >= RANGES_MIN);
+        // Ranks that have too little still meet the others, and a bound is made of nobody's.
+        let [first, alone, short] = PARTS.map(|part| (all / part).max(1));
+        let is_first = rank == 0;
+        let to_first = |share: Share| if is_first { share } else { Share::default() };
+
+        let part = self.part(1, LATENCY_LASTS, to_first(pool.short(first, SHORT_READS_MAX[0], seed)))?;
+        let mut times = part.times;
+        times.sort_unstable();
+        let at = |share: f64| times.get((share * times.len().saturating_sub(1) as f64) as usize);
+        let at = |share| at(share).map_or(0.0, |time| seconds(*time));
+        (self.found.latency, self.found.latency_p99) = (at(0.5), at(0.99));
+
+        let part = self.part(1, ALONE_LASTS, to_first(pool.long(alone.min(ALONE_READS_MAX))))?;
+        self.found.stream_bytes_per_second = part.bytes as f64 / transfer(&part, self.found.latency).max(1e-9);
+        self.found.alone_bytes_per_second = part.bytes as f64 / part.seconds.max(1e-9);
+        let alone = self.told(self.found.alone_bytes_per_second)?;
+
+        let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
+        let streams = streams.div_ceil(size).min(STREAMS_MAX).min(pool.len().min(share.reads.len()) as u64 / 4).max(1);
+        self.found.streams = streams;
+        self.found.requests_per_second = self.part(streams, REQUESTS_LASTS, share)?.answers_per_second;
+
+        let likely = PLENTY * alone * streams as f64 * seconds(MANY_LASTS) / pool::LONG.min(mean(set)) as f64;
+        let most = (likely as usize).max((4 * streams.max(ANSWERS_MIN)) as usize);
+        self.found.bytes_per_second = self.part(streams, MANY_LASTS, pool.long(most))?.bytes_per_second;
+        self.restore()?;
+        Ok(self.found)
     }
 
-    fn stream(
-        &self,
-        mut chance: Chance,
-        most: u64,
-        begun: Moment,
-        done: &AtomicU64,
-        failed: &AtomicU64,
-    ) -> Result<(u64, Vec<u64>)> {
-        let (mut bytes, mut times, mut buffer) = (0, Vec::new(), vec![0; self.set.piece.min(most) as usize]);
-        loop {
-            let start = self.clock.now();
-            let passed = start - begun;
-            let is_enough = passed >= PART && done.load(Ordering::Relaxed) >= READS_MIN || passed >= PART_MAX;
-            if !times.is_empty() && is_enough || failed.load(Ordering::Relaxed) > 0 {
-                return Ok((bytes, times));
-            }
-            let sample = chance.below(self.set.samples());
-            let run = &self.set.locate(&(sample..sample + 1), &mut None)[0];
-            let file = &self.set.files[run.file];
-            let mut opened = self.target.open(file)?;
-            // Of packed files a long read goes over its neighbours: small samples would show requests, not bandwidth.
-            let is_long = most == LONG && !self.set.whole();
-            let end = if is_long { file.bytes } else { run.range.end };
-            let mut at = if is_long { run.range.start.min(file.bytes.saturating_sub(LONG)) } else { run.range.start };
-            let to = end.min(at + most);
-            while at < to {
-                let length = (to - at).min(buffer.len() as u64) as usize;
-                let count = opened.read_at(at, &mut buffer[..length])?;
-                if count == 0 {
-                    break;
-                }
-                (at, bytes) = (at + count as u64, bytes + count as u64);
-            }
-            times.push(self.clock.now() - start);
-            done.fetch_add(1, Ordering::Relaxed);
-        }
+    /// What rank 0 found, at every rank.
+    fn told(&self, own: f64) -> Result<f64> {
+        parsed(&self.asking.ranks.broadcast(serde_json::to_vec(&own).expect("a number"))?)
     }
+
+    /// Forget, meet the other ranks, and read.
+    fn part(&mut self, streams: u64, lasts: u64, share: Share) -> Result<Part> {
+        let Asking { target, set, clock, ranks, given, forget, .. } = *self.asking;
+        ranks.barrier()?;
+        self.in_memory.extend(forget(set, &share.own)?);
+        ranks.barrier()?;
+        if share.reads.is_empty() {
+            return Ok(Part::default());
+        }
+        let before = given();
+        let part = part::run(&Course { target, set, clock, streams, lasts }, &share.reads)?;
+        if let (Some(before), Some(after)) = (before, given()) {
+            let percent = (100.0 * after.saturating_sub(before) as f64 / part.bytes.max(1) as f64).min(100.0);
+            self.found.given = Some(self.found.given.map_or(percent, |least| least.min(percent)));
+        }
+        self.found.bytes += part.bytes;
+        Ok(part)
+    }
+
+    /// Bring back what was in memory before, where the job is to find it there.
+    fn restore(&mut self) -> Result<()> {
+        let Asking { target, set, is_kept, .. } = *self.asking;
+        let mut buffer = vec![0; crate::samples::PIECE as usize];
+        for run in std::mem::take(&mut self.in_memory).iter().filter(|_| is_kept) {
+            let mut opened = target.open(&set.files[run.file])?;
+            for at in run.range.clone().step_by(buffer.len()) {
+                let length = (run.range.end - at).min(buffer.len() as u64) as usize;
+                opened.read_at(at, &mut buffer[..length])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file of the set.
+fn mean(set: &Set) -> u64 {
+    (set.bytes() / set.files.len().max(1) as u64).max(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use targets::clock::Monotonic;
+    use targets::{Null, Shape, Shaped};
+    use workload::{Files, Format};
+
     use super::*;
+    use crate::pair::Pair;
 
     #[test]
     fn a_small_read_is_latency_once() {
         // Ten reads of 4 kB, each of 20 ms from beginning to end: nothing is left for the transfer.
-        let alone =
-            Part { reads: 10, bytes: 40_000, seconds: 0.2, reads_per_second: 50.0, times: vec![20_000_000; 10] };
+        let alone = Part { reads: 10, bytes: 40_000, seconds: 0.2, ..Part::default() };
         let pace = alone.bytes as f64 / transfer(&alone, 0.02);
         assert!((0.02 + 4_000.0 / pace) / 0.02 < 1.001, "{pace}");
         // Of 40 MB in 2 s, a tenth of which was latency, the pace is that of the rest.
-        let long = Part { bytes: 40_000_000, seconds: 2.0, ..alone };
+        let long = Part { bytes: 40_000_000, seconds: 2.0, reads: 10, ..Part::default() };
         assert!((transfer(&long, 0.02) - 1.8).abs() < 1e-9);
     }
 
@@ -218,5 +320,51 @@ mod tests {
         // A store that answers 150 requests and gives 300 MB a second gives no more to ten times the streams.
         let limited = Supply { bytes_per_second: 300e6, requests_per_second: 150.0, ..supply };
         assert_eq!(Probe { supply: limited, ..probe }.supply(40), limited);
+    }
+
+    #[test]
+    fn ranks_that_share_a_target_find_together_what_it_gives() {
+        let files = Files {
+            format: Format::Raw,
+            count: 400,
+            samples_per_file: 1,
+            sample_bytes: 1e6,
+            sample_bytes_stdev: 0.0,
+            sample_bytes_read: None,
+        };
+        let set = Set::imagined(&files, 400, 1);
+        let shape =
+            Shape { bytes_per_second: Some(200_000_000), operations_per_second: Some(1000), ..Shape::default() };
+        let target = Shaped::over(Box::new(Null::of(set.files.clone())), shape, Arc::new(Monotonic));
+        let [one, other] = Pair::both();
+        let forgot = AtomicU64::new(0);
+        let ask = |pair: &Pair| {
+            let asking = Asking {
+                target: &target,
+                set: &set,
+                clock: &Monotonic,
+                ranks: pair,
+                streams: 8,
+                seed: 1,
+                given: &|| target.given().map(|given| given.bytes),
+                forget: &|_, runs| {
+                    forgot.fetch_add(runs.len() as u64, Ordering::Relaxed);
+                    Ok(Vec::new())
+                },
+                is_kept: false,
+            };
+            probe(&asking, &[]).unwrap()
+        };
+        let (first, second) = thread::scope(|scope| {
+            let other = scope.spawn(|| ask(&other));
+            (ask(&one), other.join().unwrap())
+        });
+        assert_eq!((first, first.streams, first.ranges), (second, 8, 400));
+        let close = |found: f64, truth: f64| (found / truth - 1.0).abs() < 0.1;
+        assert!(
+            close(first.supply.bytes_per_second, 200e6) && close(first.supply.requests_per_second, 1000.0),
+            "{first:?}"
+        );
+        assert!(first.no_bound().is_none() && forgot.into_inner() > 200, "{first:?}");
     }
 }

@@ -132,6 +132,13 @@ impl Store {
         let found = report.sections.get("probe").ok_or_else(|| missing("this report has no probe of its target"))?;
         let Probe { supply, streams, latency_p99_seconds, .. } = Probe::deserialize(found)
             .map_err(|error| missing(&format!("the probe of this report can't be read: {error}")))?;
+        if let Some(reason) = found["no_bound"].as_str() {
+            return Err(Error::invalid(
+                format!("the probe of this report found nothing of the storage: {reason}"),
+                place,
+            )
+            .hint("measure it again, and simulate from that report"));
+        }
         let positive = |figure: f64| (figure > 0.0).then_some(figure);
         let (median, p99) = (supply.latency_seconds, latency_p99_seconds.max(supply.latency_seconds));
         // Streams that each wait for one answer after the other get no more than this, however many a store could give.

@@ -6,6 +6,7 @@
 //! each epoch.
 
 mod board;
+mod bounded;
 mod cause;
 pub mod ceiling;
 mod check;
@@ -19,6 +20,7 @@ mod order;
 mod pace;
 mod reader;
 pub mod search;
+mod steady;
 mod summary;
 /// One of a thing, or several.
 fn several(count: u64, thing: &str) -> String {
@@ -40,16 +42,19 @@ use targets::Target;
 use targets::clock::{Clock, nanoseconds};
 use workload::{Order, Workload};
 
+pub use bounded::{Against, OVER_PERCENT, against};
 pub use cause::Cause;
 pub use check::{Checks, decodes};
 pub use figures::Part;
 pub use mersenne::Mersenne;
 pub use order::{Dealing, share};
 pub use reader::{REQUEST, ReadCounters};
+pub use steady::Steady;
 pub use summary::{limit, mean, summary};
 
-use crate::bound::{Bound, Demand, bound};
-use crate::probe::{Probe, probe};
+use crate::bound::Demand;
+use crate::cold::Forget;
+use crate::probe::Probe;
 use crate::samples::{PIECE, Set};
 use counters::Counters;
 use figures::epoch;
@@ -62,9 +67,6 @@ const STEPS_MIN: u64 = 2;
 
 /// Files that all readers together keep open of packed sets, within what a process may open by default.
 const KEPT_MAX: u64 = 512;
-
-/// A share of the bound up to this is noise of the probe.
-const OVER_PERCENT: f64 = 102.0;
 
 /// Files that are compared with their listing after each epoch.
 const LOOKED_AT: usize = 8;
@@ -105,6 +107,8 @@ pub struct Outside<'a> {
     pub counters: &'a dyn Fn() -> Counters,
     /// Empty caches of the files. Whether they are proved to be cold.
     pub chill: &'a dyn Fn(&Set) -> Result<bool>,
+    /// Make caches forget these ranges alone. Gives those that were in memory.
+    pub forget: &'a Forget<'a>,
     /// Called a few times a second.
     pub look: &'a dyn Fn(&Progress),
 }
@@ -169,7 +173,7 @@ impl Job {
         groups.map_or(1.0, |groups| (groups.bytes_by_chance / set.sample_bytes()).max(1.0))
     }
 
-    pub fn demand(&self, set: &Set, steps: u64) -> Demand {
+    pub fn demand(&self, set: &Set) -> Demand {
         let read = &self.workload.read;
         let (at_once, times) = (set.together * set.sample_bytes(), self.times(set));
         Demand {
@@ -181,7 +185,6 @@ impl Job {
             prefetch_batches: read.prefetch_batches,
             requests_per_sample: times * (at_once / set.piece as f64).ceil() / set.together,
             first_bytes_per_sample: times / set.together,
-            steps,
         }
     }
 
@@ -200,39 +203,14 @@ impl Job {
 }
 
 impl Bench<'_> {
-    /// Ask the target what it gives, and empty caches before and after where that is wanted.
-    pub fn probe(&mut self) -> Result<()> {
-        (self.outside.look)(&Progress { what: "probe".into(), ..Progress::default() });
-        if self.job.chill != Chill::Never {
-            (self.outside.chill)(self.set)?;
-        }
-        let read = &self.job.workload.read;
-        let streams = self.job.accelerators * read.threads.min(read.prefetch_batches);
-        // Ranks would be in each other's way: one asks for all.
-        let found = if self.outside.ranks.rank() == 0 {
-            let found = probe(self.target, self.set, streams, self.job.seed, self.outside.clock)?;
-            serde_json::to_vec(&found).expect("a probe is numbers")
-        } else {
-            Vec::new()
-        };
-        let found = self.outside.ranks.broadcast(found)?;
-        self.probe = Some(serde_json::from_slice(&found).map_err(|error| {
-            Error::invalid(format!("rank 0 sent no probe: {error}"), "the ranks").hint("start the same program on all")
-        })?);
-        Ok(())
-    }
-
-    pub fn bound(&self, steps: u64) -> Option<Bound> {
-        let demand = self.job.demand(self.set, steps);
-        Some(bound(&demand, &self.probe?.supply(demand.all_streams())))
-    }
-
     /// Measure one epoch, counted from 0, and empty caches before it if asked. At rank 0 the epoch of all ranks comes
     /// back, with its seconds one by one.
     pub fn epoch(&self, number: u64, empty: bool, what: &str) -> Result<Option<(Epoch, Vec<Second>)>> {
         // Nobody reads while others still empty caches.
         self.outside.ranks.barrier()?;
-        let cold = empty && (self.outside.chill)(self.set)?;
+        // What reads a store keeps nothing from one epoch to the next.
+        let is_kept = self.target.is_cached() || !self.set.real;
+        let cold = empty && (self.outside.chill)(self.set)? || !is_kept;
         self.outside.ranks.barrier()?;
         let part = Part { cold, ..self.part(number, what)? };
         self.unchanged()?;
@@ -248,10 +226,7 @@ impl Bench<'_> {
         })?;
         let mut found = epoch(&parts, self.job.workload.read.batch, nanoseconds(self.job.step_seconds))?;
         found.cold = parts.iter().all(|part| part.cold);
-        if let Some(bound) = self.bound(found.steps) {
-            found.bound_percent = Some(bound.au_percent);
-            found.share_of_bound_percent = Some(100.0 * found.au_percent / bound.au_percent);
-        }
+        self.beside(&mut found);
         let timelines: Vec<_> = parts.into_iter().map(|part| (part.timeline, part.seconds)).collect();
         Ok(Some((found, together(&timelines))))
     }
@@ -262,15 +237,7 @@ impl Bench<'_> {
         let read = &job.workload.read;
         let steps = job.steps(set)?;
         let (lanes, first) = job.lanes(outside.ranks)?;
-        let dealing = Dealing {
-            order: read.order,
-            seed: job.seed,
-            replicas: job.accelerators,
-            batch: read.batch,
-            streams: read.threads,
-            steps,
-            shuffle_buffer: read.shuffle_buffer.unwrap_or(0),
-        };
+        let dealing = job.dealing(steps);
         let hand = dealing.deal(number, &set.numbers);
         let tally = ReadCounters::default();
         let manner = Manner {
@@ -281,15 +248,15 @@ impl Bench<'_> {
             tally: &tally,
             decode: job.decode,
             transfer: job.transfer,
-            first_byte: nanoseconds(self.probe.map_or(0.0, |probe| probe.supply.latency_seconds)),
+            pace: self.trusted().map(|probe| probe.supply.stream_bytes_per_second),
             kept: (KEPT_MAX / (lanes * read.threads)).max(1) as usize,
         };
-        let before = (outside.counters)();
+        let before = self.counters();
         let timeline = RefCell::new(Timeline::begin(outside.clock.now(), before.clone()));
         let look = |done| {
             let now = outside.clock.now();
             let mut timeline = timeline.borrow_mut();
-            timeline.look(now, &tally, outside.counters);
+            timeline.look(now, &tally, &|| self.counters());
             (outside.look)(&Progress {
                 what: what.to_owned(),
                 steps: done,
@@ -304,13 +271,14 @@ impl Bench<'_> {
             streams: read.threads,
             window: read.prefetch_batches,
             steps,
+            counted: job.steady(Some(set)).counted(steps),
             step: nanoseconds(job.step_seconds),
             together: job.together,
             clock: outside.clock,
             ranks: outside.ranks,
         };
         let ran = pace::run(&course, &hand, &manner, &look)?;
-        let after = (outside.counters)();
+        let after = self.counters();
         let mut part = Part::of(&course, &ran, read.batch, number + 1, outside.node);
         part.bytes = moved(&tally, &before, &after);
         timeline.borrow_mut().end(outside.clock.now(), &tally, &after);
@@ -340,6 +308,9 @@ fn moved(tally: &ReadCounters, before: &Counters, after: &Counters) -> BTreeMap<
         ("network".to_owned(), after.network.saturating_sub(before.network)),
         ("loopback".to_owned(), after.loopback.saturating_sub(before.loopback)),
     ]);
+    if let (Some(before), Some(after)) = (before.given, after.given) {
+        bytes.insert("storage".to_owned(), after.saturating_sub(before));
+    }
     if let (Some(before), Some(after)) = (&before.disk, &after.disk) {
         bytes.insert("disk".to_owned(), after.read_bytes.saturating_sub(before.read_bytes));
     }
@@ -353,10 +324,7 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
     job.steps(bench.set)?;
     job.lanes(bench.outside.ranks)?;
     let ceiling = ceiling::measure(bench, report)?;
-    if bench.set.real {
-        bench.probe()?;
-        report.sections.insert("probe".into(), serde_json::to_value(bench.probe).expect("numbers"));
-    }
+    bench.probed(0, report)?;
     let (mut clock, epochs) = (0.0, job.workload.read.epochs);
     for repetition in 1..=job.repetitions {
         // Each repetition has other permutations, as runs of a job have.
@@ -377,13 +345,15 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
             if empty && !found.cold && bench.set.real {
                 warn(report, "caches could not be emptied: no epoch of this run is cold");
             }
+            bench.held(&found, &what, report);
             let passed = found.seconds;
             report
                 .timeline
                 .extend(seconds.into_iter().map(|second| Second { second: second.second + clock, ..second }));
             clock += passed;
             report.epochs.push(found);
-            report.summary = Some(summary(report, job, bench.bound(job.steps(bench.set)?).as_ref()));
+            let bound = bench.bound();
+            report.summary = Some(summary(report, job, bound.as_ref(), &job.steady(Some(bench.set))));
             save(report)?;
         }
     }
@@ -400,11 +370,17 @@ pub fn warn(report: &mut Report, what: impl Into<String>) {
     }
 }
 
+/// Waits that no storage explains: for each other, and before the steps that count.
+pub(crate) const ALWAYS: [&str; 2] = ["barrier", "start"];
+
 /// Where the target could give more than was reached: what the readers did meanwhile.
 fn gap(report: &mut Report) {
     let shares = report.epochs.iter().filter_map(|epoch| Some((epoch.share_of_bound_percent?, epoch)));
     let Some((share, worst)) = shares.min_by(|left, right| left.0.total_cmp(&right.0)) else { return };
-    let waits = worst.wait_seconds_by_cause.iter().filter(|(name, seconds)| *name != "barrier" && **seconds > 0.0);
+    let waits = worst
+        .wait_seconds_by_cause
+        .iter()
+        .filter(|(name, seconds)| !ALWAYS.contains(&name.as_str()) && **seconds > 0.0);
     let total: f64 = waits.clone().map(|(_, seconds)| seconds).sum();
     if share >= 95.0 || total <= 0.0 {
         return;
@@ -420,39 +396,15 @@ fn gap(report: &mut Report) {
     warn(report, what);
 }
 
-/// Why an epoch may have been faster than the bound: only where a cache was left full, and is there, it comes first.
-fn over(percent: f64, is_cached: bool, epochs: &[Epoch]) -> String {
-    let is_over = |epoch: &&Epoch| epoch.share_of_bound_percent.is_some_and(|share| share > OVER_PERCENT);
-    let may_be_cached = is_cached && epochs.iter().filter(is_over).any(|epoch| !epoch.cold);
-    let because = if may_be_cached {
-        "caches gave more than the probe saw of the target"
-    } else {
-        "the probe, which is short, saw less of the target than it gives; what was measured holds"
-    };
-    format!("an epoch reached {percent:.0} % of the bound: {because}")
-}
-
 /// What the figures themselves give reason to doubt.
 fn doubts(bench: &Bench, report: &mut Report) {
     let verified: u64 = report.epochs.iter().filter_map(|epoch| epoch.bytes.get("verified")).sum();
     if bench.set.real && verified == 0 {
         warn(report, "no byte was verified: the set has no manifest, and its format carries no checksums");
     }
-    let most = report.epochs.iter().filter_map(|epoch| epoch.share_of_bound_percent).fold(0.0, f64::max);
-    if most > OVER_PERCENT {
-        warn(report, over(most, bench.target.is_cached(), &report.epochs));
-    }
     gap(report);
     let least = report.epochs.iter().map(|epoch| epoch.ceiling_percent).fold(100.0, f64::min);
     if least < report.summary.as_ref().map_or(0.0, |summary| summary.pass_au_percent) {
         warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");
-    }
-    let ahead = bench.job.workload.read.prefetch_batches;
-    if let Some(least) =
-        report.epochs.iter().map(|epoch| epoch.steps).min().filter(|steps| *steps < (4 * ahead).max(20))
-    {
-        let what =
-            format!("an epoch has {least} steps, and {ahead} batches are read ahead before the first that counts");
-        warn(report, format!("{what}: its utilisation says little; use a larger set or fewer batches ahead"));
     }
 }

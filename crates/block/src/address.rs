@@ -6,6 +6,8 @@ use crate::{Course, Door};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Bytes of a block: a constant of the disk format. Whoever reads a record here and there moves no more than
 /// this for it; what follows one another is asked for in long runs (docs/decisions/0016).
@@ -128,6 +130,10 @@ pub struct Run {
     pub via: Door,
     /// Whether its asker holds room in memory for all of its blocks.
     pub has_room: bool,
+    /// Patience that its reader used up before, while nothing came from the store.
+    pub waited: Duration,
+    /// Counts bytes that come from a store for it, if anybody wants to know: not those that another run asked for.
+    pub came: Option<Arc<AtomicU64>>,
 }
 
 impl Run {
@@ -135,7 +141,8 @@ impl Run {
     pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
-        Run { object, blocks, course: Course::default(), via: Door::NONE, has_room: false }
+        let (course, via, waited) = (Course::default(), Door::NONE, Duration::ZERO);
+        Run { object, blocks, course, via, has_room: false, waited, came: None }
     }
 
     /// The same run, for whose blocks the asker holds room.
@@ -152,8 +159,8 @@ impl Run {
 
     /// Some of the blocks, on the same course through the same door.
     pub fn part(&self, blocks: Range<u32>) -> Run {
-        let (course, via, has_room) = (self.course.clone(), self.via, self.has_room);
-        Run { course, via, has_room, ..Run::new(self.object.clone(), blocks) }
+        let (whole, course, came) = (Run::new(self.object.clone(), blocks), self.course.clone(), self.came.clone());
+        Run { course, via: self.via, has_room: self.has_room, waited: self.waited, came, ..whole }
     }
 
     /// The addresses in order.

@@ -37,6 +37,14 @@ impl Cause {
 /// Tells the time. Two calls may tell the same time, a later one never an earlier.
 pub type Clock = fn() -> Instant;
 
+/// What must be left of a patience for another try, or a tenth of it if that is less.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
+/// What is left of a patience for its last try.
+pub fn last_try(patience: Duration) -> Duration {
+    LAST_TRY.min(patience / 10)
+}
+
 /// Time by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent([Duration; Cause::ALL.len()]);

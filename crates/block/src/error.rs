@@ -94,14 +94,14 @@ impl Error {
             StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge => Kind::Full,
             _ => Kind::Unavailable { retry_after: None },
         };
-        let told = Error::new(kind, format!("{doing}: {error}"), on);
+        let failed = Error::new(kind, format!("{doing}: {error}"), on);
         match error.kind() {
-            ReadOnlyFilesystem => told.hint("name a folder that can be written: this file system is read-only"),
+            ReadOnlyFilesystem => failed.hint("name a folder that can be written: this file system is read-only"),
             AlreadyExists | NotADirectory | IsADirectory => {
-                told.hint("choose another name: something else has this one")
+                failed.hint("choose another name: something else has this one")
             }
-            _ if told.passes() => told.hint("try again; if it lasts, look into what the system says (dmesg)"),
-            _ => told,
+            _ if failed.passes() => failed.hint("try again; if it lasts, look into what the system says (dmesg)"),
+            _ => failed,
         }
     }
 
@@ -147,7 +147,7 @@ impl Error {
     }
 }
 
-/// Kinds as other processes are told of them.
+/// Kinds as other processes know them.
 const NAMES: [(Kind, &str); 7] = [
     (Kind::Missing, "missing"),
     (Kind::Changed, "changed"),

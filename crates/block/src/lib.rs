@@ -28,7 +28,7 @@ mod stripe;
 pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
 pub use block::{Block, Permit, Proof};
 pub use checksum::{Checksum, Digest, crc64};
-pub use course::{Cause, Clock, Course, Spent};
+pub use course::{Cause, Clock, Course, Spent, last_try};
 pub use door::Door;
 pub use error::{Error, Kind, Result, quoted};
 pub use source::{Blocks, Fixed, Source, Waiting};

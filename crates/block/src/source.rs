@@ -1,6 +1,6 @@
 //! Whoever answers for blocks. Tiers are sources laid over sources: requests go down, blocks come up.
 
-use crate::{Block, Checksum, Door, Error, Object, ObjectId, Proof, Result, Run};
+use crate::{Address, Block, Checksum, Door, Error, Object, ObjectId, Proof, Result, Run};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -21,6 +21,15 @@ pub trait Source: Send + Sync {
 
     /// What the truth says about all bytes of the object, if it says anything, asked by the credentials of a door.
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>>;
+
+    /// Whether a block lies here, so that no store is asked for it. Who may not wait hears no where nobody can say it at
+    /// once.
+    fn holds(&self, _address: &Address, _may_wait: bool) -> bool {
+        false
+    }
+
+    /// Bytes of an object were found wrong: nobody joins what is on its way of it any more.
+    fn forget(&self, _object: &Object) {}
 }
 
 /// A source of objects held in memory: for tests, demonstrations and ceilings.

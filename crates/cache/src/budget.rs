@@ -192,6 +192,51 @@ mod tests {
         }
     }
 
+    /// Holds shares that were read to their end, and others.
+    #[derive(Default)]
+    struct Read {
+        spent: Held,
+        unspent: Held,
+    }
+
+    impl Holder for Read {
+        fn let_go(&self, spent_only: bool) -> bool {
+            self.spent.let_go(spent_only) || !spent_only && self.unspent.let_go(spent_only)
+        }
+    }
+
+    fn free(budget: &Budget) -> u64 {
+        (budget.0.free.available_permits() * UNIT) as u64
+    }
+
+    #[tokio::test]
+    async fn what_was_not_read_gives_way_only_to_those_who_need_it_and_no_more_than_they_need() {
+        let (budget, first, second) = (Budget::of(8 * SMALL), Arc::new(Held::default()), Arc::new(Read::default()));
+        let holders: [Weak<dyn Holder>; 2] = [Arc::downgrade(&first) as _, Arc::downgrade(&second) as _];
+        holders.into_iter().for_each(|holder| budget.add(holder));
+        let runtime = tokio::runtime::Handle::current();
+        let length = SMALL as usize;
+        for held in [&second.spent, &second.spent, &second.unspent, &second.unspent, &second.unspent, &second.unspent] {
+            let share = budget.share(length).await;
+            held.0.lock().expect("nobody panicked").push(share);
+        }
+        let unspent = || second.unspent.0.lock().expect("nobody panicked").len();
+        // An eighth is left to those who wait.
+        let spare: Vec<_> = std::iter::from_fn(|| budget.spare(length)).collect();
+        assert_eq!((spare.len(), unspent(), free(&budget)), (3, 4, SMALL));
+        let urgent = [budget.share(length).await, budget.share(length).await];
+        assert_eq!((unspent(), free(&budget)), (3, 0));
+        budget.leave(SMALL, &runtime);
+        assert_eq!((unspent(), budget.0.owed.load(Relaxed)), (2, 0), "no more than is wanted gives way");
+        budget.leave(4 * SMALL, &runtime);
+        assert_eq!((unspent(), budget.0.owed.load(Relaxed) * UNIT), (0, length));
+        drop((spare, urgent));
+        while budget.0.owed.load(Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((budget.usage(), free(&budget)), ((0, 4 * SMALL), 4 * SMALL));
+    }
+
     /// Holds a share that is kept, unless somebody is short, just after it was asked to let go of what it has.
     struct Late {
         budget: Budget,
@@ -236,12 +281,13 @@ mod tests {
         budget.leave(10 * SMALL, &runtime);
         assert_eq!(budget.usage(), (4 * SMALL, 4 * SMALL), "never above its limit, and four remain");
         assert!(held.0.lock().expect("nobody panicked").is_empty(), "what nobody reads gave way");
+        assert_eq!(budget.0.owed.load(Relaxed) * UNIT, 2 * SMALL as usize, "the rest once it is read");
         read.clear();
         while budget.0.owed.load(Relaxed) > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(budget.usage(), (0, 4 * SMALL));
+        assert_eq!((budget.usage(), free(&budget)), ((0, 4 * SMALL), 4 * SMALL));
         budget.leave(0, &runtime);
-        assert_eq!(budget.usage(), (0, 12 * SMALL));
+        assert_eq!((budget.usage(), free(&budget)), ((0, 12 * SMALL), 12 * SMALL));
     }
 }

@@ -102,6 +102,8 @@ pub struct Settings {
 pub enum Hold {
     /// Nobody else had it since.
     Same,
+    /// Nobody can look at the moment: whose it was, it is.
+    Unknown,
     /// It was taken again just now; others may have had it, or removed it.
     Anew,
 }
@@ -124,7 +126,7 @@ impl Disk {
         let Settings { folder, limits, boot, keeps, medium, clock, hold, first } = settings;
         let objects = folder.join("objects");
         let failed = |error: std::io::Error| Error::io("cannot make the cache folder", objects.display(), &error);
-        medium.make_folder(&objects).map_err(failed)?;
+        medium.make_folder(&folder).and_then(|()| medium.make_folder(&objects)).map_err(failed)?;
         let (log, found) = Log::open(medium.clone(), &folder.join("index"))?;
         if found == log::Found::Foreign {
             tracing::warn!("{} was written by another version of Stoker; its content is discarded", folder.display());
@@ -140,7 +142,8 @@ impl Disk {
         // A file system that was away in between may have forgotten what a boot forgets.
         let mounted = medium.mounted(&folder).map_err(failed)?;
         let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
-        let index = Index::new(objects, limits, log, (medium.clone(), boot, clock), (hold, first)).into();
+        let made = medium.folder(&objects).map_err(failed)?;
+        let index = Index::new((objects, made), limits, log, (medium.clone(), boot, clock), (hold, first)).into();
         let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
         let (is_compacting, is_saving) = Default::default();
@@ -292,13 +295,20 @@ impl Disk {
 
     /// Whether a block lies on the disk.
     pub fn holds(&self, address: &Address) -> bool {
-        let segment = self.segment(address);
-        let found = self.index().known(&segment);
-        match found {
-            Found::Complete(_) | Found::Unchecked(_) => true,
-            Found::Filling(filling) => filling.has(address.index),
-            Found::Absent => false,
-        }
+        self.has(&self.index(), address)
+    }
+
+    /// Take the cache folder again if somebody removed it. False if that can't be.
+    pub fn hold(&self) -> bool {
+        let mut index = self.index();
+        index.is_held();
+        !index.is_lost()
+    }
+
+    fn has(&self, index: &Index, address: &Address) -> bool {
+        let (object, block) = (&address.object, address.index);
+        let is_cut = Segment::is_cut(object, self.0.capacity);
+        index.has(&Segment::whole(object), block) || is_cut && index.has(&Segment::stripe(object, block), block)
     }
 
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now. A block is kept
@@ -307,11 +317,11 @@ impl Disk {
         for segment in self.segments(object) {
             let found = self.index().known(&segment);
             let Found::Filling(filling) = found else { continue };
-            let told = filling.settled.notified();
+            let settled = filling.settled.notified();
             // What no room was found for will not come.
             let may_come = filling.has_room_for(&segment.blocks);
             if may_come && self.index().is_filling(&filling) && !filling.is_full() {
-                let _ = tokio::time::timeout(KEPT_WITHIN, told).await;
+                let _ = tokio::time::timeout(KEPT_WITHIN, settled).await;
             }
             // Blocks that were at hand in memory bring nobody who would compare the whole.
             if filling.is_full()
@@ -363,14 +373,6 @@ impl Disk {
         match self.cuts(object) {
             true => Segment::stripes(object),
             false => vec![Segment::whole(object)],
-        }
-    }
-
-    /// The segment that a block is kept in.
-    fn segment(&self, address: &Address) -> Segment {
-        match self.cuts(&address.object) {
-            true => Segment::stripe(&address.object, address.index),
-            false => Segment::whole(&address.object),
         }
     }
 
@@ -450,6 +452,14 @@ impl Source for Disk {
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         self.0.below.checksum(object, via)
+    }
+
+    fn holds(&self, address: &Address, may_wait: bool) -> bool {
+        // Who reads ahead waits for nobody who has the index. A reader does: else what lies here would wait for a store.
+        match may_wait {
+            true => Disk::holds(self, address),
+            false => self.0.index.try_lock().is_ok_and(|index| self.has(&index, address)),
+        }
     }
 }
 

@@ -149,6 +149,21 @@ mod tests {
         let mut narrow = Distinct::within(9, 8);
         assert_eq!([1, 2].map(|name| come(&mut narrow, &object(name, SMALL + 1), 0)), [BLOCK, 0]);
         assert!(!narrow.is_exact());
+        let mut small = Distinct::within(9, 0);
+        assert_eq!((come(&mut small, &object(1, SMALL), 0), small.is_exact()), (SMALL, true), "it needs no bitmap");
+    }
+
+    #[test]
+    fn the_memory_that_it_takes_is_counted() {
+        let mut distinct = Distinct::default();
+        assert_eq!(distinct.memory_bytes(), 0);
+        // As many as a table holds that is full.
+        (0..14).for_each(|name| _ = come(&mut distinct, &object(name, 100 * BLOCK), 0));
+        let parts = 14 * (8 + size_of::<Part>() as u64 + 1 + 2 * 8);
+        assert!((parts..2 * parts).contains(&distinct.memory_bytes()), "{} bytes", distinct.memory_bytes());
+        (100..1892).for_each(|name| _ = come(&mut distinct, &object(name, 7), 0));
+        let all = parts + 1792 * 9;
+        assert!((all..2 * all).contains(&distinct.memory_bytes()), "{} bytes", distinct.memory_bytes());
     }
 
     proptest! {

@@ -9,7 +9,7 @@
 //! Invariant: nobody waits for a block whose fetch has ended, however it ended.
 
 use crate::budget::{Budget, Share};
-use block::{Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
+use block::{Address, Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -38,7 +38,7 @@ struct Parts {
 
 type Key = (ObjectId, u32);
 
-/// What is told of a block, and at the end of its fetch.
+/// What waiters get: a block, or the end of its fetch.
 type Promise<T> = watch::Receiver<Option<Result<T>>>;
 type Teller<T> = watch::Sender<Option<Result<T>>>;
 
@@ -68,12 +68,6 @@ impl Flight {
 
     fn coming(&self) -> MutexGuard<'_, HashMap<Key, Coming>> {
         self.0.coming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An object was found wrong: nobody joins what is on its way of it any more.
-    pub fn forget(&self, object: &Object) {
-        let id = object.id();
-        self.coming().retain(|(known, _), _| *known != id);
     }
 
     /// Room for the first block, and for as many after it as there is some to spare.
@@ -164,8 +158,9 @@ impl Departure {
                 Some(error) => Err(error.clone()),
                 None => blocks.next().await.unwrap_or_else(|| Err(ended_early(&run))),
             };
-            // Asked for this one, the tier below has kept the one before. What failed is asked for again at once.
-            landing.until(if got.is_err() { index + 1 } else { index });
+            // Asked for this one, the tier below has kept the one before. After a failure none of the others comes: who
+            // wants one asks anew, and may hear of the failure at once.
+            landing.until(if got.is_err() { run.blocks.end } else { index });
             failed = failed.or_else(|| got.as_ref().err().cloned());
             teller.send_replace(Some(got.map(|block| match room {
                 Some(room) => block.holding(Arc::new(room)),
@@ -287,6 +282,15 @@ impl Source for Flight {
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         self.0.below.checksum(object, via)
+    }
+
+    fn holds(&self, address: &Address, may_wait: bool) -> bool {
+        self.0.below.holds(address, may_wait)
+    }
+
+    fn forget(&self, object: &Object) {
+        let id = object.id();
+        self.coming().retain(|(known, _), _| *known != id);
     }
 }
 

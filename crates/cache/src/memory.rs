@@ -18,13 +18,15 @@ use block::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use lanes::Lanes;
+use lanes::{LANE_MIN, Lanes};
 use shelf::{Coming, Place, Shelf};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Blocks of one request made ahead: eight mebibytes reach the bandwidth of a store, and several such requests
 /// run side by side within one window.
@@ -41,7 +43,7 @@ const APART_BELOW: usize = 4;
 /// Blocks that a reader holds while it waits for others: more than the longest read of a kernel touches.
 const TOGETHER_MAX: usize = 8;
 
-const _: () = assert!(TOGETHER_MAX as u64 * block::BLOCK <= BYTES_MIN);
+const _: () = assert!(TOGETHER_MAX as u64 * block::BLOCK <= LANE_MIN && LANE_MIN <= BYTES_MIN);
 const _: () = assert!(AHEAD_RUN_BLOCKS <= RUN_BLOCKS_MAX && AHEAD_RUN_BLOCKS_MIN <= AHEAD_RUN_BLOCKS as usize);
 
 /// The memory tier over whoever answers for what is not in memory.
@@ -77,7 +79,7 @@ impl Memory {
     /// for the same store waits for no longer than `patience` while nothing comes from it.
     pub fn over(below: Arc<dyn Source>, budget: Budget, patience: Duration, runtime: tokio::runtime::Handle) -> Memory {
         let (shelf, tally, waits, wrong) = Default::default();
-        let lanes = Lanes::over(budget.usage().1, patience);
+        let lanes = Lanes::over(budget.clone(), patience);
         let parts = Arc::new(Parts { below, shelf, budget: budget.clone(), lanes, tally, waits, wrong, runtime });
         let holder: Weak<Parts> = Arc::downgrade(&parts);
         budget.add(holder);
@@ -117,24 +119,24 @@ impl Memory {
 
     /// One block, of which a reader wants the bytes up to `until`. What it waits for is booked.
     pub async fn block(&self, address: &Address, until: usize, via: Door) -> Result<Block> {
-        self.one(address, until, via, Some(&self.0.waits)).await
+        let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
+        self.one(&run, until, Some(&self.0.waits)).await
     }
 
-    async fn one(&self, address: &Address, until: usize, via: Door, waits: Option<&Waits>) -> Result<Block> {
-        let run = Run::new(address.object.clone(), address.index..address.index + 1).via(via);
-        let block = self.together(&run, &[until], waits).await?.pop();
+    async fn one(&self, run: &Run, until: usize, waits: Option<&Waits>) -> Result<Block> {
+        let block = self.together(run, &[until], waits).await?.pop();
         Ok(block.expect("as many as were asked for"))
     }
 
     /// The blocks of a run, of each of which somebody wants the bytes up to what `until` names. Those that came are held
     /// until the last one has come.
     async fn together(&self, run: &Run, until: &[usize], waits: Option<&Waits>) -> Result<Vec<Block>> {
-        let mut wait = None;
+        let (mut wait, mut run, since) = (None, run.clone(), lanes::now());
         'again: loop {
-            let places = self.claim_or_wait(run, until, waits, &mut wait).await?;
+            let places = self.claim_or_wait(&mut run, until, waits, &mut wait, since).await?;
             let mut blocks = Vec::with_capacity(places.len());
             for place in places {
-                let Coming { mut promise, course, via } = match place {
+                let Coming { mut promise, course, via, since: began } = match place {
                     Place::Coming(coming) => coming,
                     Place::Here(block) => {
                         self.0.tally.here.add(1, block.len() as u64);
@@ -149,9 +151,23 @@ impl Memory {
                 }
                 // The sender is dropped without a value only if the runtime ends.
                 let gone = || Error::unavailable("the node is stopping", &*run.object);
-                let got = promise.wait_for(Option::is_some).await.map_err(|_| gone())?.clone().ok_or_else(gone)?;
+                let (key, asked) = ((run.object.store.clone(), via), promise.wait_for(Option::is_some));
+                // Who asked for it later is patient for longer.
+                let got = if began > since {
+                    let in_time = self.0.lanes.unless_silent(Some(&key), since, asked).await;
+                    in_time.ok_or_else(|| silent(&run, "from the store"))?
+                } else {
+                    asked.await
+                };
+                let got = got.map_err(|_| gone())?.clone().ok_or_else(gone)?;
                 // What a store says to others by their credentials is no answer to this one.
                 if via != run.via && got.as_ref().is_err_and(Error::is_of_asker) {
+                    continue 'again;
+                }
+                // Nor is it one that others were patient before this one came.
+                let lanes = &self.0.lanes;
+                if began < since && got.as_ref().is_err_and(Error::passes) && lanes.is_patient(&key, since) {
+                    run.waited = run.waited.max(lanes.silence(Some(&key), since).elapsed());
                     continue 'again;
                 }
                 blocks.push(got?);
@@ -166,14 +182,15 @@ impl Memory {
     /// would wait for each other.
     async fn claim_or_wait<'a>(
         &'a self,
-        run: &Run,
+        run: &mut Run,
         until: &[usize],
         waits: Option<&'a Waits>,
         wait: &mut Option<Wait<'a>>,
+        since: Instant,
     ) -> Result<Vec<Place>> {
         let (mut room, mut is_first) = (HashMap::new(), true);
         loop {
-            let missing = match self.claim(run, until, &mut room, waits.is_some()) {
+            let missing = match self.claim(run, until, &mut room, waits.is_some(), since) {
                 Ok(places) => return Ok(places),
                 Err(missing) => missing,
             };
@@ -182,13 +199,21 @@ impl Memory {
             let wanted: Vec<_> = run.addresses().filter(|one| !is_first || missing.contains(&one.index)).collect();
             is_first = false;
             room.clear();
+            let (lanes, of_store) = (&self.0.lanes, (run.object.store.clone(), run.via));
+            let on_way: Vec<_> = wanted.iter().map(|one| self.on_way(one, true)).collect();
+            let (lane, waited) =
+                lanes.room(&of_store, &on_way, since).await.ok_or_else(|| silent(run, "from the store"))?;
             let lengths: Vec<_> = wanted.iter().map(Address::len).collect();
-            let Some(lanes) = self.0.lanes.room(&run.object.store, &lengths).await else {
-                return Err(Error::unavailable("nothing comes from the store that others wait for", &*run.object));
-            };
-            let shares = self.0.budget.shares(&lengths).await;
-            room = wanted.iter().map(|one| one.index).zip(shares.into_iter().zip(lanes)).collect();
+            let shares = lanes.unless_silent(None, since, self.0.budget.shares(&lengths)).await;
+            let shares = shares.ok_or_else(|| silent(run, "into the memory"))?;
+            run.waited = run.waited.max(waited);
+            room = wanted.iter().map(|one| one.index).zip(shares.into_iter().zip(lane)).collect();
         }
+    }
+
+    /// Bytes of a block that come from a store.
+    fn on_way(&self, address: &Address, may_wait: bool) -> u64 {
+        if self.0.below.holds(address, may_wait) { 0 } else { address.len() as u64 }
     }
 
     /// Where the blocks of a run are. Those that nobody asked for yet are asked for, if there is room for all of them;
@@ -199,6 +224,7 @@ impl Memory {
         until: &[usize],
         room: &mut HashMap<u32, Room>,
         is_urgent: bool,
+        since: Instant,
     ) -> std::result::Result<Vec<Place>, Vec<u32>> {
         let (id, mut shelf) = (run.object.id(), self.shelf());
         let is_missing = |index: &u32| !shelf.knows(&(id, *index)) && !room.contains_key(index);
@@ -213,7 +239,7 @@ impl Memory {
         while let Some(blocks) = shelf.unknown(id, rest.clone()) {
             rest.start = blocks.end;
             let room = blocks.clone().filter_map(|index| room.remove(&index)).collect();
-            announced.push(self.announce(&mut shelf, &run.part(blocks), room, is_urgent));
+            announced.push(self.announce(&mut shelf, &run.part(blocks), room, is_urgent, since));
         }
         let places = run.blocks.clone().zip(until).filter_map(|(index, until)| shelf.place(&(id, index), *until));
         let places = places.collect();
@@ -224,7 +250,17 @@ impl Memory {
 
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
-    pub fn ahead(&self, object: &Arc<Object>, mut blocks: Range<u32>, via: Door) -> u32 {
+    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) -> u32 {
+        self.ahead_counted(object, blocks, via, None)
+    }
+
+    fn ahead_counted(
+        &self,
+        object: &Arc<Object>,
+        mut blocks: Range<u32>,
+        via: Door,
+        came: Option<&Arc<AtomicU64>>,
+    ) -> u32 {
         let id = object.id();
         loop {
             let unknown = self.shelf().unknown(id, blocks.clone());
@@ -232,9 +268,11 @@ impl Memory {
             blocks.start = unknown.start;
             let run =
                 Run::new(object.clone(), unknown.start..unknown.end.min(unknown.start + AHEAD_RUN_BLOCKS)).via(via);
+            let run = Run { came: came.cloned(), ..run };
+            let of_store = (object.store.clone(), via);
             let spare = |address: Address| {
-                let lane = self.0.lanes.spare(&address.object.store, address.len())?;
-                Some((self.0.budget.spare(address.len())?, lane))
+                let share = self.0.budget.spare(address.len())?;
+                Some((share, self.0.lanes.spare(&of_store, self.on_way(&address, false))?))
             };
             let mut room: Vec<Room> = run.addresses().map_while(spare).collect();
             if room.len() < run.blocks.len().min(AHEAD_RUN_BLOCKS_MIN) {
@@ -248,7 +286,7 @@ impl Memory {
             if room.is_empty() {
                 continue;
             }
-            let (run, announced) = self.announce(&mut shelf, &run, room, false);
+            let (run, announced) = self.announce(&mut shelf, &run, room, false, lanes::now());
             drop(shelf);
             self.0.runtime.spawn(announced.flight(run));
         }
@@ -274,13 +312,14 @@ impl Memory {
 
     /// Let go of all blocks of an object, because one of them is wrong.
     pub fn forget(&self, object: &Object) {
+        self.0.below.forget(object);
         self.shelf().forget(object.id());
         if let Some(tell) = self.0.wrong.get() {
             tell(object);
         }
     }
 
-    /// Tell somebody of each object of which wrong bytes may have been handed out. Only the first is told.
+    /// Tell somebody of each object of which wrong bytes may have been handed out. Only the first call counts.
     pub fn tell_wrong(&self, wrong: impl Fn(&Object) + Send + Sync + 'static) {
         let _ = self.0.wrong.set(Box::new(wrong));
     }
@@ -304,13 +343,21 @@ impl Memory {
         self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announce the blocks of a run that room was taken for.
-    fn announce(&self, shelf: &mut Shelf, run: &Run, room: Vec<Room>, is_urgent: bool) -> (Run, Announced) {
+    /// Announce the blocks of a run that room was taken for, and for which somebody is patient since then.
+    fn announce(
+        &self,
+        shelf: &mut Shelf,
+        run: &Run,
+        room: Vec<Room>,
+        is_urgent: bool,
+        since: Instant,
+    ) -> (Run, Announced) {
         let (id, course) = (run.object.id(), Course::begin(clock, is_urgent));
         let run = Run { course: course.clone(), ..run.part(run.blocks.start..run.blocks.start + room.len() as u32) };
         let promise = |(index, (share, lane))| {
             let (sender, promise) = watch::channel(None);
-            let stamp = shelf.announce((id, index), Coming { promise, course: course.clone(), via: run.via });
+            let coming = Coming { promise, course: course.clone(), via: run.via, since };
+            let stamp = shelf.announce((id, index), coming);
             Promise { index, sender, share, stamp, lane }
         };
         let promises = run.blocks.clone().zip(room).map(promise).collect();
@@ -405,12 +452,11 @@ impl Drop for Announced {
 impl Source for Memory {
     /// Asks for the run ahead as far as there is room, then waits for one block after the other.
     fn fetch(&self, run: Run) -> Blocks {
-        self.ahead(&run.object, run.blocks.clone(), run.via);
-        let (memory, via) = (self.clone(), run.via);
-        let addresses = futures_util::stream::iter(run.addresses());
-        let blocks = addresses.then(move |address| {
-            let memory = memory.clone();
-            async move { memory.one(&address, address.len(), via, None).await }
+        self.ahead_counted(&run.object, run.blocks.clone(), run.via, run.came.as_ref());
+        let memory = self.clone();
+        let blocks = futures_util::stream::iter(run.blocks.clone()).then(move |index| {
+            let (memory, one) = (memory.clone(), run.part(index..index + 1));
+            async move { memory.one(&one, one.bytes() as usize, None).await }
         });
         // Nothing after the first error.
         let until_failed = blocks.scan(false, |failed, got| {
@@ -423,6 +469,10 @@ impl Source for Memory {
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         self.0.below.checksum(object, via)
     }
+}
+
+fn silent(run: &Run, what: &str) -> Error {
+    Error::unavailable(format!("nothing comes {what} that others wait for"), &*run.object)
 }
 
 /// The blocks that a range touches: index, start within the block, length within it.

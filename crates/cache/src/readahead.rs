@@ -64,7 +64,7 @@ impl Readahead {
         }
     }
 
-    /// What was told to ask for was asked for up to this block only: the rest will be told again.
+    /// What was to be asked for was asked for up to this block only: the rest will be named again.
     pub fn asked_until(&mut self, block: u32) {
         self.asked = self.asked.min(block);
     }

@@ -30,3 +30,15 @@ pub struct Tally {
     pub unique: Count,
     pub unkept: Count,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_bytes_are_counted() {
+        let tally = Tally::default();
+        [(1, 10), (2, 20)].into_iter().for_each(|(times, bytes)| tally.here.add(times, bytes));
+        assert_eq!((tally.here.get(), tally.below.get()), ((3, 30), (0, 0)));
+    }
+}

@@ -6,7 +6,7 @@ use block::{Cause, Course, Spent};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The time by which waits are told. The runtime's, so that tests can stop it.
+/// The time by which waits are measured. The runtime's, so that tests can stop it.
 pub fn clock() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,6 +1,6 @@
 //! Plays histories of the disk tier by hand: `make histories` (docs/histories.md). Not a test that `cargo test` runs.
 //!
-//! A failure is told once of each kind, with the shortest history found for it. `--until-failure` stops at the first.
+//! One failure of each kind is printed, with the shortest history found for it. `--until-failure` stops at the first.
 //!
 //!     cargo test --release -p stoker-cache --features simulate --test histories -- --from 0 --count 1000000
 //!     cargo test --release -p stoker-cache --features simulate --test histories -- --seed 17

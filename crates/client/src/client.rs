@@ -10,17 +10,23 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
 
 /// How long a node may take for what it can say at once, connecting included.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a node that is busy for us may say nothing before it is asked whether it still lives.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How often, and how long apart, a node that cuts off each request is asked before it is taken for one that lives.
+const LAST_BREATHS: u32 = 20;
+const LAST_BREATH: Duration = Duration::from_millis(100);
 
 /// The longest message: the status of some thousand mounts.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -43,6 +49,8 @@ pub enum Failure {
     Silent,
     /// The node refused, and says why.
     Refused(Problem),
+    /// It ended before it had answered.
+    Gone,
     /// The connection broke, or what came was not understood.
     Broken(String),
 }
@@ -51,7 +59,7 @@ pub enum Failure {
 pub type Surveyed = (Client, Result<Status, Failure>);
 
 impl Client {
-    /// Of the node that this user runs at a socket. Whoever else listens there is told nothing.
+    /// Of the node that this user runs at a socket. Whoever else listens there is asked nothing.
     pub fn new(socket: impl Into<PathBuf>, user: u32) -> Client {
         Client { socket: socket.into(), user }
     }
@@ -65,24 +73,30 @@ impl Client {
         self.user
     }
 
-    /// Ask all of these nodes at once how they are: one that says nothing holds up none of the others. The sockets that
-    /// killed nodes of this user left are removed.
-    pub fn survey(clients: Vec<Client>, user: u32) -> Result<Vec<Surveyed>, Failure> {
+    /// Ask all of these nodes at once how they are, and pass on each answer as it comes, until `each` has enough: one that
+    /// says nothing holds up none of the others. The sockets that killed nodes of this user left are removed.
+    pub fn survey(
+        clients: Vec<Client>,
+        user: u32,
+        each: &mut dyn FnMut(Surveyed) -> ControlFlow<()>,
+    ) -> Result<(), Failure> {
         runtime()?.block_on(async {
-            let asked = clients.into_iter().map(|client| {
-                tokio::spawn(async move {
+            let mut asked = JoinSet::new();
+            for client in clients {
+                asked.spawn(async move {
                     let status = client.status().await;
                     if matches!(status, Err(Failure::Absent)) && client.user == user {
                         sockets::remove_dead(&client.socket).await;
                     }
                     (client, status)
-                })
-            });
-            let mut told = Vec::new();
-            for asked in asked.collect::<Vec<_>>() {
-                told.push(asked.await.map_err(broken)?);
+                });
             }
-            Ok(told)
+            while let Some(answered) = asked.join_next().await {
+                if each(answered.map_err(broken)?).is_break() {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 
@@ -140,11 +154,25 @@ impl Client {
         };
         let asked = request(method, path, message)?;
         runtime()?.block_on(async {
-            tokio::select! {
+            let done = tokio::select! {
                 done = self.exchange(asked, each) => done,
                 () = self.fell_silent() => Err(Failure::Silent),
-            }
+            };
+            let is_cut = matches!(done, Err(Failure::Broken(_)));
+            if is_cut && self.is_gone().await { Err(Failure::Gone) } else { done }
         })
+    }
+
+    /// Whether the node that cut us off has ended. One that was killed may still listen for a moment, to nobody's use.
+    async fn is_gone(&self) -> bool {
+        for _ in 0..LAST_BREATHS {
+            match self.status().await {
+                Err(Failure::Absent) => return true,
+                Err(Failure::Broken(_)) => tokio::time::sleep(LAST_BREATH).await,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// The same within a runtime, for as long as the node takes. Dropped, it hangs up.
@@ -153,12 +181,12 @@ impl Client {
         method: Method,
         path: &str,
         message: &impl Serialize,
-        told: Sender<Answer>,
+        sender: Sender<Answer>,
     ) -> Result<(), Failure> {
         let each = |answer| {
-            let told = told.clone();
+            let sender = sender.clone();
             // Who asked may have heard enough.
-            async move { drop(told.send(answer).await) }
+            async move { drop(sender.send(answer).await) }
         };
         self.exchange(request(method, path, message)?, each).await
     }
@@ -250,7 +278,12 @@ mod tests {
     }
 
     fn surveyed(socket: PathBuf, user: u32) -> Result<Status, Failure> {
-        let mut all = Client::survey(vec![Client::new(&socket, user)], user).expect("a runtime");
+        let mut all = Vec::new();
+        let mut keep = |answer| {
+            all.push(answer);
+            ControlFlow::Continue(())
+        };
+        Client::survey(vec![Client::new(&socket, user)], user, &mut keep).expect("a runtime");
         let _ = std::fs::remove_file(&socket);
         all.remove(0).1
     }
@@ -269,6 +302,37 @@ mod tests {
         let _ = std::fs::remove_file(&socket);
         let took = began.elapsed();
         assert!((5.0..5.1).contains(&took.as_secs_f64()), "{took:?}");
+    }
+
+    #[test]
+    fn a_node_that_answers_is_passed_on_while_others_say_nothing() {
+        let (silent, alive) =
+            (folder().join("silent-beside"), answers("alive", "HTTP/1.1 400 no\r\ncontent-length: 2\r\n\r\n{}", b" "));
+        let _listener = UnixListener::bind(&silent).expect("a socket");
+        let clients = [&silent, &alive].map(|socket| Client::new(socket, me())).to_vec();
+        let mut first = None;
+        let done = Client::survey(clients, me(), &mut |(client, _)| {
+            first = Some(client.socket().to_owned());
+            ControlFlow::Break(())
+        });
+        for socket in [&silent, &alive] {
+            let _ = std::fs::remove_file(socket);
+        }
+        assert_eq!((done, first), (Ok(()), Some(alive)));
+    }
+
+    #[test]
+    fn a_node_that_ends_while_it_answers_is_gone_also_where_its_socket_outlives_its_connections() {
+        let socket = folder().join("dying");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        std::thread::spawn(move || {
+            let cut = listener.accept().map(|(mut stream, _)| stream.read(&mut [0; 4096]).map(|_| ()));
+            assert!(cut.is_ok());
+            std::thread::sleep(LAST_BREATH * 3);
+        });
+        let answer = Client::new(&socket, me()).ask::<Status>(Method::GET, "/v1/status", &());
+        let _ = std::fs::remove_file(&socket);
+        assert_eq!(answer.err(), Some(Failure::Gone));
     }
 
     #[test]

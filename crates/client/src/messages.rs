@@ -33,7 +33,7 @@ pub struct Status {
     /// Of the path that was asked about, by `stoker status DIR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
-    /// It was told to end, or ends because nothing is mounted any more.
+    /// It was asked to end, or ends because nothing is mounted any more.
     #[serde(default)]
     pub ending: bool,
 }
@@ -103,6 +103,19 @@ pub struct Mount {
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
+}
+
+/// Mounts of nodes that were killed: a line of its own in `stoker status --json`, if there are any.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dead {
+    pub dead: Vec<DeadMount>,
+}
+
+/// A mount whose node was killed: all that is asked of it fails, until `stoker umount` takes it away.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DeadMount {
+    pub path: String,
+    pub url: String,
 }
 
 /// A data set that is being listed for a mount that is not there yet.
@@ -196,7 +209,7 @@ pub struct Store {
     pub unique_bytes: u64,
     /// Bytes that were served and could not be kept.
     pub unkept_bytes: u64,
-    /// Answers that told us to slow down.
+    /// Answers that asked us to slow down.
     pub throttled: u64,
     pub retries: u64,
     pub errors: u64,
@@ -283,7 +296,7 @@ pub struct MountRequest {
     /// The mount ends when the caller hangs up, and the answer goes on until then.
     #[serde(default)]
     pub hold: bool,
-    /// What happens meanwhile is told too, if it is at least this grave; nothing if none.
+    /// What happens meanwhile is sent too, if it is at least this grave; nothing if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tell: Option<String>,
     /// What the caller wants of the node: refused if the node has other settings.
@@ -374,7 +387,7 @@ pub struct Loaded {
     pub bytes: u64,
     pub files_done: u64,
     pub bytes_done: u64,
-    /// Of those done: there before.
+    /// Of those done: there before, or asked for by others already.
     pub files_present: u64,
     pub bytes_present: u64,
     /// Files that were not kept: they did not fit, or had just been written when they were listed.
@@ -457,12 +470,13 @@ mod tests {
         let mut real = BTreeSet::new();
         names(&serde_json::to_value(status).unwrap(), &mut real);
         names(&serde_json::to_value(Loaded::default()).unwrap(), &mut real);
+        names(&serde_json::to_value(Dead { dead: vec![DeadMount::default()] }).unwrap(), &mut real);
         // What the command adds to a load.
         real.extend(["seconds", "bytes_fetched", "gigabytes_per_second"].map(str::to_owned));
 
         let page = include_str!("../../../docs/status.md");
-        let told = quoted(page);
-        let undocumented: Vec<_> = real.difference(&told).collect();
+        let documented = quoted(page);
+        let undocumented: Vec<_> = real.difference(&documented).collect();
         assert!(undocumented.is_empty(), "not in docs/status.md: {undocumented:?}");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
         let listed: BTreeSet<_> = rows.flat_map(quoted).collect();

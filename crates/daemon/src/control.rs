@@ -32,7 +32,7 @@ const LINES_MAX: usize = 4;
 /// After the system refused to give us a connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Files and folders of a folder of which it is told how much of each is kept.
+/// Files and folders of a folder that are listed with how much of each is kept.
 const KEPT_ENTRIES_MAX: usize = 1_000;
 
 /// Between two lines about a load.
@@ -206,9 +206,9 @@ fn refuse(error: &Error) -> Answer {
 }
 
 /// An answer that goes on: lines for as long as somebody listens.
-fn lines(told: Receiver<Bytes>) -> Answer {
-    let frames = futures_util::stream::unfold(told, |mut told| async move {
-        told.recv().await.map(|line| (Ok::<_, Infallible>(Frame::data(line)), told))
+fn lines(receiver: Receiver<Bytes>) -> Answer {
+    let frames = futures_util::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|line| (Ok::<_, Infallible>(Frame::data(line)), receiver))
     });
     Response::new(BodyExt::boxed(StreamBody::new(frames)))
 }
@@ -217,7 +217,7 @@ fn lines(told: Receiver<Bytes>) -> Answer {
 /// holds the mount ends it.
 fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
     let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
-    let (told, hears) = channel::<Bytes>(LINES_MAX);
+    let (sender, receiver) = channel::<Bytes>(LINES_MAX);
     let host = host.clone();
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
@@ -233,36 +233,36 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
                 Ok(()) = listing.changed() => {
                     let listed = Some(*listing.borrow_and_update());
                     // Who is behind hears the next one.
-                    let _ = told.try_send(line(&Mounting { listed, ..Mounting::default() }));
+                    let _ = sender.try_send(line(&Mounting { listed, ..Mounting::default() }));
                 }
-                record = next(&mut records) => tell(&told, record).await,
-                () = told.closed() => return,
+                record = next(&mut records) => tell(&sender, record).await,
+                () = sender.closed() => return,
             }
         };
         let mounted = match made {
             Ok(mounted) => mounted,
             Err(error) => {
                 let error = Some(problem(&error));
-                let _ = told.send(line(&Mounting { error, ..Mounting::default() })).await;
+                let _ = sender.send(line(&Mounting { error, ..Mounting::default() })).await;
                 return;
             }
         };
         let first = Mounting { mounted: Some(mounted.status()), ..Mounting::default() };
-        let heard = told.send(line(&first)).await.is_ok();
+        let heard = sender.send(line(&first)).await.is_ok();
         if heard && !hold {
             return;
         }
         loop {
             tokio::select! {
                 () = mounted.ended() => break,
-                record = next(&mut records) => tell(&told, record).await,
-                () = told.closed() => return give_up(mounted).await,
+                record = next(&mut records) => tell(&sender, record).await,
+                () = sender.closed() => return give_up(mounted).await,
             }
         }
         host.left().await;
-        let _ = told.send(line(&Mounting { over: true, ..Mounting::default() })).await;
+        let _ = sender.send(line(&Mounting { over: true, ..Mounting::default() })).await;
     });
-    Ok(lines(hears))
+    Ok(lines(receiver))
 }
 
 /// End a mount whose caller is gone.
@@ -289,8 +289,8 @@ async fn next(records: &mut Option<Receiver<Record>>) -> Record {
     }
 }
 
-async fn tell(told: &Sender<Bytes>, record: Record) {
-    let _ = told.send(line(&Mounting { record: Some(record), ..Mounting::default() })).await;
+async fn tell(sender: &Sender<Bytes>, record: Record) {
+    let _ = sender.send(line(&Mounting { record: Some(record), ..Mounting::default() })).await;
 }
 
 /// Load in the background of the answer; a caller that hangs up ends it, and so does the end of the mount.
@@ -299,7 +299,7 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     let (host, tally, before) = (host.clone(), Arc::new(Loading::default()), host.requests());
-    let (told, hears) = channel::<Bytes>(LINES_MAX);
+    let (sender, receiver) = channel::<Bytes>(LINES_MAX);
     tokio::spawn(async move {
         let loading = mounted.view.load(&wanted, request.verify, &tally);
         tokio::pin!(loading);
@@ -307,10 +307,10 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
             tokio::select! {
                 done = &mut loading => break done.err(),
                 () = tokio::time::sleep(LOAD_TOLD_EVERY) => {
-                    if told.send(line(&loaded(&tally, host.requests() - before))).await.is_err() {
-                        return;
-                    }
+                    // Who is behind hears the next one: nobody who stops reading may stop the load, and others with it.
+                    let _ = sender.try_send(line(&loaded(&tally, host.requests() - before)));
                 }
+                () = sender.closed() => return,
                 () = mounted.ended() => {
                     let error = Error::unavailable("the mount ended in the middle of the load", mounted.path.display());
                     break Some(error.hint("mount again, then the same load: it goes on where it stopped"));
@@ -319,9 +319,9 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
         };
         let mut last = loaded(&tally, host.requests() - before);
         (last.over, last.error) = (true, error.as_ref().map(problem));
-        let _ = told.send(line(&last)).await;
+        let _ = sender.send(line(&last)).await;
     });
-    Ok(lines(hears))
+    Ok(lines(receiver))
 }
 
 /// A load's progress as a message.
@@ -377,7 +377,7 @@ mod tests {
         };
         let node = Node::start(settings, [1; 16], tokio::runtime::Handle::current()).unwrap();
         let journal = Arc::new(Journal::open(None, tracing::Level::INFO, || 0.0).unwrap());
-        let host = Host::new(node, journal, Life::Told);
+        let host = Host::new(node, journal, Life::Asked);
         let socket = folder.path().join("socket");
         let (listener, _bound) = bind(&socket).unwrap();
         listen(&host, listener);

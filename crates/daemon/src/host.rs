@@ -5,7 +5,7 @@
 use crate::journal::Journal;
 use crate::mounted::{Mounted, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
-use crate::reach::{reach, source};
+use crate::reach::{reach, source_in_time};
 use block::{Error, Result};
 use client::messages::{MountPath, MountRequest, Rates, StoreState};
 use mount::Options;
@@ -62,8 +62,8 @@ struct Visitors {
 pub enum Life {
     /// Until its last mount has ended.
     Mounts,
-    /// Until it is told to end.
-    Told,
+    /// Until it is asked to end.
+    Asked,
 }
 
 /// What a node says that takes no mounts any more.
@@ -118,22 +118,22 @@ impl Host {
         host
     }
 
-    /// Mount a data set, listing it if it was never listed. `told` hears of names as they are listed. Who stops asking
+    /// Mount a data set, listing it if it was never listed. `progress` gets the number of names listed so far. Who stops asking
     /// in the middle has it given up.
-    pub async fn mount(self: &Arc<Host>, request: MountRequest, told: impl Fn(u64)) -> Result<Arc<Mounted>> {
+    pub async fn mount(self: &Arc<Host>, request: MountRequest, progress: impl Fn(u64)) -> Result<Arc<Mounted>> {
         self.agree(&request)?;
         let visit = self.enter()?;
         let path = PathBuf::from(&request.path);
         let mut reach = reach(&request);
         reach.s3.list_budget = self.node.settings().patience;
         reach.s3.read_buffer = self.node.settings().read_buffer();
-        let source = source(&request.url, &reach)?;
+        let source = source_in_time(&request.url, &reach).await?;
         let listing = self.lists(&request);
-        let told = |names| {
+        let progress = |names| {
             listing.0.names.store(names, Ordering::Relaxed);
-            told(names);
+            progress(names);
         };
-        let view = View::open(self.node.clone(), source, fill(&request)?, told).await?;
+        let view = View::open(self.node.clone(), source, fill(&request)?, progress).await?;
         drop(listing);
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
@@ -291,9 +291,9 @@ impl Host {
         }
     }
 
-    /// Whether the node was told to end, or ends because nothing is mounted any more.
+    /// Whether the node was asked to end, or ends because nothing is mounted any more.
     pub(crate) fn is_ending(&self) -> bool {
-        let mounts = self.mounts();
+        let mounts = self.mounts().clone();
         let now = *self.visitors.borrow();
         let is_left = self.life == Life::Mounts && now.ever > 0 && now.alive <= mounts.len();
         now.closing || is_left && mounts.iter().all(|mounted| mounted.is_over())
@@ -308,21 +308,23 @@ impl Host {
 
     /// Wait until the node has left its cache folder, unless it stays for others.
     pub(crate) async fn left(&self) {
-        let stays = |now: &Visitors| now.alive > 0 || self.life == Life::Told && !now.closing;
+        let stays = |now: &Visitors| now.alive > 0 || self.life == Life::Asked && !now.closing;
         let _ = self.visitors.subscribe().wait_for(|now| now.closed || stays(now)).await;
     }
 
     /// End: no mounts any more, and those that are there go, in use or not.
     pub fn end(&self) {
         self.visitors.send_modify(|visitors| visitors.closing = true);
-        for mounted in self.mounts().clone() {
+        // Whoever leaves a mount may wait for its threads.
+        let mounts = self.mounts().clone();
+        for mounted in mounts {
             if let Err(error) = mounted.leave() {
                 tracing::error!("{error}");
             }
         }
     }
 
-    /// Count what is kept of each data set, where that is due; not for long, as who asks is told of the count before.
+    /// Count what is kept of each data set, where that is due; not for long, as who asks gets the count before.
     pub(crate) async fn look_at_kept(&self) {
         let now = self.journal.now();
         let due: Vec<_> = self.mounts().iter().filter(|mounted| mounted.begins_count(now)).cloned().collect();
@@ -403,6 +405,7 @@ fn look_at_stores(pulse: &mut Pulse, figures: &Figures, now: f64) {
             given_up: counts.errors,
             answers_since: failed.map_or(0, |failed| failed.answers_since),
             in_flight: counts.in_flight,
+            is_unused: counts.doors == 0,
         };
         let failed = failed.map(|failed| (now - failed.when.elapsed().as_secs_f64(), failed.what.clone()));
         pulse.look_at(store, now, asked, failed);

@@ -86,12 +86,12 @@ impl Journal {
 
     /// Listen to what happens from now on, until the receiver is dropped.
     pub fn listen(&self, level: Level) -> mpsc::Receiver<Record> {
-        let (told, hears) = mpsc::channel(BEHIND_MAX);
+        let (sender, receiver) = mpsc::channel(BEHIND_MAX);
         let mut book = self.book();
         book.listeners.retain(|(_, listener)| !listener.is_closed());
-        book.listeners.push((level, told));
+        book.listeners.push((level, sender));
         book.tell();
-        hears
+        receiver
     }
 
     /// Write from now on what is at least this grave.

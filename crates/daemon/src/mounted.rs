@@ -113,13 +113,13 @@ impl Mounted {
 
     /// List the data set again, and let the kernel forget what went stale.
     pub async fn refresh(self: &Arc<Mounted>) -> Result<Refreshed> {
-        // The kernel is told of one refresh before the next one begins, or it would believe the older names.
+        // The kernel is notified of one refresh before the next one begins, or it would believe the older names.
         let _one = self.refreshing.lock().await;
         let stale = self.view.refresh(|_| ()).await?;
         let (mounted, changed) = (self.clone(), stale.len() as u64);
         // The kernel may have millions to forget, and waits for requests in these folders.
-        let told = tokio::task::spawn_blocking(move || mounted.session.invalidate(&stale)).await;
-        told.map_err(|_| block::Error::unavailable("the node is stopping", self.path.display()))?;
+        let notified = tokio::task::spawn_blocking(move || mounted.session.invalidate(&stale)).await;
+        notified.map_err(|_| block::Error::unavailable("the node is stopping", self.path.display()))?;
         let totals = self.view.totals();
         self.session.tell_space(mount::Space { bytes: totals.bytes, files: totals.files });
         Ok(Refreshed { objects: totals.files, bytes: totals.bytes, changed })

@@ -34,6 +34,8 @@ pub struct Asked {
     /// Answers that began after the last failure.
     pub answers_since: u64,
     pub in_flight: u64,
+    /// No mount uses it.
+    pub is_unused: bool,
 }
 
 /// What is known of the last seconds.
@@ -72,6 +74,9 @@ impl Pulse {
         // A refusal is an answer too. What came last counts for one who was just given an error.
         if answers > 0 && (asked.answers_since > 0 || answers > failures && !has_given_up) {
             (known.answered_at, known.waiting_since, known.failing) = (Some(now), None, false);
+        } else if asked.is_unused {
+            // Nobody would ask it again, and hear that it answers.
+            (known.waiting_since, known.failing) = (None, false);
         } else if is_failing || asked.in_flight > 0 {
             known.waiting_since.get_or_insert(now);
             known.failing |= is_failing;
@@ -163,6 +168,20 @@ mod tests {
         assert!(!is_answering(&pulse), "seven answers, and then an error for a reader");
         look_at(&mut pulse, "s3", 1.5, Asked { answers_since: 1, ..asked(21, 9, 0) });
         assert!(is_answering(&pulse), "an answer came after the errors");
+    }
+
+    #[test]
+    fn a_store_that_no_mount_uses_is_not_said_to_fail() {
+        let mut pulse = Pulse::default();
+        look_at(&mut pulse, "s3", 1.0, asked(0, 3, 0));
+        assert!(!pulse.stores(1.0)[0].answering);
+        let unused = Asked { is_unused: true, ..asked(0, 4, 0) };
+        pulse.look_at("s3", 2.0, unused, Some((1.5, "403 AccessDenied".into())));
+        let state = &pulse.stores(2.0)[0];
+        assert!(state.answering && state.silent_since.is_none());
+        assert_eq!(state.failure.as_deref(), Some("403 AccessDenied"), "why its mount failed is still shown");
+        look_at(&mut pulse, "s3", 3.0, asked(0, 5, 0));
+        assert!(!pulse.stores(3.0)[0].answering, "somebody asks again");
     }
 
     #[test]

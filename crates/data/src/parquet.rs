@@ -179,7 +179,7 @@ fn page(rows: u64, bytes: u64) -> Vec<u8> {
 #[derive(Default)]
 struct Thrift {
     bytes: Vec<u8>,
-    /// Number of the last field of the struct that is being written; fields are told by their distance.
+    /// Number of the last field of the struct that is being written; fields are named by their distance.
     last: u8,
 }
 

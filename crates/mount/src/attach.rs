@@ -13,9 +13,12 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 use table::Number;
 
 /// What is to be mounted where.
@@ -71,7 +74,7 @@ impl MountPoint {
         }
     }
 
-    /// What the kernel's table says of it. `None` if that can't be told.
+    /// What the kernel's table says of it. `None` if it can't be read.
     fn now(&self) -> Option<Option<table::Found>> {
         table::of_number(self.number?, &self.path)
     }
@@ -117,11 +120,58 @@ fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
     rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW).map_err(|errno| refused_unmount(errno, target))
 }
 
-/// Whether a daemon that died left its mount here.
+/// How long a mount may take to say that it lives, which one that is dead denies at once: a daemon that was stopped, or a
+/// network, never says anything.
+const ALIVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Mounts that are asked at a time whether they live: each that says nothing keeps its thread.
+const ASKED_MAX: usize = 64;
+
+/// Whether a daemon that died left its mount here. Not so if nobody says.
 pub fn is_stale(mount_point: &Path) -> bool {
-    // The kernel remembers attributes of the mount longer than its daemon may have lived.
-    let asked = rustix::fs::statx(CWD, mount_point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-    asked.err().is_some_and(is_of_the_dead)
+    are_stale(vec![mount_point.to_owned()]) == [true]
+}
+
+/// The same of several, all asked at once. Each is asked on a thread of its own, which may never come back; until it
+/// does, nobody asks the same one again.
+fn are_stale(mount_points: Vec<PathBuf>) -> Vec<bool> {
+    static ASKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let asked = || ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stale = vec![false; mount_points.len()];
+    let (sender, answers) = mpsc::sync_channel(stale.len());
+    for (number, mount_point) in mount_points.into_iter().enumerate() {
+        if !asked().insert(mount_point.clone()) {
+            continue;
+        }
+        let (sender, path) = (sender.clone(), mount_point.clone());
+        let asking = move || {
+            // The kernel remembers attributes of the mount longer than its daemon may have lived.
+            let answer = rustix::fs::statx(CWD, &path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+            asked().remove(&path);
+            let _ = sender.send((number, answer.err().is_some_and(is_of_the_dead)));
+        };
+        // Without a thread nobody says.
+        if std::thread::Builder::new().name("stoker-alive".into()).spawn(asking).is_err() {
+            asked().remove(&mount_point);
+        }
+    }
+    drop(sender);
+    // Until all have answered, or none has for so long.
+    while let Ok((number, is_stale)) = answers.recv_timeout(ALIVE_WITHIN) {
+        stale[number] = is_stale;
+    }
+    stale
+}
+
+/// Mounts of this user whose daemon died, but for those that are known to live: where, and of what. Root asks none of
+/// others: a daemon of theirs that never answers would hold the process beyond its end.
+pub fn dead(alive: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    let user = rustix::process::getuid().as_raw();
+    let is_meant = |mount: &table::Ours| mount.user == Some(user) && !alive.contains(&mount.at);
+    let found: Vec<_> = table::ours().into_iter().filter(is_meant).take(ASKED_MAX).collect();
+    let stale = are_stale(found.iter().map(|mount| mount.at.clone()).collect());
+    let dead = found.into_iter().zip(stale).filter(|(_, is_stale)| *is_stale);
+    dead.map(|(mount, _)| (mount.at, mount.source)).collect()
 }
 
 /// Whether this is what a mount answers whose daemon died; what was asked while it died is aborted.
@@ -136,9 +186,13 @@ pub fn dead_above(path: &Path) -> Option<PathBuf> {
 
 /// Whether a mount of ours is at a path, dead or alive. Of what is one no daemon is asked, unless a link leads there.
 pub fn is_mounted(mount_point: &Path) -> bool {
-    let named = mount_point.parent().zip(mount_point.file_name());
-    let named = named.and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));
-    named.is_some_and(|named| is_ours(&named)) || resolve(mount_point).is_ok_and(|target| is_ours(&target))
+    named(mount_point).is_some() || resolve(mount_point).is_ok_and(|target| is_ours(&target))
+}
+
+/// The path without links, if a mount of ours is there. Its daemon is not asked.
+pub fn named(mount_point: &Path) -> Option<PathBuf> {
+    let named = mount_point.parent()?.canonicalize().ok()?.join(mount_point.file_name()?);
+    is_ours(&named).then_some(named)
 }
 
 /// Whether the topmost mount on exactly this folder is ours.

@@ -1,4 +1,4 @@
-//! The one place where an error becomes an errno, and where the reader's administrator is told why:
+//! The one place where an error becomes an errno, and where the log says why for the reader's administrator:
 //! an errno has no room for three parts.
 
 use block::{Error, Kind};

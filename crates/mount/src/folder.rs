@@ -72,7 +72,7 @@ impl Folders {
         drop(released);
     }
 
-    /// A position as the kernel is told it.
+    /// A position as the kernel gets it.
     pub fn offset(&self, generation: u32, position: u64) -> u64 {
         u64::from(self.moment(generation)) << POSITION_BITS | position
     }

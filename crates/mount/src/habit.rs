@@ -2,13 +2,13 @@
 //! listing and then makes an inode for each name, which costs it 5 us a name and is in vain for a program that
 //! wants names only; without them, a program that looks at attributes pays a request a name.
 //!
-//! So one file of each folder is told without attributes: if it is looked up, they are given from then on.
+//! So one file of each folder is listed without attributes: if it is looked up, they are given from then on.
 //!
 //! Invariant: a wrong guess costs time, never an answer.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Walkers that are told apart, by the thread that asks. Two that share a place slow each other down, no more.
+/// Walkers that are distinguished, by the thread that asks. Two that share a place slow each other down, no more.
 const WALKERS: usize = 64;
 
 /// Files on probation at a time. One that is pushed out counts as not looked up.
@@ -35,7 +35,7 @@ pub struct Habits {
 #[derive(Default)]
 struct Walker {
     manner: AtomicU8,
-    /// The node of the file that was told without attributes, until it is looked up.
+    /// The node of the file that was listed without attributes, until it is looked up.
     waiting: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl Habits {
         }
     }
 
-    /// This file was told without attributes.
+    /// This file was listed without attributes.
     pub fn probe(&self, thread: u32, node: u64) {
         let probe = &self.probes[node as usize % PROBES];
         probe.walker.store(place(thread) as u32, Relaxed);

@@ -1,4 +1,4 @@
-//! Which way the opens of one file are served, and which backing files the kernel is kept told of.
+//! Which way the opens of one file are served, and which backing files the kernel keeps registered.
 //! Plain state under sharded locks; the calls to the kernel are made by whoever asked.
 //!
 //! The kernel's rule (6.9 and later): opens of one inode that are alive together either all pass through

@@ -77,8 +77,8 @@ pub struct Service {
     used: Arc<Used>,
     folders: Folders,
     habits: Habits,
-    /// The names of which the kernel was told all that went stale.
-    told: AtomicU32,
+    /// The names of which the kernel was notified of all that went stale.
+    notified: AtomicU32,
     ahead: Ahead,
     handles: Handles,
     contents: Contents,
@@ -116,7 +116,7 @@ impl Service {
             used: Arc::default(),
             folders: Folders::new(generation),
             habits: Habits::default(),
-            told: AtomicU32::new(generation),
+            notified: AtomicU32::new(generation),
             ahead: Ahead::default(),
             handles: Handles::new(),
             contents: Contents::default(),
@@ -235,11 +235,11 @@ impl Service {
             loop {
                 used.gathered().await;
                 let Some(service) = service.upgrade() else { return };
-                let told = service.runtime.spawn_blocking({
+                let done = service.runtime.spawn_blocking({
                     let service = service.clone();
                     move || service.tell_used()
                 });
-                if told.await.is_err() {
+                if done.await.is_err() {
                     return;
                 }
             }

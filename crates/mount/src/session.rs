@@ -233,12 +233,17 @@ impl Alive {
         drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// One thread less; `last` runs before anyone hears of the end.
+    /// One thread less. The last one runs `last` before anyone hears of the end, without the lock: that may wait for
+    /// somebody who asks whether this is over.
     fn leave(&self, last: impl FnOnce()) {
         let mut threads = self.threads();
+        if *threads == 1 {
+            drop(threads);
+            last();
+            threads = self.threads();
+        }
         *threads = threads.saturating_sub(1);
         if *threads == 0 {
-            last();
             self.ended.notify_all();
         }
     }
@@ -298,7 +303,7 @@ const STACK_DEPTH_MAX: u32 = 2;
 fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
     use abi::init::*;
     let wanted = ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | NO_EXPORT_SUPPORT
-        // Which listings are told with attributes is decided here: `habit` knows why.
+        // Which listings have attributes is decided here: `habit` knows why.
         | DO_READDIRPLUS | DIRECT_IO_ALLOW_MMAP | EXT;
     let no_open = if options.immutable { NO_OPEN_SUPPORT } else { 0 };
     let through = if options.passthrough && !options.immutable { PASSTHROUGH } else { 0 };

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    /// Threads that take their turns until they are told to stop.
+    /// Threads that take their turns until they are stopped.
     fn threads(turns: &Turns, slow_every: usize, during: impl FnOnce()) {
         let (joined, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {

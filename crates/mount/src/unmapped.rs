@@ -1,7 +1,7 @@
 //! Nodes whose pages the kernel is to forget, because what they were read from is gone or was wrong.
 //!
 //! The kernel forgets a page only once nobody reads it any more, and whoever tells it waits so long: also the end
-//! of the mount would, and of the process. So a node is told of while no read of it waits for its answer here, from a
+//! of the mount would, and of the process. So a node is named while no read of it waits for its answer here, from a
 //! thread of its own, and whoever says that its bytes were wrong goes on at once.
 //!
 //! Invariant: each node waits once, so there are never more than the data set has files; none is left at the end of
@@ -29,7 +29,7 @@ pub struct Unmapped {
 struct Nodes {
     waiting: BTreeSet<u64>,
     /// Somebody tells the kernel.
-    told: bool,
+    is_named: bool,
     over: bool,
 }
 
@@ -45,7 +45,7 @@ impl Unmapped {
             return;
         }
         nodes.waiting.insert(node);
-        if !std::mem::replace(&mut nodes.told, true) {
+        if !std::mem::replace(&mut nodes.is_named, true) {
             runtime.spawn(self.clone().tell(runtime.clone()));
         }
     }
@@ -81,8 +81,8 @@ impl Unmapped {
         let mut nodes = self.nodes();
         let idle: Vec<u64> = nodes.waiting.iter().copied().filter(|&node| !self.waits.has_node(node)).collect();
         nodes.waiting.retain(|node| idle.binary_search(node).is_err());
-        nodes.told = !idle.is_empty() || !nodes.waiting.is_empty();
-        nodes.told.then_some(idle)
+        nodes.is_named = !idle.is_empty() || !nodes.waiting.is_empty();
+        nodes.is_named.then_some(idle)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {

@@ -3,7 +3,7 @@
 //! Noted on the hottest path of a mount, hence in short lists that are handed on together: once one is full, and a
 //! moment after the first of a quiet time.
 //!
-//! Invariant: a list never grows beyond [`LIST_MAX`]; what comes while it is full is not told.
+//! Invariant: a list never grows beyond [`LIST_MAX`]; what comes while it is full is not reported.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LIST_ENOUGH: usize = LIST_MAX / 2;
 /// Several times the threads of a session.
 const LISTS: usize = 32;
 
-/// How long the first of a quiet time waits for others. Much less than an epoch: a file whose open is not told of yet
+/// How long the first of a quiet time waits for others. Much less than an epoch: a file whose open is not reported yet
 /// looks unread, and gives way to others.
 const GATHERED: Duration = Duration::from_millis(50);
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_told_once_and_never_more_than_there_is_room_for() {
+    fn what_is_noted_is_reported_once_and_never_more_than_there_is_room_for() {
         let used = Used::default();
         [7, 7, 8, 7].into_iter().for_each(|node| used.note(node));
         assert_eq!(used.take(), [7, 8]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_single_note_is_told_after_a_moment_and_many_at_once() {
+    async fn a_single_note_is_reported_after_a_moment_and_many_at_once() {
         let used = Used::default();
         let start = tokio::time::Instant::now();
         used.note(7);

@@ -148,7 +148,7 @@ fn a_file_completed_while_open_passes_through_only_after_its_last_close() {
 }
 
 #[test]
-fn without_passthrough_complete_files_are_served_and_the_reason_is_told() {
+fn without_passthrough_complete_files_are_served_and_the_reason_is_shown() {
     let tree = Tree::new();
     let content = noise(LARGE, 6);
     let Some(mounted) = Mounted::new(&tree, |options| options.passthrough = false) else { return };
@@ -346,7 +346,7 @@ fn pages_of_wrong_bytes_are_forgotten_also_under_a_map_and_without_opens() {
 }
 
 #[test]
-fn the_kernel_is_told_to_forget_no_page_that_somebody_waits_for() {
+fn the_kernel_is_asked_to_forget_no_page_that_somebody_waits_for() {
     let tree = Tree::new();
     let node = tree.file(ROOT, "file", Body::HangsAtRead(1000));
     let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
@@ -370,23 +370,23 @@ fn opens_through_kept_backing_files_are_told_afterwards_and_at_the_end() {
         return eprintln!("SKIPPED: no passthrough here: {reason}");
     }
     let node = tree.file(ROOT, "complete", Body::Backed(mounted.local(&content), content.clone()));
-    let told = || tree.used.lock().unwrap().clone();
+    let reported = || tree.used.lock().unwrap().clone();
     drop(File::open(mounted.path("complete")).unwrap());
     assert_eq!(tree.opens.load(Ordering::Relaxed), 1);
-    eventually("the second open is told", || {
-        if told().is_empty() {
+    eventually("the second open is reported", || {
+        if reported().is_empty() {
             drop(File::open(mounted.path("complete")).unwrap());
         }
-        !told().is_empty()
+        !reported().is_empty()
     });
-    assert_eq!((told()[0], tree.opens.load(Ordering::Relaxed)), (node, 1));
-    eventually("what is left is told", || mounted.session.counts().opens_through > 1);
-    let before = told().len();
+    assert_eq!((reported()[0], tree.opens.load(Ordering::Relaxed)), (node, 1));
+    eventually("what is left is reported", || mounted.session.counts().opens_through > 1);
+    let before = reported().len();
     drop(File::open(mounted.path("complete")).unwrap());
     mounted.session.unmount(true).unwrap();
     mounted.session.wait();
-    assert!(told().len() > before, "the last one is told at the end at the latest");
-    assert!(told().iter().all(|&told| told == node));
+    assert!(reported().len() > before, "the last one is reported at the end at the latest");
+    assert!(reported().iter().all(|&reported| reported == node));
 }
 
 #[test]
@@ -395,5 +395,5 @@ fn reads_of_an_immutable_mount_are_told_as_uses() {
     let node = tree.file(ROOT, "file", Body::Bytes(noise(LARGE, 3)));
     let Some(mounted) = Mounted::new(&tree, |options| options.immutable = true) else { return };
     assert!(fs::read(mounted.path("file")).unwrap() == noise(LARGE, 3));
-    eventually("its reads are told", || tree.used.lock().unwrap().contains(&node));
+    eventually("its reads are reported", || tree.used.lock().unwrap().contains(&node));
 }

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use cache::disk::Whole;
 use cache::readahead::Readahead;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A file without bytes.
 pub struct Empty;
@@ -32,6 +33,17 @@ pub struct Kept {
     pub whole: Arc<Whole>,
     /// What to read if the file turns out to be damaged.
     pub otherwise: Arc<Streamed>,
+    /// Turns of reads that take memory of their own.
+    pub turns: Arc<Semaphore>,
+}
+
+/// An answer that lies in memory of its own, and the turn that it takes for as long as it does.
+struct Answer(Bytes, #[allow(dead_code, reason = "it ends with the answer")] OwnedSemaphorePermit);
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Reads of a complete file up to this length are answered at once: from the page cache that takes less time
@@ -63,12 +75,12 @@ impl Content for Kept {
             self.otherwise.stack.read_from_disk(bytes.len());
             return Reading::Ready(Ok(vec![bytes]));
         }
-        let otherwise = self.otherwise.clone();
+        let (otherwise, turns) = (self.otherwise.clone(), self.turns.clone());
         Reading::Waiting(Box::pin(async move {
             let (runtime, stack) = (otherwise.runtime.clone(), otherwise.stack.clone());
             let read = {
                 let _wait = stack.wait_for_disk();
-                waiting(&runtime, move || whole.read(offset, length)).await
+                waiting(&runtime, turns, move || whole.read(offset, length)).await
             };
             match read {
                 Ok(bytes) => {
@@ -126,17 +138,7 @@ pub struct Local {
     pub file: Arc<File>,
     pub folder: Arc<store::Folder>,
     pub runtime: tokio::runtime::Handle,
-}
-
-impl Local {
-    pub fn new(
-        object: Arc<Object>,
-        file: OwnedFd,
-        folder: Arc<store::Folder>,
-        runtime: tokio::runtime::Handle,
-    ) -> Local {
-        Local { object, file: Arc::new(file.into()), folder, runtime }
-    }
+    pub turns: Arc<Semaphore>,
 }
 
 impl Content for Local {
@@ -151,22 +153,26 @@ impl Content for Local {
     fn read(&self, offset: u64, length: u32) -> Reading {
         let length = u64::from(length).min(self.object.size.saturating_sub(offset));
         let (object, file, folder) = (self.object.clone(), self.file.clone(), self.folder.clone());
-        let runtime = self.runtime.clone();
+        let (runtime, turns) = (self.runtime.clone(), self.turns.clone());
         let work = move || -> Result<Bytes> {
             let mut bytes = vec![0; length as usize];
             let read = file.read_exact_at(&mut bytes, offset);
             read.map_err(|_| Error::changed("the file became shorter while it was read", &*object))?;
             folder.open(&object).map(|_| bytes.into())
         };
-        Reading::Waiting(Box::pin(async move { waiting(&runtime, work).await.map(|bytes| vec![bytes]) }))
+        Reading::Waiting(Box::pin(async move { waiting(&runtime, turns, work).await.map(|bytes| vec![bytes]) }))
     }
 }
 
-/// Run something that may wait for a disk, off the threads that must not.
-async fn waiting<T: Send + 'static>(
+/// Read something that may wait for a disk, off the threads that must not, when its turn comes. It is over when what was
+/// read is let go of; no turn is held while a store is asked.
+async fn waiting(
     runtime: &tokio::runtime::Handle,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
+    turns: Arc<Semaphore>,
+    work: impl FnOnce() -> Result<Bytes> + Send + 'static,
+) -> Result<Bytes> {
+    let turn = turns.acquire_owned().await.expect("it is never closed");
+    let counted = move || work().map(|bytes| Bytes::from_owner(Answer(bytes, turn)));
     let stopped = |_| Error::unavailable("the node is stopping", "a read");
-    runtime.spawn_blocking(work).await.map_err(stopped)?
+    runtime.spawn_blocking(counted).await.map_err(stopped)?
 }

@@ -172,9 +172,9 @@ impl Job {
 
     /// Whether a file agrees with what the store says of the object; nothing comes back if it says nothing.
     async fn agrees(&self, object: &Arc<Object>, path: &Path) -> Result<Option<bool>> {
-        let Some(told) = self.origin.checksum(object, Door::NONE).await? else { return Ok(None) };
+        let Some(checksum) = self.origin.checksum(object, Door::NONE).await? else { return Ok(None) };
         let (path, size) = (path.to_owned(), object.size);
-        apart(move || digest(&path, size, told).map(Some)).await
+        apart(move || digest(&path, size, checksum).map(Some)).await
     }
 }
 
@@ -217,10 +217,10 @@ fn before(path: &Path, size: u64, modified: SystemTime) -> Before {
 /// Bytes read at a time while a file is compared.
 const READ_BYTES: usize = 1 << 20;
 
-fn digest(path: &Path, size: u64, told: Checksum) -> Result<bool> {
+fn digest(path: &Path, size: u64, checksum: Checksum) -> Result<bool> {
     let doing = |error: std::io::Error| Error::io("cannot read the copy", path.display(), &error);
     let file = File::open(path).map_err(doing)?;
-    let (mut digest, mut buffer, mut at) = (told.digest(), vec![0; READ_BYTES], 0);
+    let (mut digest, mut buffer, mut at) = (checksum.digest(), vec![0; READ_BYTES], 0);
     while at < size {
         let got = file.read_at(&mut buffer, at).map_err(doing)?;
         if got == 0 {
@@ -230,5 +230,5 @@ fn digest(path: &Path, size: u64, told: Checksum) -> Result<bool> {
         at += got as u64;
     }
     // An empty file has the checksum of nothing.
-    Ok(digest.matches(told) || size == 0 && told.value() == crc64::of(b""))
+    Ok(digest.matches(checksum) || size == 0 && checksum.value() == crc64::of(b""))
 }

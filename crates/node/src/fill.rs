@@ -229,7 +229,7 @@ fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
 
 /// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.
 async fn fetch(reach: &Reach, object: &Arc<Object>) -> bool {
-    let (mut runs, starts) = (load::runs(reach, object), (0..object.blocks()).step_by(load::RUN_BLOCKS as usize));
+    let (mut runs, starts) = (load::runs(reach, object, None), (0..object.blocks()).step_by(load::RUN_BLOCKS as usize));
     for start in starts {
         let first = Address { object: object.clone(), index: start };
         if runs.next().await.is_none_or(|run| run.is_err()) || !reach.stack.holds(&first) {

@@ -4,6 +4,7 @@
 //! nobody else's, nobody else can write into it, and no link in it leads elsewhere. It was empty, or is a cache already:
 //! what lies in a cache folder may be deleted, so nobody's data is taken for one.
 
+use crate::manifest::SNAPSHOT_MARK;
 use block::{Error, Kind, Result};
 use cache::disk::Hold;
 use rustix::fs::OFlags;
@@ -40,16 +41,15 @@ impl Home {
     }
 
     /// Look whether the folder is still this process's: somebody may have removed it, or the lock in it. Then it is taken
-    /// again, unless another node was faster.
+    /// again, unless another node was faster. Where nobody can look, it is as it was.
     pub fn hold(&self) -> Result<Hold> {
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = self.path.join("lock");
-        let doing = |error: std::io::Error| Error::io("cannot look at the cache folder", at.display(), &error);
-        let ours = held.metadata().map_err(doing)?;
-        match std::fs::symlink_metadata(&at) {
-            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => return Ok(Hold::Same),
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(doing(error)),
-            _ => {}
+        let found = std::fs::symlink_metadata(self.path.join("lock"));
+        match (found, held.metadata()) {
+            (Ok(found), Ok(ours)) if (found.dev(), found.ino()) != (ours.dev(), ours.ino()) => {}
+            (Err(error), _) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            (Ok(_), Ok(_)) => return Ok(Hold::Same),
+            _ => return Ok(Hold::Unknown),
         }
         *held = lock(&self.path, self.group)?;
         Ok(Hold::Anew)
@@ -119,7 +119,7 @@ fn has_foreign(path: &Path) -> std::io::Result<bool> {
             Some(OF_THE_DISK) => true,
             Some("lock") => is_blank(&at)?,
             Some("blocks") => is_empty(&at.join("objects"))? && is_blank(&at.join("index"))?,
-            Some("manifests") => is_empty(&at)?,
+            Some("manifests") => has_only_snapshots(&at)?,
             _ => false,
         };
         if !is_ours {
@@ -135,6 +135,20 @@ fn is_blank(path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
         found => Ok(found?.len() == 0 || begins(path, &[0; MARK.len()])?),
     }
+}
+
+/// Whether there is nothing in a folder but snapshots of names, or none.
+fn has_only_snapshots(path: &Path) -> std::io::Result<bool> {
+    if is_empty(path)? {
+        return Ok(true);
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return Ok(false) };
+    for entry in entries {
+        if !begins(&entry?.path(), &SNAPSHOT_MARK)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether there is nothing in a folder, or none.
@@ -399,6 +413,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_of_which_only_names_are_left_is_one() {
+        let own = folder(0o700);
+        let snapshot = own.path().join("manifests/names");
+        std::fs::create_dir(own.path().join("manifests")).unwrap();
+        for (content, is_ours) in [(&SNAPSHOT_MARK[..], true), (b"somebody's", false)] {
+            std::fs::write(&snapshot, content).unwrap();
+            assert_eq!(Home::take(own.path(), false).is_ok(), is_ours);
+            assert_eq!(std::fs::read(&snapshot).unwrap(), content);
+            let _ = std::fs::remove_file(own.path().join("lock"));
+        }
+    }
+
+    #[test]
     fn a_folder_that_was_removed_is_taken_again_unless_another_node_has_it() {
         let top = folder(0o700);
         let path = top.path().join("cache");
@@ -418,6 +445,19 @@ mod tests {
             drop(other);
             assert_eq!(home.hold().unwrap(), Hold::Anew, "others were here");
         }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_looked_at_is_still_held() {
+        let top = folder(0o700);
+        let (path, aside) = (top.path().join("cache"), top.path().join("aside"));
+        let home = Home::take(&path, false).unwrap();
+        std::fs::rename(&path, &aside).unwrap();
+        symlink(&path, &path).unwrap();
+        assert_eq!(home.hold().unwrap(), Hold::Unknown, "a link to itself leads nowhere, also for root");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, b"").unwrap();
+        assert!(home.hold().is_err(), "it is gone, and there is no place for another");
     }
 
     #[test]

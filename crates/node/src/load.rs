@@ -7,7 +7,7 @@ use crate::kept::LISTED;
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::stack::Stack;
-use block::{Address, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run};
+use block::{Door, Error, Object, RUN_BLOCKS_MAX, Result, Run};
 use cache::disk::Standing;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,7 +45,7 @@ pub struct Progress {
     pub bytes: u64,
     pub files_done: u64,
     pub bytes_done: u64,
-    /// Of those done: there before, bytes also of files that were there in part.
+    /// Of those done: there before or asked for by others, bytes also of files of which a part was.
     pub files_present: u64,
     pub bytes_present: u64,
     /// Files that were not kept: they did not fit, or had just been written when they were listed.
@@ -71,7 +71,7 @@ pub struct Loading {
 
 /// What became of a file.
 enum Outcome {
-    /// It is there; so many bytes of it were before.
+    /// It is there; so many bytes of it were before, or others had asked for them.
     There {
         found: u64,
     },
@@ -100,7 +100,7 @@ impl Loading {
         self.bytes.store(files.iter().map(|(_, size)| size).sum(), Relaxed);
     }
 
-    /// A file of this size is there, of which so many bytes were there before.
+    /// A file of this size is there, of which so many bytes were found: on the disk, or asked for by others.
     pub(crate) fn done(&self, size: u64, found: u64) {
         self.files_present.fetch_add(u64::from(found == size), Relaxed);
         self.bytes_present.fetch_add(found, Relaxed);
@@ -183,10 +183,11 @@ async fn object_to_disk(reach: &Reach, object: Arc<Object>, verify: bool) -> Res
     if !disk.has_room(&object) {
         return Ok(Outcome::Unkept);
     }
-    let blocks = (0..object.blocks()).map(|index| Address { object: object.clone(), index });
-    let found = blocks.filter(|block| disk.holds(block)).map(|block| block.len() as u64).sum();
+    let came = Arc::new(AtomicU64::new(0));
     for _ in 0..FETCHES_MAX {
-        fetch(reach, &object).await?;
+        runs(reach, &object, Some(&came)).try_for_each(|()| std::future::ready(Ok(()))).await?;
+        // What came twice, because it was wrong, is counted once.
+        let found = object.size.saturating_sub(came.load(Relaxed));
         match disk.settled(&object, *via).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
                 return disk.verify(&object, *via).await.map(|_| Outcome::There { found });
@@ -213,16 +214,16 @@ pub(crate) fn below(manifest: &Manifest, folder: &[u8]) -> Vec<(u64, u64)> {
     files
 }
 
-/// Fetch every block of an object through the tiers.
-async fn fetch(reach: &Reach, object: &Arc<Object>) -> Result<()> {
-    runs(reach, object).try_for_each(|()| std::future::ready(Ok(()))).await
-}
-
-/// The runs of an object, each told of when it is there.
-pub(crate) fn runs(reach: &Reach, object: &Arc<Object>) -> impl Stream<Item = Result<()>> + Unpin {
-    let (count, reach, object) = (object.blocks(), reach.clone(), object.clone());
+/// The runs of an object, one item for each that is there; what comes from the store for them is counted.
+pub(crate) fn runs(
+    reach: &Reach,
+    object: &Arc<Object>,
+    came: Option<&Arc<AtomicU64>>,
+) -> impl Stream<Item = Result<()>> + Unpin + use<> {
+    let (count, reach, object, came) = (object.blocks(), reach.clone(), object.clone(), came.cloned());
     let each = (0..count).step_by(RUN_BLOCKS as usize).map(move |start| {
         let run = Run::new(object.clone(), start..count.min(start + RUN_BLOCKS)).via(reach.via);
+        let run = Run { came: came.clone(), ..run };
         let stack = reach.stack.clone();
         Box::pin(async move { stack.bring(run).await })
     });

@@ -32,6 +32,7 @@ mod walk;
 pub use build::{Builder, Built};
 pub use draft::is_draft;
 pub use generations::{Generations, RETAINED_MAX};
+pub(crate) use layout::MAGIC as SNAPSHOT_MARK;
 pub use layout::Totals;
 pub use names::Odd;
 pub use refresh::stale;

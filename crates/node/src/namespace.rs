@@ -50,7 +50,7 @@ pub trait Namespace: Send + Sync + 'static {
     }
 
     /// Opens of these files were answered without asking here. Told a while later, in no order; a file that was
-    /// opened several times may be told once.
+    /// opened several times may be reported once.
     fn used(&self, _nodes: &[u64]) {}
 
     /// Whether a file may be executed. A store knows nothing of that.

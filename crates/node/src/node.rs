@@ -6,13 +6,14 @@ use crate::home::{Home, needs_room};
 use crate::snapshots;
 use crate::stack::Stack;
 use crate::view::View;
-use block::{Cause, Result};
+use block::{Cause, Error, Result};
 use cache::Budget;
 use cache::disk::{self, Limits, Used};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::{Chance, Counts, Entrance, OriginSettings, Origins};
+use tokio::sync::Semaphore;
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -39,6 +40,12 @@ impl Settings {
     pub fn read_buffer(&self) -> usize {
         (self.memory_bytes / READ_BUFFER_SHARE).clamp(READ_BUFFER.0, READ_BUFFER.1) as usize
     }
+
+    /// Turns of reads of local files that take memory of their own.
+    pub fn disk_reads(&self) -> Arc<Semaphore> {
+        let reads = self.memory_bytes / DISK_READS_SHARE / DISK_READ_BYTES;
+        Arc::new(Semaphore::new(reads.clamp(DISK_READS.0, DISK_READS.1) as usize))
+    }
 }
 
 /// Blocks may take one part in so many of the memory limit, after what is fixed: a block on its way holds up to half
@@ -48,11 +55,19 @@ const BLOCKS_SHARE: u64 = 2;
 /// What a node uses before the first block: the program's own data, threads, connections at rest.
 const FIXED_BYTES: u64 = 32 << 20;
 
+/// Reads of local files that take memory of their own may take one part in so many of the memory limit, each as much as
+/// the kernel asks for at most; two go on in any case, and more than the machine has threads for are of no use.
+const DISK_READS_SHARE: u64 = 32;
+const DISK_READ_BYTES: u64 = 1 << 20;
+const DISK_READS: (u64, u64) = (2, 64);
+
 /// A running node.
 pub struct Node {
     pub(crate) origins: Arc<Origins>,
     pub(crate) stack: Stack,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Turns of these reads.
+    pub(crate) disk_reads: Arc<Semaphore>,
     budget: Budget,
     settings: Settings,
     views: Mutex<Vec<Weak<View>>>,
@@ -114,7 +129,8 @@ impl Node {
         };
         let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
         let stack = Stack::over(origins.clone(), on_disk, &budget, settings.patience, &runtime).map_err(needs_room)?;
-        let node = Node { origins, stack, budget, runtime, settings, views: Mutex::default(), home };
+        let disk_reads = settings.disk_reads();
+        let node = Node { origins, stack, budget, runtime, disk_reads, settings, views: Mutex::default(), home };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
         Ok(Arc::new(node))
     }
@@ -122,6 +138,17 @@ impl Node {
     /// Whether a group may write into its cache folder.
     pub fn is_of_group(&self) -> bool {
         self.home.is_of_group()
+    }
+
+    /// Make what somebody may have removed: the cache folder, and that of snapshots in it.
+    pub(crate) fn hold(&self) -> Result<()> {
+        if !self.stack.hold() {
+            let hint = "the log of the node says why; mount again once its place is free, or with another --cache";
+            return Err(
+                Error::denied("the cache folder is not this node's any more", self.settings.cache.display()).hint(hint)
+            );
+        }
+        snapshots::make(&self.snapshots()).map_err(needs_room)
     }
 
     /// The folder of snapshots of names.
@@ -187,7 +214,7 @@ impl Node {
     }
 
     /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out: what was
-    /// got before is to be let go. What is told must not call back into the node.
+    /// got before is to be let go. What is called must not call back into the node.
     pub fn tell_dropped(&self, dropped: impl Fn(&block::Object) + Clone + Send + Sync + 'static) {
         self.stack.tell_dropped(dropped);
     }

@@ -9,6 +9,7 @@ use crate::manifest::is_draft;
 use block::{Error, Result};
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -26,14 +27,21 @@ struct Found {
     bytes: u64,
 }
 
-/// Make the folder, for its owner alone, and remove what a killed node left. Only for who holds the cache folder.
-pub fn prepare(folder: &Path) -> Result<()> {
+/// Make the folder in that of the cache, for its owner alone, unless it is there.
+pub fn make(folder: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| Error::io("cannot make a folder for manifests", folder.display(), &error))?;
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            let what = "cannot make a folder for the names of data sets";
+            Err(Error::io(what, folder.display(), &error).hint("see whether the cache folder is there, and a folder"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Make the folder, and remove what a killed node left. Only for who holds the cache folder.
+pub fn prepare(folder: &Path) -> Result<()> {
+    make(folder)?;
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if is_draft(&entry.file_name()) {
             remove(&entry.path());

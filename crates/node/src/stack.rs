@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// What is brought for nobody in particular leaves a quarter of the blocks to readers, and to blocks on their way to the
-/// disk.
-const BROUGHT_PARTS: (u64, u64) = (3, 4);
+/// What is brought for nobody in particular leaves the rest of the blocks to readers, and to blocks on their way to the
+/// disk. Less than what may be asked for ahead from one store, so that it never waits as readers do.
+const BROUGHT_PARTS: (u64, u64) = (5, 8);
 
 /// Unit of that room: a semaphore counts in 32 bits.
 const UNIT: u64 = 4 << 10;
@@ -168,6 +168,11 @@ impl Stack {
         self.disk.has_room(object)
     }
 
+    /// Take the cache folder again if somebody removed it. False if that can't be.
+    pub fn hold(&self) -> bool {
+        self.disk.hold()
+    }
+
     /// Objects that their data set does not list any more: they give way first.
     pub fn release(&self, objects: &[Arc<Object>]) {
         self.disk.release(objects.iter());
@@ -209,14 +214,10 @@ impl Stack {
         within.min(used.free_bytes.saturating_sub(limits.free_bytes_min))
     }
 
-    /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out. What is told
+    /// Tell somebody of each object that leaves the disk, or of which wrong bytes may have been handed out. What is called
     /// must not call back into the tiers.
     pub fn tell_dropped(&self, dropped: impl Fn(&Object) + Clone + Send + Sync + 'static) {
-        let (inner, wrong) = (self.inner.clone(), dropped.clone());
-        self.outer.tell_wrong(move |object| {
-            inner.forget(object);
-            wrong(object);
-        });
+        self.outer.tell_wrong(dropped.clone());
         self.disk.tell_dropped(dropped);
     }
 

@@ -90,6 +90,24 @@ async fn a_load_that_goes_on_counts_what_it_fetched_and_what_it_found() {
     assert_eq!(ground.sent() - before, progress.bytes_done - progress.bytes_present);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_loads_at_once_each_counts_what_it_asked_for_and_finds_the_rest() {
+    let ground = ground(1 << 30, &[("large", 8 << 20), ("other", 3 << 20), ("small", 1000)]);
+    let view = ground.view(When::Off).await;
+    let tallies = [Arc::new(Loading::default()), Arc::new(Loading::default())];
+    let wanted = Wanted::default();
+    let [first, second] = tallies.each_ref().map(|tally| view.load(&wanted, false, tally));
+    let (first, second) = tokio::join!(first, second);
+    first.and(second).expect("both end");
+    let fetched = tallies.map(|tally| {
+        let progress = tally.progress();
+        assert_eq!((progress.files_done, progress.bytes_done), (3, (11 << 20) + 1000));
+        progress.bytes_done - progress.bytes_present
+    });
+    assert_eq!(fetched.iter().sum::<u64>(), ground.sent(), "{fetched:?}");
+    assert_eq!(ground.sent(), (11 << 20) + 1000);
+}
+
 /// Nothing here takes longer; without it a failure would be a hang.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -106,12 +124,62 @@ async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     found.await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// The largest file in a cache folder.
-fn largest(folder: &Path) -> PathBuf {
+/// The files of objects in a cache folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
     let below =
         |folder: &Path| std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let files = below(&folder.join("blocks/objects")).flat_map(|near| below(&near).collect::<Vec<_>>());
-    files.max_by_key(|path| path.metadata().expect("a file").len()).expect("a file")
+    below(&folder.join("blocks/objects")).flat_map(|near| below(&near).collect::<Vec<_>>()).collect()
+}
+
+/// The largest file in a cache folder.
+fn largest(folder: &Path) -> PathBuf {
+    files(folder).into_iter().max_by_key(|path| path.metadata().expect("a file").len()).expect("a file")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_verifies_counts_all_that_it_fetches_anew() {
+    let size = 48 << 20;
+    let ground = ground(100 << 20, &[("striped", size)]);
+    let view = ground.view(When::Off).await;
+    let load = async |verify| {
+        let tally = Arc::new(Loading::default());
+        view.load(&Wanted::default(), verify, &tally).await.expect("a load");
+        tally.progress()
+    };
+    load(false).await;
+    let stripes = files(ground._folder.path());
+    assert_eq!(stripes.len(), 3);
+    for stripe in &stripes[1..] {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options().write(true).open(stripe).expect("a file");
+        file.write_all_at(b"rotten", 1000).expect("written");
+    }
+    let before = ground.sent();
+    let verified = load(true).await;
+    assert_eq!((verified.bytes_done, verified.bytes_present), (size, 16 << 20), "two of three stripes were damaged");
+    assert_eq!(ground.sent() - before, 32 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_from_the_disk_take_a_part_of_the_memory_and_no_more() {
+    let ground = ground(1 << 30, &[("file", 3 << 20)]);
+    let view = ground.view(When::Off).await;
+    view.load(&Wanted::default(), false, &Arc::new(Loading::default())).await.expect("a load");
+    let node = view.manifest().find(b"file").expect("a name");
+    let Opening::Ready(Ok(opened)) = view.open(node) else { panic!("it is complete") };
+    let turns = &ground.node.disk_reads;
+    let reads = || {
+        let Reading::Waiting(read) = opened.read(0, 1 << 20) else { panic!("it is too long for that") };
+        read
+    };
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(reads().await.expect("bytes"));
+    }
+    assert_eq!(turns.available_permits(), 0, "eight of them take a part in thirty-two of 256 MiB");
+    let one_more = tokio::spawn(reads());
+    held.pop();
+    assert!(one_more.await.expect("a read").expect("bytes")[0][..] == content("file", 3 << 20)[..1 << 20]);
 }
 
 /// A node whose cache holds one file, over 64 MiB, that was kept in an earlier boot.

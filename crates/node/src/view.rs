@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Entrance, Folder, Store};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Files of an earlier boot up to this size are read whole at their first open, which a local disk does in a tenth of a
@@ -50,6 +51,8 @@ pub struct View {
     /// Held by whoever lists.
     refreshing: tokio::sync::Mutex<()>,
     fill: Arc<Fill>,
+    /// Reads of its own disk, which may hang while that of the cache does not.
+    local_reads: Arc<Semaphore>,
     /// Opens that had to wait for their file, which the kernel then read through all the same.
     fetched: Arc<Count>,
     /// Whether it was said that names were lost.
@@ -58,8 +61,8 @@ pub struct View {
 
 impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
-    /// `told` hears of names as they are listed.
-    pub async fn open(node: Arc<Node>, source: DataSet, fill: When, told: impl Fn(u64)) -> Result<Arc<View>> {
+    /// `progress` gets the number of names listed so far, now and then.
+    pub async fn open(node: Arc<Node>, source: DataSet, fill: When, progress: impl Fn(u64)) -> Result<Arc<View>> {
         let entrance = node.enter(&source.store);
         // Names that others listed are not shown.
         let who = source.store.who().await?;
@@ -71,15 +74,18 @@ impl View {
         let manifest = match pinned {
             Some(manifest) => manifest,
             None => {
-                let listing = list(&source, told).await?;
-                write(listing, snapshot.clone(), None).await.map_err(needs_room)?.manifest
+                let listing = list(&source, progress).await?;
+                write(&node, listing, snapshot.clone(), None).await.map_err(needs_room)?.manifest
             }
         };
         // What lies on a local disk already is not copied.
         let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
         let (names, refreshing) = (Generations::new(manifest), Default::default());
-        let (fetched, damage_told) = Default::default();
-        let view = Arc::new(View { node, source, entrance, names, snapshot, refreshing, fill, fetched, damage_told });
+        let (fetched, damage_told, local_reads) =
+            (Default::default(), Default::default(), node.settings().disk_reads());
+        let view =
+            View { node, source, entrance, names, snapshot, refreshing, fill, local_reads, fetched, damage_told };
+        let view = Arc::new(view);
         view.node.keep(&view);
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
@@ -90,11 +96,11 @@ impl View {
     }
 
     /// List the data set again. Names that went stale come back, for the way in to forget.
-    pub async fn refresh(&self, told: impl Fn(u64)) -> Result<Stale> {
+    pub async fn refresh(&self, progress: impl Fn(u64)) -> Result<Stale> {
         let _one = self.refreshing.lock().await;
-        let listing = list(&self.source, told).await?;
+        let listing = list(&self.source, progress).await?;
         let previous = self.names.current();
-        let built = write(listing, self.snapshot.clone(), Some(previous.clone())).await?;
+        let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
         let node = self.node.clone();
         let released = tokio::task::spawn_blocking(move || {
             release(&node, &previous, &built.manifest);
@@ -290,7 +296,8 @@ impl View {
     }
 
     fn local(&self, object: Arc<Object>, file: std::os::fd::OwnedFd, folder: &Arc<Folder>) -> Arc<dyn Content> {
-        Arc::new(Local::new(object, file, folder.clone(), self.node.runtime.clone()))
+        let (runtime, turns) = (self.node.runtime.clone(), self.local_reads.clone());
+        Arc::new(Local { object, file: Arc::new(file.into()), folder: folder.clone(), runtime, turns })
     }
 }
 
@@ -301,7 +308,7 @@ fn streamed(node: &Node, object: Arc<Object>, via: Door) -> Arc<Streamed> {
 
 fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Content> {
     let otherwise = streamed(node, whole.object.clone(), via);
-    Arc::new(content::Kept { whole, otherwise })
+    Arc::new(content::Kept { whole, otherwise, turns: node.disk_reads.clone() })
 }
 
 impl Drop for View {
@@ -383,14 +390,14 @@ struct Listing {
     began_ns: i64,
 }
 
-async fn list(source: &DataSet, told: impl Fn(u64)) -> Result<Listing> {
+async fn list(source: &DataSet, progress: impl Fn(u64)) -> Result<Listing> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
     let mut builder = Builder::new(source.store.identity().clone(), &source.prefix)?;
     let mut pages = source.store.list(&source.prefix);
     while let Some(page) = pages.next().await {
         builder.add(&page?)?;
-        told(builder.keys());
+        progress(builder.keys());
     }
     if builder.keys() == 0 {
         let (what, hint) = match source.store.identity().starts_with("file://") {
@@ -426,8 +433,18 @@ fn release(node: &Node, previous: &Manifest, current: &Manifest) {
 }
 
 /// Write a snapshot.
-async fn write(listing: Listing, path: PathBuf, previous: Option<Arc<Manifest>>) -> Result<crate::manifest::Built> {
-    apart(move || listing.builder.build(&path, listing.began_ns, previous.as_deref())).await
+async fn write(
+    node: &Arc<Node>,
+    listing: Listing,
+    path: PathBuf,
+    previous: Option<Arc<Manifest>>,
+) -> Result<crate::manifest::Built> {
+    let node = node.clone();
+    let build = move || {
+        node.hold()?;
+        listing.builder.build(&path, listing.began_ns, previous.as_deref())
+    };
+    apart(build).await
 }
 
 /// Seconds of work for millions of names, so not on a thread that others wait for.

@@ -2,7 +2,7 @@
 //!
 //! Deliberately without a cache of its own, and without pages in the kernel: a read that is not seen is not recorded.
 //! Unlike a data set of a node, names are asked of the folder while a thread of the mount waits; there are more threads
-//! for that. Links are followed. Invariant: an open file is the version that its last lookup told of.
+//! for that. Links are followed. Invariant: an open file is the version of its last lookup.
 
 use crate::Recorder;
 use block::{Error, Result};
@@ -154,13 +154,13 @@ impl node::namespace::Namespace for Mirror {
         let Some(entry) = nodes.get(&node) else {
             return Opening::Ready(Err(Error::changed("the file is no longer known", node)));
         };
-        let (path, listed, told) = (entry.path.clone(), entry.listed, entry.attributes);
+        let (path, listed, known) = (entry.path.clone(), entry.listed, entry.attributes);
         drop(nodes);
         let (folder, recorder, runtime) = (self.folder.clone(), self.recorder.clone(), self.runtime.clone());
         let finish = move |file: OwnedFd, path: Arc<[u8]>| -> Result<Arc<dyn Content>> {
-            let file = checked(file, &path, &told)?;
+            let file = checked(file, &path, &known)?;
             let open = recorder.open();
-            recorder.answered(begun, node, open, What::Open { path, size: told.size, listed });
+            recorder.answered(begun, node, open, What::Open { path, size: known.size, listed });
             let opener = (begun.thread, begun.process);
             Ok(Arc::new(Observed { file: Arc::new(file), node, open, opener, recorder, runtime }))
         };
@@ -259,10 +259,10 @@ fn stopped(_: tokio::task::JoinError) -> Error {
     Error::unavailable("the observation is ending", "a read")
 }
 
-/// The opened file, if it is still what the kernel was told.
-fn checked(file: OwnedFd, path: &[u8], told: &Attributes) -> Result<File> {
-    let now = rustix::fs::fstat(&file).ok().and_then(|stat| attributes(told.node, &stat));
-    if now.is_some_and(|now| (now.size, now.modified_ns) == (told.size, told.modified_ns)) {
+/// The opened file, if it is still what the kernel knows.
+fn checked(file: OwnedFd, path: &[u8], known: &Attributes) -> Result<File> {
+    let now = rustix::fs::fstat(&file).ok().and_then(|stat| attributes(known.node, &stat));
+    if now.is_some_and(|now| (now.size, now.modified_ns) == (known.size, known.modified_ns)) {
         return Ok(file.into());
     }
     // The kernel then looks the name up again, and opens what is there now.

@@ -2,7 +2,7 @@
 //! view at another place.
 //!
 //! Invariant: between fork and exec nothing is allocated and nothing but system calls is made; which of them failed is
-//! told with its errno.
+//! reported with its errno.
 
 use block::{Error, Kind};
 use rustix::io::Errno;

@@ -111,11 +111,11 @@ impl Ranks for Companion {
     }
 }
 
-/// Leaves together with all others; those that go on instead are told which rank left.
+/// Leaves together with all others; those that go on instead get the number of the rank that left.
 impl Drop for Companion {
     fn drop(&mut self) {
         let pipes = self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // A companion that has failed is gone already, and told why when it failed.
+        // A companion that has failed is gone already, and said why when it failed.
         let _ = pipes.ask(b'Q', &[]);
         leave(&mut self.child);
         pipes.calls = None;
@@ -200,7 +200,7 @@ impl Greeting {
 mod tests {
     use super::*;
 
-    /// A companion of one rank, played by a shell that says what it is told to.
+    /// A companion of one rank, played by a shell that says what it is given.
     fn played(script: &str) -> Result<Companion> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{Epoch, Mean, Point, Report};
+use crate::{Epoch, Mean, Point, Report, Summary};
 
 #[cfg(test)]
 mod tests;
@@ -162,7 +162,8 @@ fn values(report: &Report) -> Vec<Values> {
             ("utilisation", "%", |epoch| epoch.au_percent),
             ("bytes per second", "B/s", |epoch| epoch.bytes_per_second),
         ];
-        for (name, unit, value) in of {
+        let is_valid = report.summary.as_ref().is_none_or(|summary| summary.invalid().is_none());
+        for (name, unit, value) in of.into_iter().filter(|(name, ..)| is_valid || *name != "utilisation") {
             let values = by_repetition(&report.epochs, is_cold, value);
             if !values.is_empty() {
                 found.push(Values { measure: format!("{name}, {phase}"), unit, better: Better::More, values });
@@ -259,6 +260,9 @@ fn warnings(reports: &[Report]) -> Vec<String> {
     for (index, report) in reports.iter().enumerate() {
         if !report.finished {
             found.push(format!("report {} is of a run that was interrupted", index + 1));
+        }
+        if let Some(reason) = report.summary.as_ref().and_then(Summary::invalid) {
+            found.push(format!("report {} is of an invalid run, which did not pass: {reason}", index + 1));
         }
     }
     found.extend(own_warnings(reports));

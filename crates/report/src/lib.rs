@@ -101,8 +101,11 @@ pub struct Epoch {
     pub cold: bool,
     pub seconds: f64,
     pub steps: u64,
+    /// Those that count: the others used up what was read ahead before the first.
+    #[serde(default)]
+    pub steps_counted: u64,
     pub samples: u64,
-    /// Utilisation: nominal time of the steps over the time that they took, the first step left out.
+    /// Utilisation: nominal time of the steps that count over the time that they took.
     pub au_percent: f64,
     /// The same as DLIO computes it, from the measured time of each step.
     pub au_dlio_percent: f64,
@@ -115,7 +118,8 @@ pub struct Epoch {
     pub share_of_bound_percent: Option<f64>,
     pub samples_per_second: f64,
     pub bytes_per_second: f64,
-    /// `store`, `requests`, `cpu`, `disk`, `loader`, `barrier`, `unknown`: seconds that accelerators waited.
+    /// `store`, `requests`, `cpu`, `disk`, `loader`, `barrier`, `unknown`: seconds that accelerators waited;
+    /// `start`: in the steps before those that count.
     pub wait_seconds_by_cause: BTreeMap<String, f64>,
     /// `asked`, `verified`, `network`, `disk`: bytes.
     pub bytes: BTreeMap<String, u64>,
@@ -135,6 +139,9 @@ pub struct Process {
     pub samples: u64,
     pub seconds: f64,
     pub samples_per_second: f64,
+    /// Seconds that its accelerators waited, as of the epoch; empty where nobody counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wait_seconds_by_cause: BTreeMap<String, f64>,
 }
 
 /// A mean over repetitions, with the 95 % interval of Student's t; no interval for one repetition.
@@ -159,8 +166,32 @@ pub struct Summary {
     pub samples_per_second: Mean,
     pub pass_au_percent: f64,
     pub passed: bool,
+    /// Absent in reports of earlier programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Why it is that verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// What limits it: `accelerator`, `store bandwidth`, `store requests`, `latency`, `cpu`, `network`, `loader`.
     pub limited_by: String,
+}
+
+/// Whether accelerators were busy enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Passed,
+    Fails,
+    /// The run doesn't tell.
+    Invalid,
+}
+
+impl Summary {
+    /// Why there is no verdict, where there is none.
+    pub fn invalid(&self) -> Option<&str> {
+        let reason = self.reason.as_deref().unwrap_or("the run was too short");
+        (self.verdict == Some(Verdict::Invalid)).then_some(reason)
+    }
 }
 
 /// Utilisation at a number of accelerators.
@@ -216,6 +247,20 @@ impl Report {
             sections: BTreeMap::new(),
             warnings: Vec::new(),
         }
+    }
+
+    /// Note a check of the figures that failed: they contradict each other, and no verdict stands on them.
+    pub fn fail(&mut self, what: impl Into<serde_json::Value>) {
+        let failed = self.sections.entry("failed_checks".into()).or_insert_with(|| serde_json::json!([]));
+        if let Some(failed) = failed.as_array_mut() {
+            failed.push(what.into());
+        }
+    }
+
+    /// Checks that failed, a sentence each.
+    pub fn failed(&self) -> Vec<&str> {
+        let section = self.sections.get("failed_checks").and_then(serde_json::Value::as_array);
+        section.into_iter().flatten().filter_map(serde_json::Value::as_str).collect()
     }
 
     /// Write the document in one step: whoever reads it sees the last whole one.

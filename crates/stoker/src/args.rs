@@ -12,7 +12,7 @@ use std::time::Duration;
 ///
 /// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong;
 /// `load` also: 3 not all files fitted into the cache, 4 some files failed, 130 interrupted; `bench train`: 3 accelerators were not busy
-/// enough; `bench sweep`: 130 interrupted; `observe`: that of its command.
+/// enough, 5 the run was too short to tell; `bench sweep`: 130 interrupted; `observe`: that of its command.
 #[derive(Parser)]
 #[command(name = "stoker", version, max_term_width = 110)]
 pub struct Typed {
@@ -23,20 +23,45 @@ pub struct Typed {
     pub command: Command,
 }
 
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  stoker mount s3://imagenet/train /data/train -d    until it is unmounted
+  stoker mount s3://imagenet/train /data/train       until it is interrupted
+  stoker mount /lustre/imagenet /data/train -d       a folder, through a cache on a faster disk";
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  stoker load /data/train                                 into the cache of its mount
+  stoker load /data/train --include '*.jpg' --verify      some of it, compared with the store
+  stoker load s3://imagenet/train --to /nvme/train        to a folder, without a mount";
+const UMOUNT_EXAMPLES: &str = "\
+Examples:
+  stoker umount /data/train           once its files are closed
+  stoker umount --lazy /data/train    at once";
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  stoker status                       all mounts of this user
+  stoker status /data/train           with the share of each file and folder that is kept
+  stoker status --watch               again and again
+  stoker status --json | jq";
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Mount a bucket or a folder, read-only, at the speed of the local disk
+    #[command(after_help = MOUNT_EXAMPLES)]
     Mount(Mount),
     /// Serve a cache folder until a signal ends it: mounts join it. Without it the first mount starts one
     Node(Node),
     /// Unmount
     #[command(alias = "unmount")]
+    #[command(after_help = UMOUNT_EXAMPLES)]
     Umount(Umount),
     /// Fetch a mounted data set ahead, or copy one to a folder
+    #[command(after_help = LOAD_EXAMPLES)]
     Load(Load),
     /// List a mounted data set again
     Refresh(Refresh),
     /// Show mounts, hits, requests and limits
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
     /// Show where nodes write their logs and what went wrong last, or change how much they write
     Log(Log),

@@ -170,7 +170,7 @@ async fn through_stoker(
     let (url, point) = (format!("s3://{BUCKET}"), folder.join("mnt"));
     std::fs::create_dir_all(&point)?;
     let journal = Journal::open(None, tracing::Level::WARN, place::now)?;
-    let host = Host::new(node.clone(), Arc::new(journal), Life::Told);
+    let host = Host::new(node.clone(), Arc::new(journal), Life::Asked);
     let request = MountRequest {
         url: url.clone(),
         path: point.to_string_lossy().into_owned(),

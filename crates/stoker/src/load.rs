@@ -112,7 +112,14 @@ fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
     let runtime = runtime()?;
     runtime.block_on(store::check(&args.what.parse()?, &settings))?;
-    let source = reach::source(&args.what, &settings)?;
+    let source = match runtime.block_on(reach::source_in_time(&args.what, &settings)) {
+        Ok(source) => source,
+        Err(error) => {
+            // Whoever waits for a folder that hangs is not waited for.
+            runtime.shutdown_background();
+            return Err(error.into());
+        }
+    };
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
     let (bar, tally) = (show::bar("copy"), Arc::new(Loading::default()));
     runtime.block_on(async {
@@ -144,8 +151,9 @@ fn report(args: &Load, loaded: &Loaded, took: Duration) -> anyhow::Result<()> {
         return say!("{value}");
     }
     let (files, bytes) = (show::count_of(loaded.files_done, "file"), show::bytes(loaded.bytes_done));
+    let verified = if args.verify { format!("; verified {files}, {bytes}") } else { String::new() };
     say!(
-        "{files}, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {}; {} were there already",
+        "{files}, {bytes} in {seconds:.2} s: {} fetched at {rate:.3} GB/s with {}; {} were there already or on their way{verified}",
         show::bytes(fetched),
         show::count_of(loaded.requests, "request"),
         show::bytes(loaded.bytes_present)

@@ -1,7 +1,7 @@
 //! `stoker`: the command. Here is what was typed and what it leads to; the work is in the crates below.
 //!
 //! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `log` and
-//! `ends` (what is told, and signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people),
+//! `ends` (signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people),
 //! `print` (where it all comes out).
 
 #[macro_use]
@@ -37,7 +37,7 @@ const WRONG_WORDS: u8 = 2;
 
 fn main() -> ExitCode {
     bound_the_allocator();
-    let done = Typed::try_parse().map_or_else(|told| explain(&told), run);
+    let done = Typed::try_parse().map_or_else(|error| explain(&error), run);
     done.unwrap_or_else(|error| {
         if error.is::<print::Closed>() {
             return ExitCode::from(print::EXIT_CLOSED);
@@ -50,9 +50,9 @@ fn main() -> ExitCode {
 }
 
 /// Help that was asked for is a result; all else is about a command line that is wrong.
-fn explain(told: &clap::Error) -> anyhow::Result<ExitCode> {
-    let printed = told.print().and_then(|()| std::io::stdout().flush());
-    if told.use_stderr() {
+fn explain(error: &clap::Error) -> anyhow::Result<ExitCode> {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    if error.use_stderr() {
         return Ok(ExitCode::from(WRONG_WORDS));
     }
     printed.map(|()| ExitCode::SUCCESS).map_err(|error| print::failed(&error))

@@ -12,6 +12,8 @@ use client::messages::{MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use hyper::Method;
+use rustix::fs::{AtFlags, StatxFlags};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +24,7 @@ use tokio::sync::mpsc;
 const TRIES_TO_JOIN: u32 = 30;
 const JOIN_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 
-// A node that was told to end is waited for, whoever has files open; the first four pauses are short.
+// A node that was asked to end is waited for, whoever has files open; the first four pauses are short.
 const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (GRACE.as_millis() + LAST.as_millis()));
 
 /// Lines of the node that we may be behind.
@@ -70,6 +72,11 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     done
 }
 
+/// Whether something has this name, as far as the kernel knows without asking a file system that may hang.
+fn is_there(path: &Path) -> bool {
+    rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok()
+}
+
 /// What this command asks of a node.
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
     let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach));
@@ -79,7 +86,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
     })?;
     let log = args.node.log.as_deref().map(place::absolute).transpose()?;
     // A folder as it was typed here; the node works in a folder of its own.
-    let url = match Path::new(&args.url).exists() {
+    let url = match is_there(Path::new(&args.url)) {
         true => place::absolute(Path::new(&args.url))?.to_string_lossy().into_owned(),
         false => args.url.clone(),
     };
@@ -110,10 +117,11 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
 
 /// Ask the node of a socket to mount; stay until the mount ends, unless it is detached. `None` if there is no node.
 async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::Result<Option<ExitCode>> {
-    let (told, mut lines) = mpsc::channel(LINES_MAX);
+    let (sender, mut lines) = mpsc::channel(LINES_MAX);
     let client = Client::new(socket, rustix::process::geteuid().as_raw());
     let (asked, asks) = (request.clone(), client.clone());
-    let mut asking = tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, told).await });
+    let mut asking =
+        tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, sender).await });
     let fell_silent = client.fell_silent();
     tokio::pin!(fell_silent);
     let mut place = None;
@@ -201,15 +209,20 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
 /// The node that serves a path, and the path as the node knows it.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = place::absolute(path)?;
-    // A mount whose daemon died cannot be resolved; the path is then taken as it was typed.
-    let path = std::fs::canonicalize(&path).unwrap_or(path);
-    let mut silent = Vec::new();
-    for (client, status) in place::survey()? {
+    // A mount whose daemon died can't be resolved, and one whose daemon was stopped doesn't answer; a path in it is then
+    // taken as it was typed.
+    let path = mount::named(&path).or_else(|| std::fs::canonicalize(&path).ok()).unwrap_or(path);
+    let (mut silent, mut found) = (Vec::new(), None);
+    place::survey(&mut |(client, status)| {
         match status {
-            Ok(status) if serves(&client, &status, &path) => return Ok((client, status, path)),
+            Ok(status) if serves(&client, &status, &path) => found = Some((client, status)),
             Err(Failure::Silent) => silent.push(client.socket().display().to_string()),
             _ => {}
         }
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if let Some((client, status)) = found {
+        return Ok((client, status, path));
     }
     if let Some(dead) = Some(&path).filter(|_| silent.is_empty()).and_then(|path| mount::dead_above(path)) {
         return Err(died(&dead));

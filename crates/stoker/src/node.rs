@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-/// How long a request to the store is repeated before its reader gets EIO, unless it is told otherwise.
+/// How long a request to the store is repeated before its reader gets EIO, unless another is given.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long readers may go on once a node was told to end. Kubernetes grants thirty seconds in all.
+/// How long readers may go on once a node was asked to end. Kubernetes grants thirty seconds in all.
 pub const GRACE: Duration = Duration::from_secs(7);
 
 /// What closing the cache folder may take after that.
@@ -62,13 +62,13 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     log::to_journal(&journal, !args.for_mounts);
     raise_descriptors();
     let runtime = runtime()?;
-    let life = if args.for_mounts { Life::Mounts } else { Life::Told };
+    let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
     let done = runtime.block_on(serve(home, settings, journal, &socket, life));
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-/// Serve until the end, which is the last mount's or is told by a signal.
+/// Serve until the end, which is the last mount's or comes by a signal.
 async fn serve(
     home: Home,
     settings: node::Settings,
@@ -88,9 +88,9 @@ async fn serve(
     tokio::spawn(host.clone().feel_the_pulse());
     match life {
         Life::Mounts => write_to(&journal.log().path)?,
-        Life::Told => notify::ready("ready for mounts"),
+        Life::Asked => notify::ready("ready for mounts"),
     }
-    let (mut told, mut code) = (false, ExitCode::SUCCESS);
+    let (mut is_ending, mut code) = (false, ExitCode::SUCCESS);
     let ended = host.ended();
     tokio::pin!(ended);
     let late = tokio::time::sleep(Duration::MAX);
@@ -98,19 +98,19 @@ async fn serve(
     loop {
         tokio::select! {
             () = &mut ended => break,
-            () = &mut late, if told => {
+            () = &mut late, if is_ending => {
                 // What they read is still being kept, so that the next node has to look for strays.
                 tracing::warn!("ending though files are open: their readers get errors");
                 break;
             }
             end = ends.next() => match end {
-                End::Hangup => journal.reopen()?,
-                _ if told => {
+                End::Hangup => journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}")),
+                _ if is_ending => {
                     code = ExitCode::from(INTERRUPTED);
                     break;
                 }
                 _ => {
-                    told = true;
+                    is_ending = true;
                     notify::stopping();
                     late.as_mut().reset(tokio::time::Instant::now() + GRACE);
                     let _ = (leave_all.try_send(()), end_anyway.try_send(()));
@@ -126,17 +126,17 @@ async fn serve(
     Ok(code)
 }
 
-/// A thread that does something once it is told to. At the end there may be no more threads to be had, and those of the
+/// A thread that does something once it is asked to. At the end there may be no more threads to be had, and those of the
 /// runtime may all wait for a store.
 fn at_the_end(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<SyncSender<()>> {
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     let waiting = move || {
-        if told.recv().is_ok() {
+        if receiver.recv().is_ok() {
             work();
         }
     };
     std::thread::Builder::new().name(name.into()).spawn(waiting)?;
-    Ok(tell)
+    Ok(sender)
 }
 
 /// Whatever waits for what, the process ends.
@@ -193,8 +193,8 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
     let mut child = command.spawn()?;
     let mut said = String::new();
     // It says nothing and closes this once it is there.
-    let told = std::io::Read::read_to_string(child.stderr.as_mut().expect("it is piped"), &mut said);
-    if told.is_ok() && said.is_empty() {
+    let read = std::io::Read::read_to_string(child.stderr.as_mut().expect("it is piped"), &mut said);
+    if read.is_ok() && said.is_empty() {
         // It is there, or ends because another is. Without a thread to wait for it, init does.
         let _ = std::thread::Builder::new().spawn(move || child.wait());
         return Ok(());

@@ -1,4 +1,4 @@
-//! What systemd is told of a service of `Type=notify`: sd_notify(3), which is a datagram.
+//! What systemd hears of a service of `Type=notify`: sd_notify(3), which is a datagram.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +14,9 @@ pub fn notify(state: &str) {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
         _ => SocketAddr::from_pathname(&name),
     };
-    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
-    if let Err(error) = told {
-        tracing::warn!("systemd could not be told `{state}`: {error}");
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!("`{state}` could not be sent to systemd: {error}");
     }
 }
 

@@ -7,9 +7,10 @@ use crate::show;
 use block::{Error, Result};
 use cache::disk::Limits;
 use client::{Client, sockets};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Memory of a node unless it is told otherwise.
+/// Memory of a node unless another is given.
 const MEMORY_DEFAULT: u64 = 256 << 20;
 
 /// The least that a node runs with: below it the index and the connections leave nothing for blocks.
@@ -101,9 +102,9 @@ pub fn runtime() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The nodes that this user may ask, and how they are.
-pub fn survey() -> anyhow::Result<Vec<client::Surveyed>> {
-    Client::survey(nodes()?, rustix::process::geteuid().as_raw()).map_err(show::refused)
+/// The nodes that this user may ask, and how they are, in the order in which they answer.
+pub fn survey(each: &mut dyn FnMut(client::Surveyed) -> ControlFlow<()>) -> anyhow::Result<()> {
+    Client::survey(nodes()?, rustix::process::geteuid().as_raw(), each).map_err(show::refused)
 }
 
 /// Root may ask those of all users, its own first.

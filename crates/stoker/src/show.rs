@@ -21,6 +21,31 @@ pub fn line(text: &str) -> String {
     plain(text).replace('\n', "\u{fffd}")
 }
 
+/// Letters that are left of a name at least.
+const NAME_MIN: usize = 12;
+
+/// A row of names and figures that fits into so many columns, as far as its names can be shortened: in their middle, the
+/// longest first.
+pub fn fitting<const N: usize>(columns: usize, names: [&str; N], row: impl Fn([&str; N]) -> String) -> String {
+    let mut lengths = names.map(|name| name.chars().count());
+    let mut over = row(names).trim_end_matches('\n').chars().count().saturating_sub(columns);
+    while let Some(longest) = lengths.iter_mut().max().filter(|longest| over > 0 && **longest > NAME_MIN) {
+        (*longest, over) = (*longest - 1, over - 1);
+    }
+    let short: [String; N] = std::array::from_fn(|at| shortened(names[at], lengths[at]));
+    row(short.each_ref().map(|name| &**name))
+}
+
+/// A name of at most so many letters: its middle is left out.
+fn shortened(name: &str, most: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= most {
+        return name.to_owned();
+    }
+    let (head, tail) = (most / 2, letters.len() - (most - most / 2 - 1));
+    letters[..head].iter().chain(&['…']).chain(&letters[tail..]).collect()
+}
+
 /// Further lines of a text below its first.
 pub fn indented(text: &str) -> String {
     text.replace('\n', "\n    ")
@@ -60,6 +85,10 @@ pub fn refused(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Refused(problem) => of_node(&problem).into(),
         Failure::Absent => anyhow::anyhow!("no node answers\n  on:  its control socket\n  try: see `stoker status`"),
+        Failure::Gone => anyhow::anyhow!(
+            "the node ended before it had answered\n  on:  its control socket\n  try: mount again, then the same command: it \
+             goes on where it stopped; the log of the node says why, unless it was killed"
+        ),
         Failure::Silent => anyhow::anyhow!(
             "the node does not answer\n  on:  its control socket\n  try: the same again; `stoker umount --lazy` takes its \
              mounts away, and ending its process the rest"
@@ -146,6 +175,18 @@ mod tests {
                 .ends_with("try: run `stoker refresh`, then open it again to read the new version")
         );
         assert_eq!(advised(&error.hint("ask the owner")).hint, "ask the owner");
+    }
+
+    #[test]
+    fn a_row_that_is_too_long_loses_the_middle_of_its_longest_names_and_nothing_else() {
+        let row = |names: [&str; 2]| format!("  {}  {}, 7 files\n", names[0], names[1]);
+        let (short, long) = ("/mnt/a", "s3://bucket/a/folder/deep/below/others");
+        assert_eq!(fitting(80, [short, long], row), row([short, long]));
+        let fitted = fitting(40, [short, long], row);
+        assert_eq!((fitted.chars().count() - 1, &*fitted), (40, "  /mnt/a  s3://bucke…low/others, 7 files\n"));
+        let least = fitting(10, [short, long], row);
+        assert_eq!(least, "  /mnt/a  s3://b…thers, 7 files\n", "a name is known again");
+        assert_eq!(fitting(40, ["ä".repeat(20).as_str(), long], row).chars().count(), 41);
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! `stoker status`: what nodes do and hold.
 
 use crate::{args, mount, place, print, show};
-use client::messages::{Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
+use client::messages::{Dead, DeadMount, Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
 use client::{Client, Failure};
 use daemon::journal::stamp;
 use hyper::Method;
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Said where there is nothing to say.
 pub const NOBODY: &str = "no node is running; `stoker mount URL DIR` starts one";
+
+/// Places before those of all cache folders, and behind them.
+const FIRST: &str = "";
+const LAST: &str = "\u{10ffff}";
 
 /// Clears a terminal from its upper left corner on.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -19,27 +24,74 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
     let in_place = args.watch && std::io::stdout().is_terminal() && !args.json;
     loop {
-        let Nodes { mut found, silent } = nodes(args.dir.as_deref())?;
-        let mut out = String::new();
-        for (_, status) in &mut found {
-            let of_others = if args.json { 0 } else { leave_out_others(status, args.dir.as_deref()) };
-            out += &match (args.json, args.watch && !in_place) {
-                (true, _) => format!("{}\n", serde_json::to_string(status)?),
-                (_, true) => line(status),
-                _ => text(status, of_others),
-            };
+        // On a terminal all of it at once, each node in the place that it had before; else each as it answers.
+        let (mut frame, mut failed) = (Vec::new(), Ok(()));
+        let mut out = |place: &str, text: &str| match in_place {
+            true => {
+                frame.push((place.to_owned(), text.to_owned()));
+                Ok(())
+            }
+            false => print::out(format_args!("{}", show::plain(text))),
+        };
+        let (mut alive, mut is_nobody) = (Vec::new(), true);
+        let silent = each_node(args.dir.as_deref(), &mut |client, mut status| {
+            is_nobody = false;
+            // What others' nodes claim hides none of ours.
+            if client.user() == rustix::process::getuid().as_raw() {
+                alive.extend(status.mounts.iter().map(|mount| PathBuf::from(&mount.path)));
+            }
+            failed = one(args, &mut status, in_place).and_then(|text| out(&status.cache, &text));
+            if failed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        failed?;
+        let dead = if args.dir.is_none() { ::mount::dead(&alive) } else { Vec::new() };
+        if is_nobody && silent.is_empty() && !args.json {
+            out(LAST, &format!("{NOBODY}\n"))?;
         }
-        if found.is_empty() && silent.is_empty() && !args.json {
-            out += &format!("{NOBODY}\n");
+        if !dead.is_empty() {
+            out(LAST, &of_dead(args, dead)?)?;
         }
-        let out = show::plain(&if in_place { fitting(&out, rustix::stdio::stdout()) } else { out });
-        silent.iter().for_each(|what| note!("{what}"));
-        print::out(format_args!("{}{out}", if in_place { CLEAR } else { "" }))?;
+        match in_place {
+            // What is said beside it would be cleared with it.
+            true => silent.iter().try_for_each(|what| out(FIRST, &format!("{what}\n")))?,
+            false => silent.iter().for_each(|what| note!("{what}")),
+        }
+        if in_place {
+            frame.sort_by(|(one, _), (other, _)| one.cmp(other));
+            let frame: String = frame.into_iter().map(|(_, text)| text).collect();
+            print::out(format_args!("{CLEAR}{}", show::plain(&fitting(&frame, size(rustix::stdio::stdout())))))?;
+        }
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(args.interval);
     }
+}
+
+/// A node as it was asked for.
+fn one(args: &args::Status, status: &mut Status, in_place: bool) -> anyhow::Result<String> {
+    let of_others = if args.json { 0 } else { leave_out_others(status, args.dir.as_deref()) };
+    Ok(match (args.json, args.watch && !in_place) {
+        (true, _) => format!("{}\n", serde_json::to_string(status)?),
+        (_, true) => line(status),
+        _ => text(status, of_others, columns()),
+    })
+}
+
+/// Mounts that nodes left which were killed, and how they are taken away.
+fn of_dead(args: &args::Status, dead: Vec<(PathBuf, String)>) -> anyhow::Result<String> {
+    if args.json {
+        let of = |(path, url): (PathBuf, String)| DeadMount { path: path.to_string_lossy().into_owned(), url };
+        let dead = Dead { dead: dead.into_iter().map(of).collect() };
+        return Ok(format!("{}\n", serde_json::to_string(&dead)?));
+    }
+    let mut out = "dead mounts, whose node ended without them\n".to_owned();
+    for (path, url) in dead {
+        let names = [&*show::line(&path.to_string_lossy()), &*show::line(&url)];
+        out += &show::fitting(columns(), names, |[path, url]| format!("  {path}  {url}\n"));
+        out += &format!("    to take it away: stoker umount {}\n", block::quoted(&path));
+    }
+    Ok(out)
 }
 
 /// Leave in what is said of one mount; the count of the others.
@@ -54,11 +106,28 @@ fn leave_out_others(status: &mut Status, dir: Option<&Path>) -> usize {
 }
 
 /// As many lines as a terminal has: more would scroll it.
-fn fitting(text: &str, terminal: impl std::os::fd::AsFd) -> String {
+fn fitting(text: &str, (rows, columns): (usize, usize)) -> String {
+    cut(text, rows, columns)
+}
+
+/// Columns of a terminal that doesn't say how many it has.
+const COLUMNS: usize = 80;
+
+/// Columns that rows are to fit into: what is read by a program is left whole.
+fn columns() -> usize {
+    match size(rustix::stdio::stdout()) {
+        _ if !std::io::stdout().is_terminal() => usize::MAX,
+        (_, 0) => COLUMNS,
+        (_, columns) => columns,
+    }
+}
+
+/// Rows and columns of a terminal; none where that isn't known.
+fn size(terminal: impl std::os::fd::AsFd) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the call writes into the structure that it is given, which lives until it returns.
     unsafe { libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
-    cut(text, size.ws_row.into(), size.ws_col.into())
+    (size.ws_row.into(), size.ws_col.into())
 }
 
 /// The lines that fit into so many rows, one of which stays free for the cursor. A terminal of no size is of any.
@@ -85,31 +154,43 @@ pub struct Nodes {
 
 /// The node that serves a path, or every node that this user may ask.
 pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Nodes> {
+    let mut found = Vec::new();
+    let silent = each_node(dir, &mut |client, status| {
+        found.push((client, status));
+        ControlFlow::Continue(())
+    })?;
+    Ok(Nodes { found, silent })
+}
+
+/// The same, each as it answers; what is to be said of those that don't comes back.
+fn each_node(
+    dir: Option<&Path>,
+    each: &mut dyn FnMut(Client, Status) -> ControlFlow<()>,
+) -> anyhow::Result<Vec<String>> {
     if let Some(dir) = dir {
         let (client, mut status, path) = mount::node_of(dir)?;
         if Path::new(&status.cache) != path {
             let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
             status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
         }
-        return Ok(Nodes { found: vec![(client, status)], silent: Vec::new() });
+        let _ = each(client, status);
+        return Ok(Vec::new());
     }
-    let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for (client, status) in place::survey()? {
+    let mut silent = Vec::new();
+    place::survey(&mut |(client, status)| {
         let why = match status {
-            Ok(status) => {
-                found.push((client, status));
-                continue;
-            }
+            Ok(status) => return each(client, status),
             // A node that was killed leaves its socket.
-            Err(Failure::Absent) => continue,
+            Err(Failure::Absent | Failure::Gone) => return ControlFlow::Continue(()),
             Err(Failure::Silent) => "does not answer".into(),
             Err(Failure::Foreign(user)) => format!("was not asked: user {user} listens there"),
             Err(Failure::Refused(problem)) => format!("refuses: {}", show::plain(&problem.what)),
             Err(Failure::Broken(what)) => format!("does not answer as a node: {}", show::plain(&what)),
         };
         silent.push(format!("the node of user {} at {} {why}", client.user(), client.socket().display()));
-    }
-    Ok(Nodes { found, silent })
+        ControlFlow::Continue(())
+    })?;
+    Ok(silent)
 }
 
 /// A node in one line.
@@ -133,16 +214,18 @@ fn line(status: &Status) -> String {
 }
 
 /// A node in two dozen lines, without so many mounts of which nothing is to be said.
-fn text(status: &Status, of_others: usize) -> String {
-    use show::{bytes, count, count_of, line};
-    let (tiers, store) = (&status.tiers, &status.store);
-    let mut out = format!("node {} on {}, for {}\n", status.pid, line(&status.cache), show::age(status.uptime_seconds));
+fn text(status: &Status, of_others: usize, columns: usize) -> String {
+    use show::{bytes, count, count_of, fitting, line};
+    let (tiers, store, age) = (&status.tiers, &status.store, show::age(status.uptime_seconds));
+    let mut out =
+        fitting(columns, [&line(&status.cache)], |[cache]| format!("node {} on {cache}, for {age}\n", status.pid));
     for listing in &status.listing {
-        let (url, path, since) = (line(&listing.url), line(&listing.path), (place::now() - listing.since).max(0.0));
+        let since = (place::now() - listing.since).max(0.0);
         let names = count_of(listing.names, "name");
-        out += &format!("  {path}  {url}\n    listing it since {since:.0} s: {names} so far\n");
+        out += &place_of(columns, &listing.path, &listing.url);
+        out += &format!("    listing it since {since:.0} s: {names} so far\n");
     }
-    status.mounts.iter().for_each(|mount| out += &mounted(mount));
+    status.mounts.iter().for_each(|mount| out += &mounted(mount, columns));
     if of_others > 0 {
         let others = count_of(of_others as u64, "other mount");
         out += &format!("  {others} on this node too; what follows is of the whole node\n");
@@ -170,17 +253,23 @@ fn text(status: &Status, of_others: usize) -> String {
     );
     out += &sent(store);
     out += &waits(&status.waits);
-    out += &now(status);
+    out += &now(status, columns);
     out += &limits(&status.limits);
-    out += &errors(status);
-    out += &status.kept.as_ref().map_or_else(String::new, kept);
+    out += &errors(status, columns);
+    out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));
     out
 }
 
+/// What is mounted where.
+fn place_of(columns: usize, path: &str, url: &str) -> String {
+    show::fitting(columns, [&show::line(path), &show::line(url)], |[path, url]| format!("  {path}  {url}\n"))
+}
+
 /// A data set, and what was done with it.
-fn mounted(mount: &Mount) -> String {
-    use show::{bytes, count, count_of, line};
-    let mut out = format!("  {}  {}\n    {}, ", line(&mount.path), line(&mount.url), count_of(mount.objects, "file"));
+fn mounted(mount: &Mount, columns: usize) -> String {
+    use show::{bytes, count, count_of};
+    let mut out = place_of(columns, &mount.path, &mount.url);
+    out += &format!("    {}, ", count_of(mount.objects, "file"));
     out += &bytes(mount.bytes);
     out += &format!("; passthrough {}", mount.passthrough);
     for (is, word) in [(mount.local, "; read where it lies"), (mount.immutable, "; immutable")] {
@@ -222,11 +311,11 @@ fn share((files, bytes): (u64, u64), (kept_files, kept_bytes): (u64, u64)) -> St
 }
 
 /// A file or a folder, and what is in it.
-fn kept(all: &Kept) -> String {
+fn kept(all: &Kept, columns: usize) -> String {
     let mut out = format!("  kept    {}\n", share((all.files, all.bytes), (all.kept_files, all.kept_bytes)));
     for entry in &all.entries {
         let share = share((entry.files, entry.bytes), (entry.kept_files, entry.kept_bytes));
-        out += &format!("    {:<32} {share}\n", entry.name);
+        out += &show::fitting(columns, [&entry.name], |[name]| format!("    {name:<32} {share}\n"));
     }
     let shown: u64 = all.entries.iter().map(|entry| entry.files).sum();
     if !all.entries.is_empty() && shown < all.files {
@@ -236,7 +325,7 @@ fn kept(all: &Kept) -> String {
 }
 
 /// What happens at the moment, and which stores answer.
-fn now(status: &Status) -> String {
+fn now(status: &Status, columns: usize) -> String {
     use show::bytes;
     let rates = &status.rates;
     let mut out = format!(
@@ -254,7 +343,7 @@ fn now(status: &Status) -> String {
             (false, None) => "DOES NOT ANSWER".into(),
         };
         let last = answered_at.map_or_else(String::new, |at| format!(", last answer {} UTC", stamp(at)));
-        out += &format!("  store   {store} {state}{last}\n");
+        out += &show::fitting(columns, [store], |[store]| format!("  store   {store} {state}{last}\n"));
         if let (Some(at), Some(failure)) = (failed_at, failure) {
             out += &format!("    last failure {} UTC: {}\n", stamp(*at), show::indented(failure));
         }
@@ -279,9 +368,10 @@ fn limits(limits: &Limits) -> String {
 }
 
 /// What went wrong last, and where all of it is written.
-fn errors(status: &Status) -> String {
-    let log = if status.log.path.is_empty() { "standard error" } else { &status.log.path };
-    let mut out = format!("  log     {log} (what is at least {})\n", status.log.level);
+fn errors(status: &Status, columns: usize) -> String {
+    let (log, level) =
+        (if status.log.path.is_empty() { "standard error" } else { &status.log.path }, &status.log.level);
+    let mut out = show::fitting(columns, [log], |[log]| format!("  log     {log} (what is at least {level})\n"));
     for record in &status.errors {
         out += &format!("    {} UTC {}\n", stamp(record.at), show::indented(&record.text));
     }
@@ -345,21 +435,21 @@ mod tests {
     #[test]
     fn a_mount_point_cannot_forge_a_line_of_the_status() {
         let mount = client::messages::Mount { path: "/mnt\n  log     forged".into(), ..Default::default() };
-        let told = text(&Status { mounts: vec![mount], ..Status::default() }, 0);
-        assert!(!told.contains("\n  log     forged"), "{told}");
+        let shown = text(&Status { mounts: vec![mount], ..Status::default() }, 0, COLUMNS);
+        assert!(!shown.contains("\n  log     forged"), "{shown}");
     }
 
     #[test]
     fn a_store_that_nobody_asked_is_not_said_to_answer() {
         let store = StoreState { store: "s3".into(), answering: true, ..StoreState::default() };
-        let told = |store: &StoreState| text(&Status { stores: vec![store.clone()], ..Status::default() }, 0);
-        assert!(told(&store).contains("was not asked yet"), "{}", told(&store));
+        let shown = |store: &StoreState| text(&Status { stores: vec![store.clone()], ..Status::default() }, 0, COLUMNS);
+        assert!(shown(&store).contains("was not asked yet"), "{}", shown(&store));
         let asked = StoreState { answered_at: Some(1.0), ..store };
-        assert!(told(&asked).contains("answers, last answer"), "{}", told(&asked));
+        assert!(shown(&asked).contains("answers, last answer"), "{}", shown(&asked));
     }
 
     #[test]
-    fn the_longest_wait_is_told_first_and_what_does_not_count_is_left_out() {
+    fn the_longest_wait_is_shown_first_and_what_does_not_count_is_left_out() {
         let waited = Waits { requests_seconds: 3.0, disk_seconds: 7.0, cpu_seconds: 0.01, ..Waits::default() };
         assert_eq!(waits(&waited), "  waits   readers waited 10.0 s: disk 70 %, store requests 30 %\n");
         assert_eq!(waits(&Waits::default()), "  waits   readers did not wait\n");

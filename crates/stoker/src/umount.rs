@@ -4,12 +4,14 @@ use crate::args::Umount;
 use crate::mount::node_of;
 use crate::{place, show};
 use block::Error;
-use client::messages::MountPath;
-use client::{Client, Failure};
+use client::messages::{MountPath, Status};
+use client::{Client, Failure, Surveyed};
 use hyper::Method;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,46 +24,51 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
     let nodes = place::nodes().unwrap_or_default().into_iter();
     let nodes: Vec<_> = nodes.filter_map(|node| Some((Process::open(node.process()?)?, node))).collect();
     let was_there = mount::is_mounted(&path);
-    match end(args, &path) {
-        Err(error) if was_there => {
+    // What a node left that is gone is the kernel's business alone.
+    if mount::is_stale(&path) {
+        match mount::dead_above(&path) {
+            Some(dead) if dead != path => return Err(inside(&path, &dead)),
+            _ => mount::unmount(&path, true)?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    match node_of(&args.dir).map(|found| end(args, found)) {
+        Ok(Ok(())) => {}
+        // Its node refuses, and no other has to do with it.
+        Ok(Err(error)) if mount::is_mounted(&path) => return Err(error),
+        // A node that does not answer may still have readers.
+        Err(_) if args.lazy && mount::is_mounted(&path) => mount::unmount(&path, true)?,
+        Ok(Err(error)) | Err(error) if was_there => {
             wait_for_those_that_end(nodes)?;
             // Its node was ending, or somebody else unmounted it.
-            if mount::is_mounted(&path) { Err(error) } else { Ok(ExitCode::SUCCESS) }
+            if mount::is_mounted(&path) {
+                return Err(error);
+            }
         }
-        done => done.map(|()| ExitCode::SUCCESS),
+        Ok(Err(error)) | Err(error) => return Err(error),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Of these nodes one may have lost its last mount.
 fn wait_for_those_that_end(nodes: Vec<(Process, Client)>) -> anyhow::Result<()> {
     let (processes, clients): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
-    let told = Client::survey(clients, rustix::process::geteuid().as_raw()).map_err(show::refused)?;
-    for (process, (_, status)) in processes.into_iter().zip(told) {
+    let processes: HashMap<_, _> = clients.iter().map(|client| client.socket().to_owned()).zip(processes).collect();
+    let each = &mut |(client, status): Surveyed| {
         let ends = match status {
             Ok(status) => status.ending,
             Err(failure) => matches!(failure, Failure::Absent | Failure::Broken(_)),
         };
-        if ends {
+        if let Some(process) = processes.get(client.socket()).filter(|_| ends) {
             process.wait(NODE_ENDS_WITHIN);
         }
-    }
-    Ok(())
+        ControlFlow::Continue(())
+    };
+    Client::survey(clients, rustix::process::geteuid().as_raw(), each).map_err(show::refused)
 }
 
-fn end(args: &Umount, path: &Path) -> anyhow::Result<()> {
-    // What a node left that is gone is the kernel's business alone.
-    if mount::is_stale(path) {
-        return match mount::dead_above(path) {
-            Some(dead) if dead != path => Err(inside(path, &dead)),
-            _ => Ok(mount::unmount(path, true)?),
-        };
-    }
-    let (client, status, path) = match node_of(&args.dir) {
-        Ok(found) => found,
-        // A node that does not answer may still have readers.
-        Err(_) if args.lazy && mount::is_mounted(path) => return Ok(mount::unmount(path, true)?),
-        Err(error) => return Err(error),
-    };
+/// End the mount that this node serves.
+fn end(args: &Umount, (client, status, path): (Client, Status, PathBuf)) -> anyhow::Result<()> {
     // Of a path below it a load or a status is meant of that part, but never the end of all of it.
     let around = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
     let Some(mount) = around.max_by_key(|mount| mount.path.len()) else {

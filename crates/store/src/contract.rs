@@ -223,8 +223,8 @@ pub async fn an_overwritten_object_has_changed(place: &dyn Fixture) {
         let answer = body(&*store, &old, range.clone()).await;
         assert_eq!(answer.expect_err("the version is gone").kind, Kind::Changed, "{range:?}");
     }
-    let told = store.checksum(&old).await;
-    assert!(matches!(&told, Ok(None)) || told.is_err_and(|error| error.kind == Kind::Changed));
+    let answer = store.checksum(&old).await;
+    assert!(matches!(&answer, Ok(None)) || answer.is_err_and(|error| error.kind == Kind::Changed));
     assert!(place.put("over", pattern(3001, 2)).await);
     assert_eq!(body(&*store, &old, 100..200).await.expect_err("the version is gone").kind, Kind::Changed);
     let new = find(&*store, "over").await;
@@ -251,10 +251,10 @@ pub async fn a_checksum_is_that_of_all_bytes(place: &dyn Fixture) {
     let whole = store.get(&object, 0..object.size).await.expect("a body").checksum;
     let part = store.get(&object, 1..object.size).await.expect("a body").checksum;
     assert_eq!(part, None, "a part says nothing about the whole");
-    for told in [whole, store.checksum(&object).await.expect("an answer")].into_iter().flatten() {
-        let mut digest = told.digest();
+    for checksum in [whole, store.checksum(&object).await.expect("an answer")].into_iter().flatten() {
+        let mut digest = checksum.digest();
         digest.update(&content);
-        assert!(digest.matches(told), "{told:?}");
+        assert!(digest.matches(checksum), "{checksum:?}");
     }
 }
 

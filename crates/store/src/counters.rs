@@ -63,7 +63,7 @@ pub struct Counts {
     pub bytes_written: u64,
     /// Bytes of bodies that were received, whether or not they were of use.
     pub bytes: u64,
-    /// Answers that told us to slow down.
+    /// Answers that asked us to slow down.
     pub throttled: u64,
     /// Requests that were repeated.
     pub retries: u64,
@@ -89,6 +89,8 @@ pub struct Counts {
     pub first_byte: [u64; FIRST_BYTE_BUCKETS],
     /// The last request that failed.
     pub failed: Option<Failed>,
+    /// Mounts by which it is used now.
+    pub doors: u64,
 }
 
 impl Counters {
@@ -116,6 +118,7 @@ impl Counters {
             first_byte_ns: self.first_byte_ns.load(Relaxed),
             first_byte: std::array::from_fn(|at| self.first_byte[at].load(Relaxed)),
             failed: failed.map(|(failed, before)| Failed { answers_since: answers - before, ..failed }),
+            doors: 0,
         }
     }
 
@@ -180,6 +183,7 @@ impl AddAssign for Counts {
         self.first_byte = std::array::from_fn(|at| self.first_byte[at] + more.first_byte[at]);
         let both = [self.failed.take(), more.failed];
         self.failed = both.into_iter().flatten().max_by_key(|failed| failed.when);
+        self.doors += more.doors;
     }
 }
 

@@ -42,9 +42,18 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Times that opening is tried while somebody renames folders on the way, which the kernel reports.
 const OPEN_TRIES: u32 = 8;
 
-/// Reads of one folder at a time, those that were given up among them. A quarter of the threads of a node that may
-/// block: a file system that hangs keeps its threads for ever, and takes none from other folders and from the cache.
+/// How long a folder may take to be found, or to name the next file of a listing: one of a network never does while its
+/// server doesn't answer.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Reads of one folder at a time, those that were given up among them.
 const READS_MAX: usize = 16;
+
+/// Reads of all folders at a time. Half the threads of a node that may block: a file system that hangs keeps its threads
+/// for ever, and however many do, they take none from the cache and from what the node is asked.
+const READS_OF_ALL_MAX: usize = 2 * READS_MAX;
+
+static READS_OF_ALL: Semaphore = Semaphore::const_new(READS_OF_ALL_MAX);
 
 /// How to use a folder.
 #[derive(Clone, Copy, Debug)]
@@ -151,12 +160,13 @@ impl Root {
         Ok(file)
     }
 
-    /// Do a read when its turn comes. Whoever gives it up leaves a thread behind, which counts until the file system
+    /// Do a read when its turn comes, in this folder and among all. Whoever gives it up leaves a thread behind, which counts until the file system
     /// answers.
     async fn read<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
+        let turns = (READS_OF_ALL.acquire().await.expect("it is never closed"), turn);
         let counted = move || {
-            let _turn = turn;
+            let _turns = turns;
             work()
         };
         blocking(counted).await

@@ -103,8 +103,8 @@ impl Store for Memory {
 
     fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
         Counters::add(&self.counters.heads, 1);
-        let told = self.content(object).map(|content| Some(Checksum::Crc64Nvme(crc64::of(&content))));
-        Box::pin(std::future::ready(told))
+        let checksum = self.content(object).map(|content| Some(Checksum::Crc64Nvme(crc64::of(&content))));
+        Box::pin(std::future::ready(checksum))
     }
 
     fn counters(&self) -> &Arc<Counters> {

@@ -21,9 +21,9 @@ mod limit;
 mod pace;
 mod window;
 
-use crate::retry::{Advice, Chance, advise, gave_up, last_try};
+use crate::retry::{Advice, Chance, advise, gave_up};
 use crate::{Counters, Store};
-use block::{Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting};
+use block::{Blocks, Cause, Checksum, Course, Door, Error, Kind, Object, Result, Run, Source, Waiting, last_try};
 use futures_util::StreamExt;
 use futures_util::stream;
 use hedge::Hedges;
@@ -37,7 +37,7 @@ use window::Outcome;
 /// How patient an origin is, and how much it asks at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long a block, or a checksum, is asked for in vain before the reader is told.
+    /// How long a block, or a checksum, is asked for in vain before its reader gets an error.
     pub budget: Duration,
     /// How long a try may bring nothing. Longer than the store's own timeouts, which say more.
     pub silence: Duration,
@@ -117,10 +117,10 @@ impl Parts {
         loop {
             let error = match self.leave(&mut tries, object, &course).await {
                 Ok(leave) => match self.in_time(&tries, object, self.store.checksum(object)).await {
-                    Ok(told) => {
+                    Ok(checksum) => {
                         leave.done(Outcome::Fine);
                         self.limit.answered();
-                        return Ok(told);
+                        return Ok(checksum);
                     }
                     Err(error) => {
                         tries.kept = leave.failed(outcome(&error));

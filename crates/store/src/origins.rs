@@ -54,6 +54,9 @@ impl Origins {
             let store = origin.store();
             *all.entry(store.identity().clone()).or_default() += store.counters().snapshot();
         }
+        for opened in doors.open.values() {
+            all.entry(opened.origin.store().identity().clone()).or_default().doors += 1;
+        }
         all.into_iter().collect()
     }
 
@@ -164,8 +167,8 @@ impl Source for Origins {
         let (opened, object) = (self.of(object, via), object.clone());
         Box::pin(async move {
             let opened = opened?;
-            let told = opened.while_open(Source::checksum(&opened.origin, &object, via)).await;
-            told.unwrap_or_else(|| Err(ended(&object)))
+            let found = opened.while_open(Source::checksum(&opened.origin, &object, via)).await;
+            found.unwrap_or_else(|| Err(ended(&object)))
         })
     }
 }

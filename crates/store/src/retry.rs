@@ -2,7 +2,7 @@
 //!
 //! Invariant: whoever follows the advice waits a bounded time in all.
 
-use block::{Error, Kind};
+use block::{Error, Kind, last_try};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,9 +14,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Longest wait that a store may ask for. A day, say, would be an outage and is better reported.
 const ASKED_LONGEST: Duration = Duration::from_secs(30);
-
-/// What must be left of the budget for another try, or a tenth of it if that is less.
-const LAST_TRY: Duration = Duration::from_secs(1);
 
 /// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +40,6 @@ pub fn advise(error: &Error, tries: u32, spent: Duration, budget: Duration, chan
     // Our own waits shrink towards the end. A store that named a time is not asked before it; if the patience ends
     // before that, it is asked once more, in the last moment.
     Advice::Wait((asked + own).min(left / 2).max(asked).min(left - last))
-}
-
-/// What is left of a budget for the last try.
-pub fn last_try(budget: Duration) -> Duration {
-    LAST_TRY.min(budget / 10)
 }
 
 /// The last error of a row, with how many tries it took.
@@ -115,7 +107,7 @@ mod tests {
                 (spent, tries) = (spent + wait, tries + 1);
             }
             let left = budget.checked_sub(spent).expect("never exceeded");
-            assert!(left <= LAST_TRY.min(budget / 10) && tries < 60, "{budget:?}: {spent:?} in {tries} tries");
+            assert!(left <= last_try(budget) && tries < 60, "{budget:?}: {spent:?} in {tries} tries");
         }
     }
 
@@ -142,7 +134,7 @@ mod tests {
                 (spent, tries) = (spent + wait, tries + 1);
                 waits.push(wait);
             }
-            assert_eq!(spent, budget - LAST_TRY.min(budget / 10), "the last try is in the last moment");
+            assert_eq!(spent, budget - last_try(budget), "the last try is in the last moment");
             assert!(waits[..waits.len() - 1].iter().all(|wait| *wait >= ASKED_LONGEST), "{budget:?}: {waits:?}");
             assert_eq!(tries, tries_due, "{budget:?}: {waits:?}");
         }
@@ -154,8 +146,8 @@ mod tests {
         assert_eq!(advise(&denied, 1, Duration::ZERO, BUDGET, 0), Advice::GiveUp);
         let corrupt = Error::corrupt("short", "s3://b");
         assert_eq!(advise(&corrupt, 9, BUDGET, BUDGET, 0), Advice::GiveUp);
-        let told = gave_up(corrupt, 9, BUDGET).to_string();
-        assert!(told.starts_with("gave up after 9 tries in 60.0 s: short"), "{told}");
+        let said = gave_up(corrupt, 9, BUDGET).to_string();
+        assert!(said.starts_with("gave up after 9 tries in 60.0 s: short"), "{said}");
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Bucket {
     }
 
     /// One request and the head of its answer, if it says yes. Asked a second time only if the first
-    /// answer told what was wrong with the question: the region, or credentials that just ran out.
+    /// answer said what was wrong with the question: the region, or credentials that just ran out.
     async fn exchange(
         &self,
         method: Method,

@@ -112,10 +112,10 @@ async fn wrong_bytes_of_the_right_length_are_noticed() {
     let content = pattern(100_000, 1);
     assert!(served.write("k", &content).await);
     let object = find(&served.s3, "k").await;
-    let told = served.s3.checksum(&object).await.expect("an answer");
+    let checksum = served.s3.checksum(&object).await.expect("an answer");
     served.server.set_faults(Faults::default().with(Fault::WrongBytes, When::Only(1)));
     let origin = Origin::new(Arc::new(served.s3.clone()), OriginSettings::default());
-    assert!(told.is_some(), "the emulator gives checksums, as S3 does");
+    assert!(checksum.is_some(), "the emulator gives checksums, as S3 does");
     assert!(fetch(&origin, &object).await.expect("the second try") == content);
     assert_eq!(served.s3.counters().snapshot().retries, 1);
 }

@@ -48,12 +48,29 @@ pub trait Target: Send + Sync {
     fn is_cached(&self) -> bool {
         true
     }
+
+    /// What it gave so far, if it counts that itself. Of files the kernel counts it.
+    fn given(&self) -> Option<Given> {
+        None
+    }
+}
+
+/// What a target gave since it was opened, as it counts it itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    pub reads: u64,
+    pub bytes: u64,
+    /// Nanoseconds in which the limits of a shaped disk were used up; nothing of others.
+    pub busy: Option<u64>,
 }
 
 /// An open file.
 pub trait Opened: Send {
     /// Fill the buffer from this offset; fewer bytes only at the end of the file.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// The reads that follow have nothing to do with each other: nobody is to read ahead of them.
+    fn alone(&mut self) {}
 }
 
 /// A target that can be written.

@@ -3,11 +3,12 @@
 //! It makes nothing faster and caches nothing. Invariant: over any time longer than its burst, no more passes than its
 //! limits say.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use block::Result;
 
-use super::{Created, Listed, Opened, Target, Writable};
+use super::{Created, Given, Listed, Opened, Target, Writable};
 use crate::clock::{Clock, Moment, SECOND, nanoseconds};
 
 /// Bytes that a disk moves in one operation; longer reads are several.
@@ -44,6 +45,10 @@ struct Limits {
     operations: Option<Bucket>,
     latency: u64,
     clock: Arc<dyn Clock>,
+    /// What was read, for whoever draws it against the limits.
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    busy: AtomicU64,
 }
 
 impl Limits {
@@ -55,6 +60,16 @@ impl Limits {
             .filter_map(|(bucket, amount)| Some(bucket.as_ref()?.take(amount, begun)));
         let end = free.max().unwrap_or(begun).max(begun) + self.latency;
         self.clock.sleep_until(end);
+        let used = [(&self.bytes, bytes), (&self.operations, operations)];
+        let used = used.iter().filter_map(|(bucket, amount)| Some(*amount as f64 / bucket.as_ref()?.per_second));
+        self.busy.fetch_add(nanoseconds(used.fold(0.0, f64::max)), Ordering::Relaxed);
+    }
+
+    /// Wait for a read.
+    fn read(&self, bytes: u64, begun: Moment) {
+        self.pass(bytes, begun);
+        self.reads.fetch_add(bytes.div_ceil(OPERATION).max(1), Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -73,6 +88,9 @@ impl Shaped {
             operations: bucket(shape.operations_per_second),
             latency: nanoseconds(shape.latency_seconds.unwrap_or(0.0)),
             clock,
+            reads: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
         };
         let url = inner.url().to_owned();
         Shaped { inner, limits: Arc::new(limits), url }
@@ -103,6 +121,13 @@ impl Target for Shaped {
     fn is_cached(&self) -> bool {
         self.inner.is_cached()
     }
+
+    /// All that passed the limits: what lies below is no part of the disk that they make.
+    fn given(&self) -> Option<Given> {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Limits { reads, read_bytes, busy, .. } = &*self.limits;
+        Some(Given { reads: of(reads), bytes: of(read_bytes), busy: Some(of(busy)) })
+    }
 }
 
 impl Writable for Shaped {
@@ -125,8 +150,12 @@ impl Opened for Reading {
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let begun = self.limits.clock.now();
         let count = self.inner.read_at(offset, buffer)?;
-        self.limits.pass(count as u64, begun);
+        self.limits.read(count as u64, begun);
         Ok(count)
+    }
+
+    fn alone(&mut self) {
+        self.inner.alone();
     }
 }
 
@@ -152,7 +181,6 @@ impl Created for Writing {
 mod tests {
     use super::*;
     use crate::Null;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// A clock that jumps to whatever is waited for.
     struct Jumping(AtomicU64);
@@ -187,6 +215,20 @@ mod tests {
         assert!((seconds_of(disk, 500, 100_000) - 1.0).abs() < 0.02, "small reads are bound by their number");
         assert!((seconds_of(disk, 477, 1 << 20) - 1.0).abs() < 0.02, "long ones by their bytes");
         assert!((seconds_of(disk, 50, 8 << 20) - 0.84).abs() < 0.02, "eight operations each");
+    }
+
+    #[test]
+    fn what_passes_is_counted_against_the_limits() {
+        let clock = Arc::new(Jumping(AtomicU64::new(7 * SECOND)));
+        let file = Listed { name: "a".into(), bytes: u64::MAX };
+        let disk = Shape { bytes_per_second: Some(100_000_000), operations_per_second: Some(50), ..Shape::default() };
+        let shaped = Shaped::over(Box::new(Null::of(vec![file.clone()])), disk, clock);
+        let mut opened = shaped.open(&file).unwrap();
+        opened.read_at(0, &mut vec![0; 4096]).unwrap();
+        opened.read_at(0, &mut vec![0; 3 << 20]).unwrap();
+        // One operation and three, of 20 ms each; their bytes would take less.
+        let given = Given { reads: 4, bytes: 4096 + (3 << 20), busy: Some(80_000_000) };
+        assert_eq!(shaped.given(), Some(given));
     }
 
     #[test]

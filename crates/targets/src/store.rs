@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::{Created, Listed, Opened, Target, Writable};
+use super::{Created, Given, Listed, Opened, Target, Writable};
 
 /// Tries of one request, the first included.
 const TRIES: u32 = 8;
@@ -45,7 +45,7 @@ struct Shared {
     sink: Arc<dyn Sink>,
     runtime: Handle,
     chance: Chance,
-    /// Versions that listings told, by key: what an open asks for.
+    /// Listed versions, by key: what an open asks for.
     known: Mutex<HashMap<Arc<str>, Arc<Object>>>,
 }
 
@@ -154,7 +154,7 @@ impl Target for Store {
         self.0.runtime.block_on(self.0.find(name))
     }
 
-    /// Costs no request where a listing told of the file; else one, for its version.
+    /// Costs no request where the file was listed; else one, for its version.
     fn open(&self, file: &Listed) -> Result<Box<dyn Opened>> {
         if self.0.recall(&file.name).is_none() {
             self.stat(&file.name)?;
@@ -170,6 +170,11 @@ impl Target for Store {
 
     fn is_cached(&self) -> bool {
         false
+    }
+
+    fn given(&self) -> Option<Given> {
+        let counts = self.counters().snapshot();
+        Some(Given { reads: counts.gets, bytes: counts.bytes, busy: None })
     }
 }
 

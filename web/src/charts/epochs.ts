@@ -1,10 +1,11 @@
 // What epochs say: utilisation, samples a second, where the time went, and how runs compare in throughput.
-import { type Bar, type BarChart, type Chart, kinds, type Line, type Mark } from "../chart";
+import { type Bar, type Chart, kinds, type Line, type Mark } from "../chart";
 import { figure, percent, seconds } from "../format";
-import { accelerators, type Epoch, type Named, type Report, sample } from "../report";
+import { demanded, passMark } from "../judge";
+import { type Epoch, isInvalid, type Named, type Report, sample } from "../report";
 
 /// The colour of each cause of a wait; the same in every report.
-const CAUSES = ["store", "requests", "latency", "network", "disk", "cpu", "loader", "barrier", "straggler", "unknown"];
+const CAUSES = ["start", "store", "requests", "latency", "network", "disk", "cpu", "loader", "barrier", "straggler", "unknown"];
 
 interface Group {
   epoch: number;
@@ -33,27 +34,33 @@ function mean(group: Group, value: (epoch: Epoch) => number | undefined): number
 const called = (group: Group) => `epoch ${group.epoch}`;
 const tag = (group: Group) => (group.cold ? "cold" : "warm");
 
+/// Cold and warm have their colours; of several reports each has its own, paler where it was cold.
+const coloured = (group: Group, several: boolean, run: number) => (several ? { colour: run, pale: group.cold } : { colour: group.cold ? "cold" : "warm" });
+
 /// Least and most over repetitions, where they are several.
 function range(values: number[]): { low?: number; high?: number } {
   return values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {};
 }
 
 export function busy(reports: Named[]): Chart[] {
-  const groups = reports.map(({ name, report }) => ({
-    label: reports.length > 1 ? name : "",
-    bars: byNumber(report).map((group): Bar => {
+  const several = reports.length > 1;
+  const groups = reports.map(({ name, report }, run) => ({
+    label: several ? name : "",
+    ...(several ? { run } : {}),
+    bars: (isInvalid(report) ? [] : byNumber(report)).map((group): Bar => {
       const value = mean(group, (epoch) => epoch.au_percent) ?? 0;
       const marks: Mark[] = [];
       const bound = mean(group, (epoch) => epoch.bound_percent);
       const ceiling = mean(group, (epoch) => epoch.ceiling_percent);
       if (bound !== undefined) marks.push({ label: "bound", value: bound, style: "bound" });
       if (ceiling) marks.push({ label: "ceiling", value: ceiling, style: "ceiling" });
-      if (report.summary) marks.push({ label: "pass mark", value: report.summary.pass_au_percent, style: "pass" });
+      const pass = passMark(report);
+      if (pass !== undefined) marks.push({ label: `passes at ${figure(pass)} %`, value: pass, style: "pass" });
       return {
         label: called(group),
         tag: tag(group),
         text: percent(value),
-        parts: [{ label: "utilisation", value, colour: group.cold ? "cold" : "warm" }],
+        parts: [{ label: "utilisation", value, ...coloured(group, several, run) }],
         ...range(group.epochs.map((epoch) => epoch.au_percent)),
         marks,
       };
@@ -75,15 +82,19 @@ export function busy(reports: Named[]): Chart[] {
 
 export function rates(reports: Named[]): Chart[] {
   const unit = reports[0] ? sample(reports[0].report) : "samples";
-  const groups = reports.map(({ name, report }) => ({
-    label: reports.length > 1 ? name : "",
+  const several = reports.length > 1;
+  const groups = reports.map(({ name, report }, run) => ({
+    label: several ? name : "",
+    ...(several ? { run } : {}),
     bars: byNumber(report).map((group): Bar => {
       const value = mean(group, (epoch) => epoch.samples_per_second) ?? 0;
+      const wanted = demanded(report);
       return {
         label: called(group),
         tag: tag(group),
-        text: `${figure(value)}/s`,
-        parts: [{ label: unit, value, colour: group.cold ? "cold" : "warm" }],
+        text: wanted ? `${figure(value)} of ${figure(wanted)}/s` : `${figure(value)}/s`,
+        marks: wanted ? [{ label: "what the accelerators could take", value: wanted, style: "wanted" }] : [],
+        parts: [{ label: unit, value, ...coloured(group, several, run) }],
         ...range(group.epochs.map((epoch) => epoch.samples_per_second)),
       };
     }),
@@ -91,7 +102,7 @@ export function rates(reports: Named[]): Chart[] {
   const shown = groups.filter((group) => group.bars.length);
   if (!shown.length) return [];
   const title = `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by epoch`;
-  return [{ type: "bars", id: "rates", title, sub: "The mean of the repetitions; the thin line spans them.", kinds: kinds(reports), groups: shown }];
+  return [{ type: "bars", id: "rates", title, sub: "The mean of the repetitions; the thin line spans them. Beside it, what is demanded: all that the accelerators could take.", kinds: kinds(reports), groups: shown, apart: new Set(reports.map(({ report }) => report.workload)).size > 1 }];
 }
 
 /// Samples a second of each process over the epochs; nodes of many processes as a sum each.
@@ -136,8 +147,9 @@ export function processes(reports: Named[]): Chart[] {
 export function waits(reports: Named[]): Chart[] {
   const totals = new Map<string, number>();
   let all = 0;
-  const groups = reports.map(({ name, report }) => ({
+  const groups = reports.map(({ name, report }, run) => ({
     label: reports.length > 1 ? name : "",
+    ...(reports.length > 1 ? { run } : {}),
     bars: byNumber(report).flatMap((group): Bar[] => {
       const causes = new Map<string, number>();
       for (const epoch of group.epochs)
@@ -156,7 +168,8 @@ export function waits(reports: Named[]): Chart[] {
         totals.set(cause, (totals.get(cause) ?? 0) + wait);
         parts.push({ label: cause, value: (100 * wait) / whole, colour: colour(cause) });
       }
-      return [{ label: called(group), tag: tag(group), text: `${seconds(waited / group.epochs.length)} waited`, parts }];
+      const of = (report.accelerators ?? 1) / (group.epochs[0]?.processes?.length || 1);
+      return [{ label: called(group), tag: tag(group), text: `${seconds(waited / group.epochs.length)} waited`, parts }, ...slowest(group, of)];
     }),
   }));
   const shown = groups.filter((group) => group.bars.length);
@@ -166,49 +179,31 @@ export function waits(reports: Named[]): Chart[] {
     colour: label === "computing" ? "computing" : colour(label),
     text: percent((100 * value) / all),
   }));
-  const sub = "The time of all accelerators together: computing, or waiting for the store, for leave to send requests, for disk, processor, loader, or each other.";
+  const sub = "The time of all accelerators together: computing, or waiting for the store, for leave to send requests, for disk, processor, loader, or each other; start: steps that don't count, while batches are read ahead.";
   return [{ type: "bars", id: "waits", title: "Where the time went", sub, kinds: kinds(reports), max: 100, groups: shown, legend }];
+}
+
+/// The rank that others waited for the longest: what it waited for itself, with as many accelerators as each has.
+function slowest(group: Group, accelerators: number): Bar[] {
+  const ranks = new Map<string, { waits: Map<string, number>; lasted: number }>();
+  for (const process of group.epochs.flatMap((epoch) => epoch.processes ?? [])) {
+    const name = `rank ${process.rank} on ${process.node}`;
+    const rank = ranks.get(name) ?? { waits: new Map<string, number>(), lasted: 0 };
+    for (const [cause, wait] of Object.entries(process.wait_seconds_by_cause ?? {})) rank.waits.set(cause, (rank.waits.get(cause) ?? 0) + wait);
+    rank.lasted += process.seconds * Math.max(1, accelerators);
+    ranks.set(name, rank);
+  }
+  const own = (waits: Map<string, number>) => [...waits].reduce((sum, [cause, wait]) => sum + (cause === "barrier" ? 0 : wait), 0);
+  const known = [...ranks].filter(([, rank]) => rank.waits.size && rank.lasted > 0);
+  if (known.length < 2) return [];
+  const [name, { waits, lasted }] = known.reduce((most, rank) => (own(rank[1].waits) > own(most[1].waits) ? rank : most));
+  const waited = [...waits.values()].reduce((sum, wait) => sum + wait, 0);
+  const whole = Math.max(lasted, waited);
+  const parts = [{ label: "computing", value: (100 * (whole - waited)) / whole, colour: "computing" }];
+  for (const cause of CAUSES) if (waits.get(cause)) parts.push({ label: cause, value: (100 * waits.get(cause)!) / whole, colour: colour(cause) });
+  return [{ label: `slowest: ${name}`, text: `${seconds(waited / group.epochs.length)} waited`, parts, within: true }];
 }
 
 function colour(cause: string): string {
   return CAUSES.includes(cause) ? `cause-${cause}` : "cause-unknown";
-}
-
-/// Reports side by side: a group for each workload, accelerator and number of them; bars for each target.
-export function compared(reports: Named[]): Chart[] {
-  if (reports.length < 2) return [];
-  const targets = [...new Set(reports.map(({ report }) => report.target))];
-  const mixed = kinds(reports).length > 1;
-  const groups = new Map<string, Bar[]>();
-  for (const { name, report } of reports) {
-    const label = [report.workload, accelerators(report)].filter(Boolean).join(", ");
-    const bars = phases(report).map(([phase, values]): Bar => ({
-      label: targets.length === reports.length ? report.target : `${report.target} – ${name}`,
-      tag: [phase, mixed ? report.kind : ""].filter(Boolean).join(", "),
-      text: `${figure(average(values))}/s`,
-      parts: [{ label: phase, value: average(values), colour: targets.indexOf(report.target), pale: phase === "cold" }],
-      ...range(values),
-    }));
-    if (bars.length) groups.set(label, [...(groups.get(label) ?? []), ...bars]);
-  }
-  if (!groups.size) return [];
-  const unit = reports[0] ? sample(reports[0].report) : "samples";
-  const chart: BarChart = {
-    type: "bars",
-    id: "compared",
-    title: `${unit[0]!.toUpperCase()}${unit.slice(1)} a second by storage, model and accelerators`,
-    sub: "The mean of the epochs, cold ones pale and apart; the thin line spans them.",
-    kinds: kinds(reports),
-    wide: true,
-    groups: [...groups].map(([label, bars]) => ({ label, bars })),
-  };
-  return [chart];
-}
-
-/// Samples a second of cold and of warm epochs; of the summary where there are no epochs.
-function phases(report: Report): [string, number[]][] {
-  const of = (cold: boolean) => (report.epochs ?? []).filter((epoch) => epoch.cold === cold).map((epoch) => epoch.samples_per_second);
-  const found = ([["cold", of(true)], ["warm", of(false)]] as [string, number[]][]).filter(([, values]) => values.length);
-  const mean = report.summary?.samples_per_second;
-  return found.length || !mean?.count ? found : [["", [mean.mean]]];
 }

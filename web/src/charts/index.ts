@@ -1,13 +1,16 @@
 // All charts that the reports have figures for, in the order of the questions that a reader asks.
 import type { Chart } from "../chart";
 import type { Named } from "../report";
-import { busy, compared, processes, rates, waits } from "./epochs";
-import { disk, requests, sync } from "./machine";
+import { compared, feeds } from "./across";
+import { busy, processes, rates, waits } from "./epochs";
+import { disk, requests } from "./machine";
+import { checkpoint, sync } from "./moves";
 import { nodes, utilisation } from "./scale";
-import { heat, latency, twoRegimes } from "./sweep";
+import { heat, twoRegimes } from "./sweep";
+import { threads } from "./threads";
 
 export function charts(reports: Named[]): Chart[] {
-  const makers = [utilisation, compared, busy, waits, rates, nodes, processes, requests, disk, sync, heat, twoRegimes, latency];
+  const makers = [feeds, utilisation, compared, busy, waits, rates, nodes, processes, checkpoint, requests, disk, sync, heat, twoRegimes, threads];
   return paired(makers.flatMap((make) => make(reports)));
 }
 

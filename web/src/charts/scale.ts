@@ -1,24 +1,56 @@
 // Utilisation against the number of accelerators, and throughput against nodes.
-import { type Chart, kinds, type Line, type Limit } from "../chart";
+import { type Chart, kinds, type Line, type Limit, type Panel } from "../chart";
 import { figure, percent, percentTick, rate } from "../format";
-import { type Named, places, type Point, type Report, sample } from "../report";
+import { answer, judged, passMark, together } from "../judge";
+import { isInvalid, type Named, places, type Point, type Report, sample } from "../report";
 
-const together = (...words: string[]) => words.filter((word) => word !== "").join(", ");
+const joined = (...words: string[]) => words.filter((word) => word !== "").join(", ");
 
-/// Reports that were measured at one number of accelerators each are a curve where they are many.
-function single(reports: Named[]): [string, Point[]][] {
-  const found = new Map<string, Point[]>();
-  for (const { report } of reports) {
-    const mean = report.summary?.warm_au_percent ?? report.summary?.cold_au_percent;
-    if (report.points?.length || !report.accelerators || !mean) continue;
+interface Curve {
+  label: string;
+  colour: number;
+  points: Point[];
+}
+
+/// Reports of one number of accelerators each are a curve where they are many, of the figures that they are judged by.
+function single(reports: Named[]): Curve[] {
+  const found = new Map<string, Curve>();
+  for (const [colour, { report }] of reports.entries()) {
+    const own = judged(report);
+    if ((report.points?.length ?? 0) > 1 || !report.accelerators || !own || isInvalid(report)) continue;
     const bounds = (report.epochs ?? []).flatMap((epoch) => epoch.bound_percent ?? []);
-    const point: Point = { accelerators: report.accelerators, au_percent: mean.mean, bytes_per_second: 0, seconds: 0 };
+    const all = (report.epochs ?? []).map((epoch) => epoch.au_percent);
+    const at = { au_percent_low: Math.min(...all), au_percent_high: Math.max(...all) };
+    const point: Point = { accelerators: report.accelerators, au_percent: own.percent, bytes_per_second: 0, seconds: 0, at };
     if (bounds.length) point.bound_percent = Math.min(...bounds);
-    const name = together(report.target, report.kind === "simulated" ? "simulated" : "");
-    found.set(name, [...(found.get(name) ?? []), point]);
+    const label = joined(report.target, report.kind === "simulated" ? "simulated" : "");
+    const curve = found.get(label) ?? { label, colour, points: [] };
+    curve.points.push(point);
+    found.set(label, curve);
   }
-  const curve = ([, points]: [string, Point[]]) => new Set(points.map((point) => point.accelerators)).size > 1;
-  return [...found].filter(curve);
+  return [...found.values()].filter(isCurve);
+}
+
+const isCurve = ({ points }: Curve) => new Set(points.map((point) => point.accelerators)).size > 1;
+
+/// All curves of the reports, tries of one number together. One colour a report, or a curve of the only one.
+function curvesOf(reports: Named[]): Curve[] {
+  const many = reports.length > 1;
+  const mixed = kinds(reports).length > 1;
+  const found = reports.flatMap(({ name, report }, index) =>
+    [...places(report)].map(([place, points], at): Curve => ({
+      label: joined(many ? name : "", place, mixed ? report.kind : "") || "utilisation",
+      colour: many ? index : at,
+      points: together(points),
+    })),
+  );
+  return [...found.filter(isCurve), ...single(reports)];
+}
+
+/// The most accelerators' worth of work that a target fed, where more of them got no more: it is spent there.
+function spent(points: Point[]): number | undefined {
+  const [least, most] = [Math.min(...points.map((point) => point.au_percent)), Math.max(...points.map((point) => point.au_percent))];
+  return least < 0.9 * most ? Math.max(...points.map((point) => (point.accelerators * point.au_percent) / 100)) : undefined;
 }
 
 /// Intervals of points that were repeated.
@@ -31,6 +63,8 @@ function band(points: Point[]): [number, number, number][] {
 
 /// The most accelerators at each number of nodes.
 function full(points: Point[]): [number, number][] {
+  // A node for each accelerator is what a simulation assumes unless it is told otherwise: that is the other chart.
+  if (points.every((point) => point.at?.["nodes"] === point.accelerators)) return [];
   const found = new Map<number, Point>();
   for (const point of points) {
     const count = point.at?.["nodes"];
@@ -40,45 +74,52 @@ function full(points: Point[]): [number, number][] {
 }
 
 export function utilisation(reports: Named[]): Chart[] {
-  const many = reports.length > 1;
-  const mixed = kinds(reports).length > 1;
-  const named: [string, Point[]][] = reports.flatMap(({ name, report }) =>
-    [...places(report)].map(([place, points]): [string, Point[]] => [
-      together(many ? name : "", place, mixed ? report.kind : "") || "utilisation",
-      points,
-    ]),
-  );
-  named.push(...single(reports));
-  const lines = named.flatMap(([label, points], colour): Line[] => {
+  const named = curvesOf(reports);
+  if (!named.length) return [];
+  const lone = named.length === 1;
+  const lines = named.flatMap(({ label, colour, points }): Line[] => {
     const bound = points.filter((point) => point.bound_percent !== undefined);
     const found: Line[] = [{ label, colour, dots: points.length < 40, points: points.map((point) => [point.accelerators, point.au_percent]), band: band(points) }];
     if (bound.length)
-      found.push({
-        label: named.length > 1 ? `bound of ${label}` : "bound",
-        colour: named.length > 1 ? colour : "ink",
-        dashed: true,
-        quiet: named.length > 1,
-        points: bound.map((point) => [point.accelerators, point.bound_percent!]),
-      });
+      found.push({ label: lone ? "bound" : `bound of ${label}`, colour: lone ? "ink" : colour, dashed: true, quiet: !lone, points: bound.map((point) => [point.accelerators, point.bound_percent!]) });
     return found;
   });
-  if (!lines.some((line) => line.points.length > 1)) return [];
-  const pass = [...new Set(reports.flatMap(({ report }) => report.summary?.pass_au_percent ?? []))];
+  const pass = [...new Set(reports.flatMap(({ report }) => passMark(report) ?? []))];
   const limits: Limit[] = pass.map((value) => ({ label: `passes at ${figure(value)} %`, value }));
-  const counts = named.flatMap(([, points]) => points.map((point) => point.accelerators));
-  const span = Math.max(...counts) / Math.max(1, Math.min(...counts));
+  const counts = named.flatMap(({ points }) => points.map((point) => point.accelerators));
+  const log2 = Math.max(...counts) / Math.max(1, Math.min(...counts)) > 24;
+  const panels: Panel[] = [{ label: "utilisation", format: percent, tick: percentTick, lines, limits, knees: marks(reports, named), tall: true, min: 0, max: 100 }, ...hits(named)];
+  const banded = lines.some((line) => line.band?.length) ? ` Shaded: ${reports.every(({ report }) => report.kind === "simulated") ? "the interval of 95 %" : "least to most of what was repeated"}.` : "";
   return [
     {
       type: "lines",
       id: "utilisation",
       title: "Utilisation by number of accelerators",
-      sub: "Share of their time in which accelerators compute. Dashed: what the target could give at best.",
+      sub: `Share of their time in which accelerators compute. Dashed: what the target could give at best.${banded}`,
       kinds: kinds(reports),
       wide: true,
-      x: { label: "accelerators", format: figure, log2: span > 24, whole: true },
-      panels: [{ label: "utilisation", format: percent, tick: percentTick, lines, limits, min: 0, max: 100 }],
+      x: { label: `accelerators (${log2 ? "logarithmic" : "linear"})`, format: figure, log2, whole: true },
+      panels,
     },
   ];
+}
+
+/// Where the target is spent, and the answer of a search; of many curves they would crowd the chart.
+function marks(reports: Named[], named: Curve[]): Limit[] {
+  const [only] = named;
+  if (named.length !== 1 || !only) return [];
+  const [value, found] = [spent(only.points), answer(reports[0]!.report)?.count];
+  const spentAt = value === undefined ? [] : [{ label: `target full at ${figure(value)}`, value }];
+  return [...spentAt, ...(found && reports.length === 1 ? [{ label: `keeps ${figure(found)} busy`, value: found }] : [])];
+}
+
+/// The share of hits at each point, where it was reported and no curve has it in its name.
+function hits(named: Curve[]): Panel[] {
+  const lines = named.flatMap(({ label, colour, points }): Line[] => {
+    const found = points.flatMap((point): [number, number][] => (point.at?.["hit_percent"] === undefined ? [] : [[point.accelerators, point.at["hit_percent"]]]));
+    return found.some(([, hit]) => hit > 0) && !label.endsWith("% hits") ? [{ label: named.length > 1 ? label : "hits", colour: named.length > 1 ? colour : 2, dots: true, points: found }] : [];
+  });
+  return lines.length ? [{ label: "hits in the cache", format: percent, tick: percentTick, lines, limits: [], min: 0, max: 100 }] : [];
 }
 
 type Formats = [((value: number) => string), ((value: number) => string)];
@@ -86,7 +127,7 @@ type Formats = [((value: number) => string), ((value: number) => string)];
 /// Throughput by number of nodes, beside the first times the nodes.
 export function nodes(reports: Named[]): Chart[] {
   const byBytes = reports.flatMap(({ name, report }) =>
-    [...places(report)].map(([place, points]): [string, [number, number][]] => [together(reports.length > 1 ? name : "", place), full(points)]),
+    [...places(report)].map(([place, points]): [string, [number, number][]] => [joined(reports.length > 1 ? name : "", place), full(points)]),
   );
   const bytes = chart(reports, "nodes", "Throughput by number of nodes", [rate, rate], byBytes);
   const groups = new Map<string, [number, number][]>();
@@ -94,7 +135,7 @@ export function nodes(reports: Named[]): Chart[] {
     const inProcesses = new Set((report.epochs ?? []).flatMap((epoch) => (epoch.processes ?? []).map((process) => process.node)));
     const count = Math.max(inProcesses.size, 1);
     const mean = report.summary?.samples_per_second.mean;
-    const name = together(report.workload ?? "", report.target);
+    const name = joined(report.workload ?? "", report.target);
     if (mean) groups.set(name, [...(groups.get(name) ?? []), [count, mean]]);
   }
   const unit = reports[0] ? `${sample(reports[0].report)}/s` : "samples/s";

@@ -1,15 +1,18 @@
-// Files of each size by each number of threads: a heat map a phase, and latencies by size.
-import type { Chart, Line } from "../chart";
+// Files of each size by each number of threads: a heat map a phase, a map of the ratio of two sweeps, and both regimes.
+import type { Chart, HeatChart } from "../chart";
 import { binary, figure, rate, seconds } from "../format";
-import { type Cell, cells, type Named, type Regime, regimes, type Report } from "../report";
+import { type Cell, cells, type Named, type Regime, regimes } from "../report";
 
-const sorted = (values: number[]) => [...new Set(values)].sort((a, b) => a - b);
-const phases = (found: Cell[]) => [...new Set(found.map((cell) => cell.phase))];
-const capital = (word: string) => word.charAt(0).toUpperCase() + word.slice(1);
-const of = (reports: Named[], name: string) => (reports.length > 1 ? `: ${name}` : "");
+/// The program warns of cells that were over sooner.
+const SHORT_SECONDS = 0.1;
+
+export const sorted = (values: number[]) => [...new Set(values)].sort((a, b) => a - b);
+export const phases = (found: Cell[]) => [...new Set(found.map((cell) => cell.phase))];
+export const capital = (word: string) => word.charAt(0).toUpperCase() + word.slice(1);
+export const of = (reports: Named[], name: string) => (reports.length > 1 ? `: ${name}` : "");
 
 /// Cells of the most ranks: fewer are steps on the way there.
-function most(found: Cell[]): Cell[] {
+export function most(found: Cell[]): Cell[] {
   const ranks = Math.max(...found.map((cell) => cell.ranks));
   return found.filter((cell) => cell.ranks === ranks);
 }
@@ -17,8 +20,14 @@ function most(found: Cell[]): Cell[] {
 const average = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /// The mean of repeated cells.
-function value(found: Cell[], of: (cell: Cell) => number): number | null {
+export function value(found: Cell[], of: (cell: Cell) => number): number | null {
   return found.length ? average(found.map(of)) : null;
+}
+
+/// What a phase is measured in: bytes where it moves any, else files.
+export function measure(found: Cell[]): { moves: boolean; of: (cell: Cell) => number } {
+  const moves = found.some((cell) => cell.bytes_per_second > 0);
+  return { moves, of: (cell) => (moves ? cell.bytes_per_second : cell.files_per_second) };
 }
 
 /// One unit for a whole map, so that its cells are figures alone.
@@ -28,39 +37,84 @@ function units(moves: boolean, most: number): { name: string; size: number } {
   return { name: "MB/s", size: 1e6 };
 }
 
-export function heat(reports: Named[]): Chart[] {
-  return reports.flatMap(({ name, report }) => {
-    const found = cells(report);
-    return phases(found).flatMap((phase): Chart[] => {
-      const all = most(found.filter((cell) => cell.phase === phase));
-      const [threads, sizes] = [sorted(all.map((cell) => cell.threads)), sorted(all.map((cell) => cell.file_bytes))];
-      if (threads.length * sizes.length < 2) return [];
-      const moves = all.some((cell) => cell.bytes_per_second > 0);
-      const of_ = (cell: Cell) => (moves ? cell.bytes_per_second : cell.files_per_second);
-      const unit = units(moves, Math.max(...all.map(of_)));
-      const rows = sizes.map((size) => ({
-        label: binary(size),
-        cells: threads.map((count) => value(all.filter((cell) => cell.file_bytes === size && cell.threads === count), of_)),
-      }));
-      return [
-        {
-          type: "heat",
-          id: `heat-${phase}`,
-          title: `${capital(phase)}: ${moves ? `throughput in ${unit.name}` : unit.name}`,
-          sub: `By size of file and number of threads${all[0]!.ranks > 1 ? `, ${all[0]!.ranks} ranks together` : ""}${of(reports, name)}.`,
-          kinds: [report.kind],
-          columns: threads.map(figure),
-          rows,
-          rowsLabel: "size",
-          columnsLabel: "threads",
-          format: (value) => figure(value / unit.size),
-        },
-      ];
-    });
-  });
+/// Whether what was read came from the storage.
+function state(found: Cell[]): string {
+  const cold = found.filter((cell) => cell.cold).length;
+  if (cold === found.length) return "cold";
+  return cold ? `${cold} of ${found.length} cold` : "not cold";
 }
 
-const PERCENTILES = ["p50", "p90", "p99", "p99.9", "max"];
+const isShort = (found: Cell[]) => found.some((cell) => cell.seconds > 0 && cell.seconds < SHORT_SECONDS);
+
+/// A map of a phase, by size and threads.
+function map(all: Cell[], of: (here: Cell[]) => number | null): Pick<HeatChart, "columns" | "rows" | "rowsLabel" | "columnsLabel"> {
+  const [threads, sizes] = [sorted(all.map((cell) => cell.threads)), sorted(all.map((cell) => cell.file_bytes))];
+  const rows = sizes.map((size) => {
+    const here = threads.map((count) => all.filter((cell) => cell.file_bytes === size && cell.threads === count));
+    return { label: binary(size), cells: here.map(of), short: here.map(isShort) };
+  });
+  return { columns: threads.map(figure), rows, rowsLabel: "size", columnsLabel: "threads" };
+}
+
+/// For each phase a map of each sweep, and before those of two the map of their ratio.
+export function heat(reports: Named[]): Chart[] {
+  const all = phases(reports.flatMap(({ report }) => cells(report)));
+  return all.flatMap((phase) => [...ratio(reports, phase), ...reports.flatMap((named, run) => own(named, phase, reports, run))]);
+}
+
+function own({ name, report }: Named, phase: string, reports: Named[], run: number): Chart[] {
+  const found = cells(report).filter((cell) => cell.phase === phase);
+  if (!found.length) return [];
+  const some = most(found);
+  const { moves, of: of_ } = measure(some);
+  const unit = units(moves, Math.max(...some.map(of_)));
+  const drawn = map(some, (here) => value(here, of_));
+  if (drawn.columns.length * drawn.rows.length < 2) return [];
+  return [
+    {
+      type: "heat",
+      id: `heat-${phase}`,
+      title: `${capital(phase)}: ${moves ? `throughput in ${unit.name}` : unit.name}`,
+      sub: `By size of file and number of threads${some[0]!.ranks > 1 ? `, ${some[0]!.ranks} ranks together` : ""}${of(reports, name)}.`,
+      kinds: [report.kind],
+      ...(reports.length > 1 ? { run } : {}),
+      ...drawn,
+      format: (value) => figure(value / unit.size),
+      state: state(some),
+    },
+  ];
+}
+
+/// Of two sweeps, how many times as fast the second was, where both were.
+function ratio(reports: Named[], phase: string): Chart[] {
+  const [first, second] = reports;
+  if (reports.length !== 2 || !first || !second) return [];
+  const [left, right] = [first, second].map(({ report }) => most(cells(report).filter((cell) => cell.phase === phase))) as [Cell[], Cell[]];
+  const in_ = (cell: Cell, others: Cell[]) => others.some((other) => other.file_bytes === cell.file_bytes && other.threads === cell.threads);
+  const both = [...left.filter((cell) => in_(cell, right)), ...right.filter((cell) => in_(cell, left))];
+  if (!both.length) return [];
+  const { moves, of } = measure(both);
+  const side = (here: Cell[], own: Cell[]) => value(here.filter((cell) => own.includes(cell)), of);
+  const drawn = map(both, (here) => {
+    const [was, is] = [side(here, left), side(here, right)];
+    return was && is ? is / was : null;
+  });
+  const [was, is] = [state(left), state(right)];
+  return [
+    {
+      type: "heat",
+      id: `ratio-${phase}`,
+      title: `${capital(phase)}: ${second.name} against ${first.name}`,
+      sub: `How many times the ${moves ? "throughput" : "files a second"}, by size of file and number of threads.`,
+      kinds: [...new Set([first.report.kind, second.report.kind])],
+      wide: true,
+      ...drawn,
+      ratio: true,
+      format: (value) => `×${value >= 9.95 ? figure(value) : value.toFixed(2)}`,
+      state: was === is ? was : `${is} against ${was}`,
+    },
+  ];
+}
 
 const said = (value: number | undefined, format: (value: number) => string) => (value === undefined ? "–" : format(value));
 
@@ -92,43 +146,3 @@ export function twoRegimes(reports: Named[]): Chart[] {
   });
 }
 
-function knees(report: Report, phase: string, threads: number): { label: string; value: number }[] {
-  const here = regimes(report).filter((regime) => regime.phase === phase && regime.threads === threads);
-  const value = here.reduce((most, regime) => (regime.ranks >= most.ranks ? regime : most), here[0]!)?.figures["knee_bytes"];
-  return value === undefined ? [] : [{ label: `knee ${binary(value)}`, value }];
-}
-
-/// Latency by size at the fewest and at the most threads, for each phase that says it.
-export function latency(reports: Named[]): Chart[] {
-  return reports.flatMap(({ name, report }) => {
-    const found = cells(report).filter((cell) => Object.keys(cell.latency).length > 0);
-    return phases(found).flatMap((phase): Chart[] => {
-      const all = most(found.filter((cell) => cell.phase === phase));
-      const threads = sorted(all.map((cell) => cell.threads));
-      const ends = [...new Set([threads[0]!, threads[threads.length - 1]!])];
-      const panels = ends.map((count) => {
-        const lines = PERCENTILES.map((percentile, colour): Line => {
-          const sizes = sorted(all.filter((cell) => cell.threads === count).map((cell) => cell.file_bytes));
-          const points = sizes.map((size): [number, number] => {
-            const here = all.filter((cell) => cell.threads === count && cell.file_bytes === size);
-            return [size, value(here, (cell) => cell.latency[percentile] ?? 0) ?? 0];
-          });
-          return { label: percentile, colour, dots: true, dashed: percentile === "max", points: points.filter(([, time]) => time > 0) };
-        });
-        return { label: `${figure(count)} ${count === 1 ? "thread" : "threads"}`, format: seconds, tick: seconds, lines: lines.filter((line) => line.points.length > 0), limits: [], knees: knees(report, phase, count), log10: true };
-      });
-      if (!panels.some((panel) => panel.lines.some((line) => line.points.length > 1))) return [];
-      return [
-        {
-          type: "lines",
-          id: `latency-${phase}`,
-          title: `${capital(phase)}: latency`,
-          sub: `${all.some((cell) => cell.bytes_per_second > 0) ? "From open to the last byte" : "Of one file"}, by its size, with the fewest and the most threads${of(reports, name)}.`,
-          kinds: [report.kind],
-          x: { label: "size of file", format: binary, log2: true },
-          panels,
-        },
-      ];
-    });
-  });
-}

@@ -1,4 +1,4 @@
-//! What a loader says is read as if an enemy had written it. The programs are shells that say what they are told to.
+//! What a loader says is read as if an enemy had written it. The programs are shells that say what they are given.
 
 use super::*;
 use ranks::Alone;
@@ -72,7 +72,7 @@ fn an_epoch_is_joined_from_its_accelerators() {
     assert!((epoch.au_percent - 100.0 * 0.5 / 1.75).abs() < 1e-9, "{}", epoch.au_percent);
     assert!((epoch.au_dlio_percent - 25.0).abs() < 1e-9, "{}", epoch.au_dlio_percent);
     let waits: Vec<(&str, f64)> = epoch.wait_seconds_by_cause.iter().map(|(name, one)| (name.as_str(), *one)).collect();
-    assert_eq!(waits, [("barrier", 0.5), ("cpu", 0.5), ("loader", 0.5), ("store", 1.0)]);
+    assert_eq!(waits, [("barrier", 0.5), ("cpu", 0.5), ("loader", 0.5), ("start", 2.5), ("store", 1.0)]);
     assert!((epoch.bytes_per_second - 160.0 / 3.5).abs() < 1e-9);
     assert_eq!(epoch.step_seconds["max"], 1.75);
 }
@@ -116,7 +116,7 @@ fn what_can_not_be_is_refused() {
 }
 
 #[test]
-fn a_missing_library_is_told_with_how_to_get_it() {
+fn a_missing_library_is_reported_with_how_to_get_it() {
     let error = said(r#"echo '{"missing":"No module named torch"}'; exit 1"#).expect_err("nothing to load with");
     assert!(error.hint.contains("pip install torch"), "{error}");
     let error = said(r#"echo '{"refusal":{"what":"a","on":"b","try":"c"}}'; exit 1"#).expect_err("a refusal");

@@ -16,6 +16,7 @@ use super::latency::Draws;
 use super::order::Visit;
 use super::totals::Totals;
 use super::{Question, Rule};
+use crate::train::OVER_PERCENT;
 
 /// Confidence of intervals.
 const CONFIDENCE: f64 = 0.95;
@@ -88,12 +89,14 @@ fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epo
         cold,
         seconds: totals.seconds,
         steps,
+        steps_counted: steps.saturating_sub(1).max(1),
         samples: totals.samples,
         au_percent: 100.0 * au,
         au_dlio_percent: 100.0 * totals.au_dlio(steps, seconds),
         ceiling_percent: 100.0 * seconds / (seconds + overhead),
         bound_percent: Some(100.0 * limit),
-        share_of_bound_percent: Some(100.0 * au / limit),
+        // What was read ahead before the first step lifts a short epoch over the bound of the steady loop: that is no share.
+        share_of_bound_percent: Some(100.0 * au / limit).filter(|share| *share <= OVER_PERCENT),
         samples_per_second: totals.samples as f64 / totals.seconds,
         bytes_per_second: totals.bytes / totals.seconds,
         wait_seconds_by_cause: totals.wait_seconds(),
@@ -170,6 +173,8 @@ impl Answer {
             samples_per_second: self.samples_per_second(),
             pass_au_percent: pass,
             passed: self.au_percent().mean >= pass,
+            verdict: None,
+            reason: None,
             limited_by: self.bound().limited_by.to_owned(),
         }
     }

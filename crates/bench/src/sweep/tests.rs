@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use block::{Error, Kind, Result};
@@ -12,6 +12,7 @@ use ranks::{Alone, Ranks};
 use targets::{Created, Listed, Opened, Target, Writable};
 
 use super::*;
+use crate::pair::Pair;
 
 const SEED: u64 = 5;
 
@@ -161,56 +162,13 @@ impl Created for Leaf {
     }
 }
 
-/// Two ranks in one process.
-#[derive(Clone)]
-struct Pair {
-    rank: u32,
-    meeting: Arc<Barrier>,
-    table: Arc<Mutex<[Vec<u8>; 2]>>,
-}
-
-impl Ranks for Pair {
-    fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    fn size(&self) -> u32 {
-        2
-    }
-
-    fn barrier(&self) -> Result<()> {
-        self.meeting.wait();
-        Ok(())
-    }
-
-    fn gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.table.lock().unwrap()[self.rank as usize] = own.to_vec();
-        self.meeting.wait();
-        let all = if self.rank == 0 { self.table.lock().unwrap().to_vec() } else { Vec::new() };
-        self.meeting.wait();
-        Ok(all)
-    }
-
-    fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>> {
-        let all = self.gather(&own)?;
-        if self.rank == 0 {
-            self.table.lock().unwrap()[1] = all[0].clone();
-        }
-        self.meeting.wait();
-        let sent = self.table.lock().unwrap()[1].clone();
-        self.meeting.wait();
-        Ok(if self.rank == 0 { own } else { sent })
-    }
-}
-
 /// A sweep of two ranks, each at its own view of one store: how each ended, and the cells of rank 0.
 fn sweep_of_two(settings: &Settings, shelves: [Shelf; 2]) -> ([Result<Ended>; 2], Vec<Cell>) {
-    let (meeting, table) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::default()));
     let silent: &(dyn Fn(&Step) + Sync) = &|_| {};
     let ears = [Ear::of(silent), Ear::of(silent)];
     let ended = thread::scope(|scope| {
-        let members = [0u32, 1].map(|rank| {
-            let pair = Pair { rank, meeting: meeting.clone(), table: table.clone() };
+        let members = Pair::both().map(|pair| {
+            let rank = pair.rank();
             let (shelf, ear) = (shelves[rank as usize].clone(), &ears[rank as usize]);
             scope.spawn(move || {
                 let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), SEED + u64::from(rank), &pair)?;
@@ -441,9 +399,9 @@ fn sizes_that_were_not_tried_are_told_in_one_line() {
     let ear = Ear::of(&|_| {});
     let wide = Settings { sizes: vec![1 << 20, 2 << 20], threads: vec![1, 4, 8], bytes_max: 4 << 20, ..settings() };
     assert_eq!(sweep(root.path(), &wide, &ear).unwrap(), Ended::Finished);
-    let told = ear.warnings.into_inner().unwrap();
+    let warnings = ear.warnings.into_inner().unwrap();
     assert!(
-        told.len() == 1 && told[0].ends_with("limit of 4 MiB: files of 1 MiB with 8; 2 MiB with 4, 8 threads"),
-        "{told:?}"
+        warnings.len() == 1 && warnings[0].ends_with("limit of 4 MiB: files of 1 MiB with 8; 2 MiB with 4, 8 threads"),
+        "{warnings:?}"
     );
 }

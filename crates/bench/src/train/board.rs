@@ -34,6 +34,8 @@ pub struct Party {
     pub deadline: Option<Moment>,
     /// End of each step: as it should be, and as it was seen.
     pub ends: Vec<(Moment, Moment)>,
+    /// Batches of all its lanes that nobody had taken when each step ended.
+    pub ready: Vec<u64>,
     pub done: bool,
 }
 
@@ -44,11 +46,13 @@ pub struct Board {
     members: Vec<usize>,
     step: u64,
     steps: u64,
+    /// Steps that count.
+    counted: Range<u64>,
 }
 
 impl Board {
     /// `together`: all accelerators wait for each other after each step; else each goes on by itself.
-    pub fn new(lanes: usize, together: bool, step: u64, steps: u64) -> Board {
+    pub fn new(lanes: usize, together: bool, step: u64, steps: u64, counted: Range<u64>) -> Board {
         let party = |lanes| Party {
             lanes,
             step: 0,
@@ -56,12 +60,13 @@ impl Board {
             missing: 0,
             deadline: None,
             ends: Vec::with_capacity(steps as usize),
+            ready: Vec::with_capacity(steps as usize),
             done: false,
         };
         let parties: Vec<Party> =
             if together { vec![party(0..lanes)] } else { (0..lanes).map(|lane| party(lane..lane + 1)).collect() };
         let members = if together { vec![0; lanes] } else { (0..lanes).collect() };
-        Board { lanes: (0..lanes).map(|_| Lane::default()).collect(), parties, members, step, steps }
+        Board { lanes: (0..lanes).map(|_| Lane::default()).collect(), parties, members, step, steps, counted }
     }
 
     /// A party begins its current step. Gives the lanes that took a batch, whose windows moved.
@@ -99,11 +104,14 @@ impl Board {
         let lane = &mut self.lanes[number];
         lane.taken += 1;
         lane.start = start;
-        // The first step is left out of the utilisation, and so is what was waited for in it.
-        if party.step > 0 {
+        if party.step == 0 {
+            lane.first = start - party.begun + self.step;
+        }
+        // Steps that don't count have waits that don't count either, but they are reported.
+        if self.counted.contains(&party.step) {
             book(&mut lane.waits);
         } else {
-            lane.first = start - party.begun + self.step;
+            lane.waits.add(Cause::Start, start - party.begun);
         }
         party.missing -= 1;
         if party.missing > 0 {
@@ -112,11 +120,15 @@ impl Board {
         let (step, lanes) = (party.step, party.lanes.clone());
         let latest = self.lanes[lanes.clone()].iter().map(|lane| lane.start).max().unwrap_or(start);
         self.parties[self.members[number]].deadline = Some(latest + self.step);
-        if step > 0 {
-            for lane in &mut self.lanes[lanes] {
-                lane.waits.add(Cause::Barrier, latest - lane.start);
-            }
+        let cause = self.cause(step, Cause::Barrier);
+        for lane in &mut self.lanes[lanes] {
+            lane.waits.add(cause, latest - lane.start);
         }
+    }
+
+    /// What a wait in a step is booked to.
+    fn cause(&self, step: u64, cause: Cause) -> Cause {
+        if self.counted.contains(&step) { cause } else { Cause::Start }
     }
 
     /// The party whose step ends first, and when.
@@ -127,7 +139,10 @@ impl Board {
 
     /// The step of a party is over. Says whether another follows.
     pub fn end(&mut self, party: usize, seen: Moment) -> bool {
+        let lanes = self.parties[party].lanes.clone();
+        let ready = self.lanes[lanes].iter().map(|lane| lane.ready.len() as u64).sum();
         let party = &mut self.parties[party];
+        party.ready.push(ready);
         let deadline = party.deadline.take().expect("only a step that has an end is ended");
         party.ends.push((deadline, seen));
         party.step += 1;
@@ -137,6 +152,7 @@ impl Board {
 
     /// Time that all lanes of a party waited for something outside of this process.
     pub fn waited(&mut self, party: usize, cause: Cause, nanoseconds: u64) {
+        let cause = self.cause(self.parties[party].step, cause);
         for lane in &mut self.lanes[self.parties[party].lanes.clone()] {
             lane.waits.add(cause, nanoseconds);
         }
@@ -157,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_step_ends_its_time_after_the_last_batch_and_waits_are_booked() {
-        let mut board = Board::new(2, true, 100, 2);
+        let mut board = Board::new(2, true, 100, 2, 1..2);
         assert!(board.begin(0, 1000).is_empty());
         let mut log = Log::default();
         log.enter(900, Cause::Store);
@@ -166,7 +182,8 @@ mod tests {
         assert_eq!(board.deliver(1, 0, 1050, &log), (true, true));
         assert_eq!(board.next(), Some((0, 1150)));
         assert_eq!([board.lanes[0].first, board.lanes[1].first], [110, 150]);
-        assert_eq!(board.lanes[0].waits.total() + board.lanes[1].waits.total(), 0, "the first step is left out");
+        assert_eq!([board.lanes[0].waits.of(Cause::Start), board.lanes[1].waits.of(Cause::Start)], [50, 50]);
+        assert_eq!(board.lanes[0].waits.total() + board.lanes[1].waits.total(), 100, "the first step is left out");
         // The second batch of one is ready early, the other's comes late.
         assert_eq!(board.deliver(0, 1, 1100, &log), (false, false));
         assert!(board.end(0, 1151));
@@ -176,11 +193,12 @@ mod tests {
         assert_eq!((board.lanes[0].waits.of(Cause::Barrier), board.lanes[1].waits.of(Cause::Store)), (30, 30));
         assert!(!board.end(0, 1280));
         assert!(board.done());
+        assert_eq!(board.parties[0].ready, [1, 0], "the second batch of one lay there when the first step ended");
     }
 
     #[test]
     fn who_steps_alone_waits_for_nobody() {
-        let mut board = Board::new(2, false, 100, 5);
+        let mut board = Board::new(2, false, 100, 5, 1..5);
         board.begin(0, 0);
         board.begin(1, 0);
         assert_eq!(board.deliver(1, 0, 5, &Log::default()), (true, true));

@@ -5,21 +5,25 @@
 
 use std::sync::Arc;
 
-use block::{Result, crc64};
+use block::{Error, Result, crc64};
 use data::noise::{Chance, LANES, Noise};
-use report::Report;
+use report::{Epoch, Report};
 use targets::{Listed, Null, Opened, Target, Writable};
 use workload::{Files, Format};
 
-use super::{Bench, Checks, Chill, Job, Set, warn};
+use super::{Bench, Checks, Chill, Job, STEPS_MIN, Set};
 
 /// A ceiling is measured about so long.
 const SECONDS: f64 = 2.0;
-/// In fewer steps there is nothing to see, and more take long where steps do.
+/// With fewer steps that count there is nothing to see, and more take long where steps do.
 const STEPS: (u64, u64) = (3, 2000);
 
-/// Bytes that the ceiling from memory moves at most; beyond it takes too long for a figure beside another.
-const MOVED_MAX: f64 = 8e9;
+/// From memory as many samples are read as in [`SECONDS`], by the rate of a run of so many batches of each stream.
+const FIRST_BATCHES: u64 = 2;
+const FIRST_BYTES: f64 = 4e9;
+const MEMORY_STEPS_MAX: u64 = 100_000;
+/// An accelerator that takes no time: readers never wait for it.
+const AT_ONCE: f64 = 1e-6;
 
 /// Content of the files in memory, larger than a processor's nearest caches.
 const CONTENT: usize = 8 << 20;
@@ -27,7 +31,8 @@ const CONTENT: usize = 8 << 20;
 /// Measure both. Gives the utilisation without bytes, in percent; both go into the report.
 pub fn measure(bench: &Bench, report: &mut Report) -> Result<f64> {
     let job = bench.job;
-    let steps = ((SECONDS / job.step_seconds).ceil() as u64).clamp(STEPS.0, STEPS.1);
+    let lead = job.steady(None).lead;
+    let steps = ((SECONDS / job.step_seconds).ceil() as u64).clamp(lead + STEPS.0, lead + STEPS.1);
     let mut short = job.clone();
     short.workload.read.steps_max = Some(steps);
     (short.chill, short.decode) = (Chill::Never, false);
@@ -36,30 +41,58 @@ pub fn measure(bench: &Bench, report: &mut Report) -> Result<f64> {
     set.together = bench.set.together;
     let null = Null::of(set.files.clone());
     // All ranks measure all of it; rank 0 alone learns what came out.
-    let without = reached(bench, &short, &null, &set, &Checks::default(), "ceiling")?.unwrap_or_default();
+    let without = measured(bench, &short, &null, &set, &Checks::default(), "ceiling")?;
+    let without = without.map_or(0.0, |epoch| epoch.au_percent);
     let mut section = serde_json::json!({ "null_percent": without, "steps": steps });
-    let moved = samples as f64 * job.workload.bytes_per_sample();
-    if bench.set.real && moved <= MOVED_MAX {
-        let (memory, set, checks) = memory(bench, samples);
-        let with = reached(bench, &short, &memory, &set, &checks, "ceiling from memory")?;
-        section["memory_percent"] = serde_json::json!(with);
-    } else if bench.set.real {
-        warn(report, "the ceiling from memory was left out: it would move more than 8 GB");
+    if bench.set.real {
+        let rate = from_memory(bench, &short)?;
+        let demanded = (job.workload.read.batch * job.accelerators) as f64 / job.step_seconds;
+        section["memory_samples_per_second"] = serde_json::json!(rate);
+        section["memory_percent"] = serde_json::json!((100.0 * rate / demanded).min(100.0));
     }
     report.sections.insert("ceiling".into(), section);
     Ok(without)
 }
 
-fn reached(
+/// Samples per second that all readers bring and verify from memory, when no accelerator makes them wait: of a short run
+/// that says how long the other has to be.
+fn from_memory(bench: &Bench, job: &Job) -> Result<f64> {
+    let mut job = Job { step_seconds: AT_ONCE, ..job.clone() };
+    let each = job.workload.read.batch * job.accelerators;
+    let mut rate = 0.0;
+    let bytes = each as f64 * job.workload.bytes_per_sample();
+    let mut steps = ((FIRST_BYTES / bytes) as u64).min(FIRST_BATCHES * job.workload.read.threads).max(STEPS_MIN);
+    for _ in 0..2 {
+        job.workload.read.steps_max = Some(steps);
+        let (memory, set, checks) = memory(bench, steps * each);
+        let epoch = measured(bench, &job, &memory, &set, &checks, "ceiling from memory")?;
+        // Rank 0 alone knows, and all go on by what it says.
+        rate = told(bench, epoch.map_or(0.0, |epoch| epoch.samples_per_second))?;
+        let wanted = (SECONDS * rate / each as f64).ceil() as u64;
+        if wanted <= steps {
+            break;
+        }
+        steps = wanted.min(MEMORY_STEPS_MAX);
+    }
+    Ok(rate)
+}
+
+fn told(bench: &Bench, own: f64) -> Result<f64> {
+    let told = bench.outside.ranks.broadcast(f64::to_le_bytes(own).to_vec())?;
+    let told = told.as_slice().try_into().map(f64::from_le_bytes);
+    told.map_err(|_| Error::invalid("rank 0 sent no result", "the ranks").hint("start the same program on all"))
+}
+
+fn measured(
     bench: &Bench,
     job: &Job,
     target: &dyn Target,
     set: &Set,
     checks: &Checks,
     what: &str,
-) -> Result<Option<f64>> {
+) -> Result<Option<Epoch>> {
     let bench = Bench { job, target, set, checks, outside: bench.outside, probe: None };
-    Ok(bench.epoch(0, false, what)?.map(|(epoch, _)| epoch.au_percent))
+    Ok(bench.epoch(0, false, what)?.map(|(epoch, _)| epoch))
 }
 
 /// Files of one size, one sample or row group each, all with the same content and its checksum.

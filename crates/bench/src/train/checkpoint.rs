@@ -30,6 +30,9 @@ pub struct Pass {
     pub bytes_per_second: f64,
     /// What the slowest process reached, times their number.
     pub slowest_bytes_per_second: f64,
+    /// Of a read, whether nothing of the state was in memory on any rank, proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<bool>,
 }
 
 /// What it runs with.
@@ -38,8 +41,8 @@ pub struct Course<'a> {
     pub clock: &'a dyn Clock,
     pub ranks: &'a dyn Ranks,
     pub seed: u64,
-    /// Between writing and reading, so that memory doesn't answer.
-    pub chill: &'a dyn Fn(&[Listed]) -> Result<()>,
+    /// Before each read, so that memory doesn't answer. Whether nothing of it is there.
+    pub chill: &'a dyn Fn(&[Listed]) -> Result<bool>,
     pub look: &'a dyn Fn(&str),
 }
 
@@ -76,9 +79,7 @@ fn passes(
         if place > 0 {
             course.clock.sleep_until(course.clock.now() + nanoseconds(shape.pause_seconds));
         }
-        if what == "read" {
-            (course.chill)(files)?;
-        }
+        let cold = if what == "read" { Some((course.chill)(files)?) } else { None };
         (course.look)(&format!("{what} {number}"));
         course.ranks.barrier()?;
         let (target, clock) = (course.target, course.clock);
@@ -92,8 +93,10 @@ fn passes(
             Ok(seconds(clock.now() - begun))
         })?;
         let own = took.into_iter().fold(0.0, f64::max);
-        let gathered = course.ranks.gather(&own.to_le_bytes())?;
-        let times = gathered.iter().filter_map(|bytes| Some(f64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+        let mut told = own.to_le_bytes().to_vec();
+        told.push(u8::from(cold != Some(false)));
+        let gathered = course.ranks.gather(&told)?;
+        let times = gathered.iter().filter_map(|bytes| Some(f64::from_le_bytes(*bytes.first_chunk()?)));
         if let Some(slowest) = times.reduce(f64::max) {
             let each = files.first().map_or(0, |file| file.bytes);
             let bytes = each * shape.processes;
@@ -104,6 +107,7 @@ fn passes(
                 seconds: slowest,
                 bytes,
                 bytes_per_second: rate,
+                cold: cold.map(|_| gathered.iter().all(|bytes| bytes.last() == Some(&1))),
                 slowest_bytes_per_second: each as f64 / slowest * shape.processes as f64,
             })?;
         }

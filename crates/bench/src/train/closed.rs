@@ -18,6 +18,8 @@ pub struct Circumstances<'a> {
     pub step_changed: bool,
     /// Utilisation of each epoch.
     pub au_percent: Vec<f64>,
+    /// Why there is no verdict on them.
+    pub invalid: Option<&'a str>,
 }
 
 /// A set has at least so many times the memory of the machines, and an epoch so many steps.
@@ -68,5 +70,6 @@ pub fn broken(job: &Job, around: &Circumstances) -> Vec<String> {
         around.au_percent.is_empty() || least >= read.pass_au_percent,
         format!("utilisation is at least {} %, here {least:.1} % in one epoch", read.pass_au_percent),
     );
+    rule(around.invalid.is_none(), format!("utilisation is that of a steady loop; {}", around.invalid.unwrap_or("")));
     found
 }

@@ -13,6 +13,8 @@ pub struct Counters {
     pub network: u64,
     pub loopback: u64,
     pub disk: Option<Disk>,
+    /// Bytes that this process got from storage, and not from a cache of this machine, if anybody counts them.
+    pub given: Option<u64>,
     /// Answers of a store that said to come later.
     pub throttled: u64,
     pub errors: u64,
@@ -55,6 +57,11 @@ pub fn disk(text: &str, major: u32, minor: u32) -> Option<Disk> {
     })
 }
 
+/// Bytes that a process had read from disks and servers. The text is that of `/proc/self/io`.
+pub fn read_bytes(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +75,7 @@ mod tests {
         assert_eq!((found.reads, found.read_bytes, found.writes), (100, 2048 * 512, 50));
         assert_eq!((found.written_bytes, found.busy_ms), (4096 * 512, 900));
         assert_eq!(disk(text, 8, 0), None);
+        let text = "rchar: 6976\nwchar: 0\nsyscr: 10\nsyscw: 0\nread_bytes: 40960\nwrite_bytes: 7\n";
+        assert_eq!((read_bytes(text), read_bytes("rchar: 1")), (Some(40960), None));
     }
 }

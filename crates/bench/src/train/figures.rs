@@ -3,6 +3,7 @@
 //! It measures nothing. Invariant: the same parts give the same figures, in whatever order they are put together.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use block::{Error, Result};
 use hdrhistogram::Histogram;
@@ -26,6 +27,8 @@ pub struct Part {
     pub lanes: u64,
     pub seconds: f64,
     pub steps: u64,
+    /// Steps that count.
+    pub counted: u64,
     /// In percent, of each lane.
     pub au: Vec<f64>,
     pub au_dlio: Vec<f64>,
@@ -42,22 +45,29 @@ struct Track<'a> {
     begun: Moment,
     /// As each step should have ended, and was seen to.
     ends: &'a [(Moment, Moment)],
+    /// Batches that lay there when each step ended.
+    ready: &'a [u64],
+    lanes: u64,
     step: u64,
+    /// Steps that count.
+    counted: Range<usize>,
 }
 
 impl Track<'_> {
-    fn first(&self) -> Moment {
-        self.ends[0].0
-    }
-
     fn last(&self) -> Moment {
         self.ends[self.ends.len() - 1].1
     }
 
-    /// Nominal time of all steps but the first, over the time that they took.
+    /// Nominal time of the steps that count, over the time that they took. Batches that lay there when they began and not
+    /// when they ended came in a time that isn't counted: their steps aren't either.
     fn utilisation(&self) -> f64 {
-        let computed = (self.ends.len() as u64 - 1) * self.step;
-        100.0 * computed as f64 / (self.last() - self.first()).max(1) as f64
+        let Range { start, end } = self.counted;
+        // Where all steps to the last count, nothing is left at their end, however fast the storage.
+        let is_cut = end < self.ends.len();
+        let used = if is_cut { self.ready[start - 1].saturating_sub(self.ready[end - 1]) } else { 0 };
+        let computed = ((end - start) as u64 * self.lanes).saturating_sub(used) * self.step;
+        let took = (self.ends[end - 1].1 - self.ends[start - 1].0).max(1) * self.lanes;
+        100.0 * computed as f64 / took as f64
     }
 
     /// DLIO's way: computing is what was measured of it, and what is left out of the whole is the load and computing
@@ -69,18 +79,25 @@ impl Track<'_> {
     }
 
     fn intervals(&self) -> impl Iterator<Item = u64> {
-        self.ends.windows(2).map(|pair| pair[1].1.saturating_sub(pair[0].1))
+        self.ends[self.counted.start - 1..self.counted.end].windows(2).map(|pair| pair[1].1.saturating_sub(pair[0].1))
     }
 }
 
 impl Part {
     /// The figures of this rank.
     pub fn of(course: &Course, ran: &Ran, batch: u64, epoch: u64, node: &str) -> Part {
-        let mut part =
-            Part { node: node.to_owned(), lanes: course.lanes as u64, steps: course.steps, ..Part::default() };
+        let (lanes, steps, counted) = (course.lanes as u64, course.steps, course.counted.end - course.counted.start);
+        let mut part = Part { node: node.to_owned(), lanes, steps, counted, ..Part::default() };
         let rank = |lane: usize| course.first + lane as u64;
         for party in &ran.board.parties {
-            let track = Track { begun: ran.begun, ends: &party.ends, step: course.step };
+            let track = Track {
+                begun: ran.begun,
+                ends: &party.ends,
+                ready: &party.ready,
+                lanes: party.lanes.len() as u64,
+                step: course.step,
+                counted: course.counted.start as usize..course.counted.end as usize,
+            };
             let took = seconds(track.last() - ran.begun);
             part.seconds = part.seconds.max(took);
             part.intervals.extend(track.intervals());
@@ -99,6 +116,7 @@ impl Part {
                         samples,
                         seconds: took,
                         samples_per_second,
+                        wait_seconds_by_cause: by_cause(&lane.waits),
                     });
                 }
             }
@@ -107,10 +125,25 @@ impl Part {
             let samples = part.lanes * course.steps * batch;
             let samples_per_second = samples as f64 / part.seconds;
             let (node, rank, seconds) = (node.to_owned(), u64::from(course.ranks.rank()), part.seconds);
-            part.processes.push(Process { node, rank, epoch, samples, seconds, samples_per_second });
+            let wait_seconds_by_cause = by_cause(&part.waits);
+            part.processes.push(Process {
+                node,
+                rank,
+                epoch,
+                samples,
+                seconds,
+                samples_per_second,
+                wait_seconds_by_cause,
+            });
         }
         part
     }
+}
+
+/// Seconds by the names of the causes.
+fn by_cause(waits: &Waits) -> BTreeMap<String, f64> {
+    let name = |cause| serde_json::to_value(cause).ok()?.as_str().map(str::to_owned);
+    CAUSES.into_iter().filter_map(|cause| Some((name(cause)?, seconds(waits.of(cause))))).collect()
 }
 
 /// An epoch out of the parts of all ranks.
@@ -130,7 +163,7 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
         let is_first =
             !parts.iter().take_while(|other| !std::ptr::eq(*other, part)).any(|other| other.node == part.node);
         for (name, count) in
-            part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified"].contains(&name.as_str()))
+            part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified", "storage"].contains(&name.as_str()))
         {
             *bytes.entry(name.clone()).or_insert(0) += count;
         }
@@ -139,19 +172,16 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
     // Together, or each by itself: a process without a barrier moves as many samples a second as it moves.
     let alone: f64 = parts.iter().flat_map(|part| &part.processes).map(|process| process.samples_per_second).sum();
     let is_alone = parts.iter().any(|part| part.processes.len() as u64 == part.lanes && part.lanes > 1);
-    let name = |cause| serde_json::to_value(cause).ok()?.as_str().map(str::to_owned);
     Ok(Epoch {
         seconds: took,
         steps: parts.first().map_or(0, |part| part.steps),
+        steps_counted: parts.first().map_or(0, |part| part.counted),
         samples,
         au_percent: mean(|part| &part.au),
         au_dlio_percent: mean(|part| &part.au_dlio),
         samples_per_second: if is_alone { alone } else { samples as f64 / took },
         bytes_per_second: asked as f64 / took,
-        wait_seconds_by_cause: CAUSES
-            .into_iter()
-            .filter_map(|cause| Some((name(cause)?, seconds(waits.of(cause)))))
-            .collect(),
+        wait_seconds_by_cause: by_cause(&waits),
         bytes,
         step_seconds: percentiles(parts, step)?,
         processes: parts.iter().flat_map(|part| part.processes.clone()).collect(),
@@ -180,13 +210,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn utilisation_is_nominal_and_leaves_the_first_step_out() {
+    fn utilisation_is_nominal_and_leaves_out_what_was_read_ahead() {
         // Steps of 100 that end at 400 (a slow first one), 500, 700, 800; the last is seen 10 late.
         let ends = [(400, 400), (500, 500), (700, 705), (800, 810)];
-        let track = Track { begun: 0, ends: &ends, step: 100 };
+        let track = Track { begun: 0, ends: &ends, ready: &[2, 1, 0, 0], lanes: 1, step: 100, counted: 1..4 };
         assert!((track.utilisation() - 100.0 * 300.0 / 410.0).abs() < 1e-9);
         // DLIO counts the lateness as computing, and here leaves out the same first 400.
         assert!((track.utilisation_dlio(400) - 100.0 * 315.0 / 410.0).abs() < 1e-9);
+        // Of a window of three batches the first three steps are left out, and so is what they waited for.
+        let late = Track { counted: 3..4, ..track };
+        assert!((late.utilisation() - 100.0 * 100.0 / 110.0).abs() < 1e-9);
+        assert_eq!(late.intervals().collect::<Vec<_>>(), [105]);
+        // Of two steps that count, one used a batch that lay there before, of the two of both accelerators.
+        let cut = Track { counted: 1..3, ready: &[2, 1, 1, 0], lanes: 2, ..late };
+        assert!((cut.utilisation() - 100.0 * 300.0 / 610.0).abs() < 1e-9, "{}", cut.utilisation());
     }
 
     #[test]

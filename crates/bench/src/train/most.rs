@@ -1,17 +1,20 @@
-//! The largest number of accelerators that a target keeps busy, each try an epoch of its own.
+//! The largest number of accelerators that a target keeps busy, each try an epoch of its own. The tries around the answer
+//! are repeated until two of them agree: one slow moment of a disk shifts no answer by itself.
 //!
 //! Invariant: every try is in the report with what it cost, also where the search ends early.
+
+use std::collections::BTreeMap;
 
 use block::{Error, Result};
 use report::{Point, Report};
 use targets::clock::seconds;
 
-use super::search::largest;
+use super::search::{Tries, largest, settled};
 use super::{Bench, Chill, Job, ceiling, several};
 
-/// A try takes about so long, in steps of which there are neither too few to mean something nor more than it takes.
+/// A try takes about so long, in steps of which there are neither too few for a verdict nor more than it takes.
 const SECONDS: f64 = 5.0;
-const STEPS: (f64, f64) = (20.0, 500.0);
+const STEPS_MAX: f64 = 500.0;
 
 /// Find it, up to `most` or as many as the set is large enough for. At rank 0 the report is handed out after each try.
 pub fn find(
@@ -21,8 +24,15 @@ pub fn find(
     save: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Option<u64>> {
     let mut job = bench.job.clone();
+    let steady = job.steady(Some(bench.set));
     let read = &mut job.workload.read;
-    let steps = read.steps_max.unwrap_or((SECONDS / job.step_seconds).ceil().clamp(STEPS.0, STEPS.1) as u64);
+    let least = steady.least;
+    let steps = read.steps_max.unwrap_or(least.max((SECONDS / job.step_seconds).ceil().min(STEPS_MAX) as u64));
+    if steps < least {
+        let what = format!("a try of {steps} steps has no verdict");
+        let hint = format!("give {least} at least, since {} batches are read ahead", steady.lead);
+        return Err(Error::invalid(what, format!("--set steps={steps}")).hint(hint));
+    }
     read.steps_max = Some(steps);
     let ranks = u64::from(bench.outside.ranks.size());
     let room = bench.set.samples() / (steps * read.batch * ranks);
@@ -31,21 +41,26 @@ pub fn find(
     if limit == 0 {
         let on = format!("{} samples", bench.set.samples());
         let wanted = steps * read.batch * ranks;
+        let files = (wanted as f64 * bench.set.files.len() as f64 / bench.set.samples() as f64).ceil();
         return Err(Error::invalid(format!("the set is too small for a try of {steps} steps"), on).hint(format!(
-            "{wanted} samples are the least; make a larger set, or ask for fewer steps: --set steps=N"
+            "{wanted} samples or {files} files are enough for one; make a larger set, or ask for fewer steps: --set steps={least}"
         )));
     }
-    if bench.set.real {
-        bench.probe()?;
-        report.sections.insert("probe".into(), serde_json::to_value(bench.probe).expect("numbers"));
-    }
-    let guess = bench.bound(steps).map_or(1, |_| knee(bench, &job) / ranks).clamp(1, limit);
+    bench.probed(1, report)?;
+    let guess = bench.bound().map_or(1, |_| knee(bench, &job) / ranks).clamp(1, limit);
     let mut number = 0;
-    let found = largest(guess, limit, &mut |each| {
+    let mut tries = BTreeMap::<u64, Tries>::new();
+    let pass = job.workload.read.pass_au_percent;
+    let mut one = |each: u64| {
         job.accelerators = each * ranks;
         number += 1;
-        try_it(bench, &job, number, report, save)
-    })?;
+        let passed = try_it(bench, &job, number, report, save)? >= pass;
+        let all = tries.entry(each).or_default();
+        all.add(passed);
+        Ok((passed, all.clone()))
+    };
+    let found = largest(guess, limit, &mut |each| Ok(one(each)?.0))?;
+    let found = settled(found.unwrap_or(0), limit, &mut |each| Ok(one(each)?.1))?;
     let found = found.map(|each| each * ranks);
     if found == Some(limit * ranks) && most != found {
         super::warn(report, "the set is too small to try more accelerators: there may be more");
@@ -59,26 +74,27 @@ pub fn find(
 
 /// Where the target's bandwidth would be used up at the pass mark.
 fn knee(bench: &Bench, job: &Job) -> u64 {
-    let supply = bench.probe.map_or(0.0, |probe| probe.supply.bytes_per_second);
-    let each = bench.job.demand(bench.set, 1).bytes_per_second() / bench.job.accelerators as f64;
+    let supply = bench.trusted().map_or(0.0, |probe| probe.supply.bytes_per_second);
+    let each = bench.job.demand(bench.set).bytes_per_second() / bench.job.accelerators as f64;
     (supply / (each * job.workload.read.pass_au_percent / 100.0)).clamp(1.0, 1e6) as u64
 }
 
-/// One epoch with so many accelerators; whether they were busy enough, as rank 0 says.
+/// One epoch with so many accelerators; their utilisation in percent, as rank 0 says.
 fn try_it(
     bench: &Bench,
     job: &Job,
     number: u64,
     report: &mut Report,
     save: &mut dyn FnMut(&Report) -> Result<()>,
-) -> Result<bool> {
+) -> Result<f64> {
     let begun = bench.outside.clock.now();
     let one = Bench { job, outside: bench.outside, ..*bench };
     let what = several(job.accelerators, "accelerator");
     let measured = one.epoch(number, job.chill != Chill::Never, &what)?;
-    let mut passed = false;
+    let mut reached = 0.0;
     if let Some((epoch, _)) = measured {
-        passed = epoch.au_percent >= job.workload.read.pass_au_percent;
+        one.held(&epoch, &what, report);
+        reached = epoch.au_percent;
         report.points.push(Point {
             accelerators: job.accelerators,
             au_percent: epoch.au_percent,
@@ -89,5 +105,7 @@ fn try_it(
         });
         save(report)?;
     }
-    Ok(bench.outside.ranks.broadcast(vec![u8::from(passed)])?.first() == Some(&1))
+    let told = bench.outside.ranks.broadcast(f64::to_le_bytes(reached).to_vec())?;
+    let told = told.as_slice().try_into().map(f64::from_le_bytes);
+    told.map_err(|_| Error::invalid("rank 0 sent no result", "the ranks").hint("start the same program on all"))
 }

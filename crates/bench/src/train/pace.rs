@@ -3,6 +3,7 @@
 //! It judges nothing and keeps no figures but moments. Invariants: one thread steps all accelerators, however many; a
 //! failure of any stream ends the epoch with its error; no thread outlives the call.
 
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub struct Course<'a> {
     pub streams: u64,
     pub window: u64,
     pub steps: u64,
+    /// Steps that count.
+    pub counted: Range<u64>,
     /// Nanoseconds of a step.
     pub step: u64,
     pub together: bool,
@@ -60,7 +63,7 @@ pub struct Ran {
 
 /// Run an epoch to its end; `look` is called a few times a second with the steps of all lanes so far.
 pub fn run(course: &Course, hand: &Hand, manner: &Manner, look: &dyn Fn(u64)) -> Result<Ran> {
-    let board = Board::new(course.lanes, course.together, course.step, course.steps);
+    let board = Board::new(course.lanes, course.together, course.step, course.steps, course.counted.clone());
     let field = Field {
         state: Mutex::new(State { board, failure: None, is_over: false }),
         news: Condvar::new(),

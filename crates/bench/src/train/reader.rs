@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Error, Result};
-use targets::clock::{Clock, Moment};
+use targets::clock::Clock;
 use targets::{Opened, Target};
 
 use super::cause::{Cause, Log};
@@ -45,8 +45,9 @@ pub struct Manner<'a> {
     pub decode: bool,
     /// What the transfer of bytes is waited for: `Store` or `Disk`.
     pub transfer: Cause,
-    /// Nanoseconds to the first byte, as the probe found them: so much of a read's time is the request's.
-    pub first_byte: u64,
+    /// Bytes per second that one stream gets of the target by itself, as the probe found it: of a read's time so much is
+    /// the bytes' own.
+    pub pace: Option<f64>,
     /// Files that each reader keeps open; whole files are closed when they were read.
     pub kept: usize,
 }
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
     fn fill(&mut self, opened: &mut dyn Opened, run: &Run, at: u64, buffer: &mut [u8]) -> Result<()> {
         let begun = self.manner.clock.now();
         let count = opened.read_at(run.range.start + at, buffer)?;
-        self.book(at == 0, begun);
+        self.log.moved(begun, self.manner.clock.now(), count as u64, self.manner.transfer, self.manner.pace);
         if count < buffer.len() {
             let file = &self.manner.set.files[run.file];
             let end = run.range.start + at + count as u64;
@@ -202,15 +203,5 @@ impl<'a> Reader<'a> {
         self.manner.tally.requests.fetch_add(1, Ordering::Relaxed);
         self.manner.tally.asked.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// The first read of a file begins with the request's own time, the others are transfer.
-    fn book(&mut self, is_first: bool, begun: Moment) {
-        let now = self.manner.clock.now();
-        if is_first {
-            self.log.enter((begun + self.manner.first_byte).min(now), self.manner.transfer);
-        }
-        // After a check in between, the bytes are waited for again.
-        self.log.enter(begun, self.manner.transfer);
     }
 }

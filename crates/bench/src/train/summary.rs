@@ -2,10 +2,10 @@
 //!
 //! Invariant: an interval is given only where there is more than one repetition.
 
-use report::{Epoch, Mean, Report, Summary};
+use report::{Epoch, Mean, Report, Summary, Verdict};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::Job;
+use super::{ALWAYS, Job, Steady};
 use crate::bound::Bound;
 
 /// A mean with the 95 % interval of Student's t.
@@ -22,7 +22,7 @@ pub fn mean(values: &[f64]) -> Mean {
 }
 
 /// The figures of a report's epochs.
-pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>) -> Summary {
+pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>, steady: &Steady) -> Summary {
     let epochs = &report.epochs;
     // Epochs of one repetition depend on each other: each repetition counts once.
     let by_repetition = |wanted: fn(&Epoch) -> bool, of: fn(&Epoch) -> f64| -> Option<Mean> {
@@ -36,15 +36,21 @@ pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>) -> Summary {
         (!means.is_empty()).then(|| mean(&means))
     };
     let min = epochs.iter().map(|epoch| epoch.au_percent).fold(f64::INFINITY, f64::min);
-    let pass = job.workload.read.pass_au_percent;
+    let (verdict, reason) = match report.failed().first() {
+        Some(failed) => (Verdict::Invalid, (*failed).to_owned()),
+        None => steady.verdict(job, epochs),
+    };
+    let is_valid = verdict != Verdict::Invalid;
     Summary {
-        cold_au_percent: by_repetition(|epoch| epoch.cold, |epoch| epoch.au_percent),
-        warm_au_percent: by_repetition(|epoch| !epoch.cold, |epoch| epoch.au_percent),
+        cold_au_percent: by_repetition(|epoch| epoch.cold, |epoch| epoch.au_percent).filter(|_| is_valid),
+        warm_au_percent: by_repetition(|epoch| !epoch.cold, |epoch| epoch.au_percent).filter(|_| is_valid),
         min_au_percent: if min.is_finite() { min } else { 0.0 },
         samples_per_second: by_repetition(|_| true, |epoch| epoch.samples_per_second).unwrap_or_default(),
-        pass_au_percent: pass,
-        passed: !epochs.is_empty() && min >= pass,
-        limited_by: limit(epochs, bound),
+        pass_au_percent: job.workload.read.pass_au_percent,
+        passed: verdict == Verdict::Passed,
+        verdict: Some(verdict),
+        reason: Some(reason),
+        limited_by: if is_valid { limit(epochs, bound) } else { "unknown".into() },
     }
 }
 
@@ -63,7 +69,7 @@ pub fn limit(epochs: &[Epoch], bound: Option<&Bound>) -> String {
     if let Some(bound) = bound.filter(near) {
         return bound.limited_by.clone();
     }
-    let waits = worst.wait_seconds_by_cause.iter().filter(|(name, _)| *name != "barrier");
+    let waits = worst.wait_seconds_by_cause.iter().filter(|(name, _)| !ALWAYS.contains(&name.as_str()));
     let most = waits.max_by(|left, right| left.1.total_cmp(right.1));
     match most.map(|(name, _)| name.as_str()) {
         Some("store" | "disk") => "store bandwidth",

@@ -1,10 +1,12 @@
 //! The loop as a whole: on nothing, on a folder, on a folder with the limits of a disk.
 
 mod columns;
+mod steady;
 
 use std::sync::Arc;
 
 use super::*;
+use crate::samples::Run;
 use ranks::Alone;
 use report::{Environment, Kind};
 use targets::clock::Monotonic;
@@ -55,6 +57,7 @@ fn with_outside<T>(work: impl FnOnce(&Outside) -> T) -> T {
         node: "here",
         counters: &Counters::default,
         chill: &|_| Ok(false),
+        forget: &|_, _| Ok(Vec::new()),
         look: &|_| (),
     })
 }
@@ -64,7 +67,7 @@ fn measured(job: &Job, target: &dyn Target, set: &Set) -> Result<Epoch> {
         let checks = Checks::default();
         let mut bench = Bench { job, target, set, checks: &checks, outside, probe: None };
         if set.real {
-            bench.probe()?;
+            bench.probe(0)?;
         }
         Ok(bench.epoch(0, false, "a test")?.expect("the only rank is rank 0").0)
     })
@@ -91,9 +94,9 @@ fn every_sample_is_read_once_and_waits_explain_the_rest() {
     let set = Set::of(&target, &job.workload.files, 2).unwrap();
     let epoch = measured(&job, &target, &set).unwrap();
     assert_eq!((epoch.steps, epoch.samples, epoch.bytes["asked"]), (8, 64, 6_400_000));
-    // What is missing to full utilisation is what was waited for.
-    let waited: f64 = epoch.wait_seconds_by_cause.values().sum();
-    let computed = 2.0 * 7.0 * job.step_seconds;
+    // What is missing to full utilisation is what was waited for in the steps that count: the last four of eight.
+    let waited = epoch.wait_seconds_by_cause.values().sum::<f64>() - epoch.wait_seconds_by_cause["start"];
+    let computed = 2.0 * 4.0 * job.step_seconds;
     let counted = computed / (epoch.au_percent / 100.0);
     assert!((computed + waited - counted).abs() < 0.05 * counted, "{epoch:?}");
     let storage = waited - epoch.wait_seconds_by_cause["barrier"];
@@ -107,6 +110,10 @@ fn processes_by_themselves_are_told_one_by_one() {
     let epoch = measured(&Job { together: false, ..job(4, 0.001) }, &null, &set).unwrap();
     assert_eq!(epoch.processes.len(), 4);
     assert!(epoch.processes.iter().all(|process| process.samples == 100 && process.epoch == 1));
+    for (cause, all) in &epoch.wait_seconds_by_cause {
+        let sum: f64 = epoch.processes.iter().map(|process| process.wait_seconds_by_cause[cause]).sum();
+        assert!((sum - all).abs() < 1e-6, "{cause}: {epoch:?}");
+    }
     let sum: f64 = epoch.processes.iter().map(|process| process.samples_per_second).sum();
     assert!((sum - epoch.samples_per_second).abs() < 1e-6);
 }
@@ -154,11 +161,69 @@ fn a_file_that_changes_during_the_run_ends_it() {
     }
 }
 
+/// The summary of a run on storage that gives half of what one accelerator asks for.
+fn half_fed(steps: u64) -> report::Summary {
+    let mut job = job(1, 0.002);
+    (job.workload.read.threads, job.workload.read.prefetch_batches) = (8, 8);
+    let set = Set::imagined(&job.workload.files, steps * 4, 1);
+    let shape = Shape { bytes_per_second: Some(100_000_000), ..Shape::default() };
+    let target = Shaped::over(Box::new(Null::of(set.files.clone())), shape, Arc::new(Monotonic));
+    let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
+    with_outside(|outside| {
+        let checks = Checks::default();
+        let mut bench = Bench { job: &job, target: &target, set: &set, checks: &checks, outside, probe: None };
+        run(&mut bench, &mut report, &mut |_| Ok(()))
+    })
+    .unwrap();
+    let uncounted = if steps < 176 { 8 } else { 16 };
+    assert_eq!(report.epochs[0].steps_counted, steps - uncounted);
+    assert!(report.epochs[0].wait_seconds_by_cause["start"] > 0.0, "the first batches were waited for");
+    report.summary.unwrap()
+}
+
+#[test]
+fn only_a_steady_loop_has_a_verdict() {
+    let short = half_fed(12);
+    assert!(!short.passed && short.cold_au_percent.is_none() && short.warm_au_percent.is_none(), "{short:?}");
+    let reason = short.invalid().expect("12 steps are too few");
+    assert!(reason.contains("704 samples or 704 files") && reason.contains("176 steps"), "{reason}");
+    // As many as it named are enough, and tell.
+    let long = half_fed(176);
+    assert_eq!((long.passed, long.verdict), (false, Some(report::Verdict::Fails)));
+    assert!(long.warm_au_percent.unwrap().mean < 52.0, "{long:?}");
+}
+
+#[test]
+fn more_than_the_window_is_read_ahead_by_shuffle_buffers() {
+    let mut job = job(1, 0.002);
+    assert_eq!(job.steady(None).lead, 4);
+    (job.workload.read.order, job.workload.read.shuffle_buffer) = (Order::Shards, Some(10));
+    assert_eq!(job.steady(None).lead, 7, "ten samples are three batches");
+    job.workload.read.order = Order::Sequential;
+    let rows = Set::imagined(&job.workload.files, 100, 1).in_groups(50, &job.workload.files);
+    assert_eq!(job.steady(Some(&rows)).lead, 13, "a row group of 50 samples lasts for 13 batches");
+}
+
+#[test]
+fn no_search_is_made_of_tries_without_a_verdict() {
+    let mut job = job(1, 0.001);
+    job.workload.read.steps_max = Some(43);
+    let set = Set::imagined(&job.workload.files, 4000, 1);
+    let null = Null::of(set.files.clone());
+    let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
+    let error = with_outside(|outside| {
+        let checks = Checks::default();
+        let mut bench = Bench { job: &job, target: &null, set: &set, checks: &checks, outside, probe: None };
+        most::find(&mut bench, Some(1), &mut report, &mut |_| Ok(())).unwrap_err()
+    });
+    assert!(error.hint.contains("88 at least"), "{error}");
+}
+
 #[test]
 fn a_report_is_handed_out_after_each_epoch() {
     let mut job = job(2, 0.001);
     (job.workload.read.epochs, job.repetitions) = (2, 2);
-    let set = Set::imagined(&job.workload.files, 80, 1);
+    let set = Set::imagined(&job.workload.files, 704, 1);
     let null = Null::of(set.files.clone());
     let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
     let mut saved = Vec::new();
@@ -187,12 +252,13 @@ fn a_checkpoint_is_written_read_and_gone() {
         clock: &Monotonic,
         ranks: &Alone,
         seed: 1,
-        chill: &|_| Ok(()),
+        chill: &|_| Ok(false),
         look: &|_| (),
     };
     let shape = workload::Checkpoint { bytes: 5e6, processes: 2, writes: 2, reads: 1, pause_seconds: 0.0 };
     let mut passes = Vec::new();
     checkpoint::run(&course, &shape, &mut |pass| {
+        assert_eq!(pass.cold, (pass.what == "read").then_some(false), "nothing was dropped");
         passes.push((pass.what, pass.number, pass.bytes));
         Ok(())
     })
@@ -201,15 +267,83 @@ fn a_checkpoint_is_written_read_and_gone() {
     assert!(target.list().unwrap().is_empty());
 }
 
+/// Makes caches forget ranges of a set below a folder.
+type ForgetBelow<'a> = dyn Fn(&std::path::Path, &Set, &[Run]) -> Result<Vec<Run>> + 'a;
+
+/// A probe of files that are all in memory, on a disk whose bytes the kernel counts.
+fn probed_in_memory(forget: &ForgetBelow) -> (Probe, Report) {
+    // The folder for temporary files may lie in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    for number in 0..400 {
+        std::fs::write(folder.path().join(format!("{number:04}")), vec![number as u8; 100_000]).unwrap();
+    }
+    let (job, target) = (job(1, 0.002), Folder::at(folder.path()).unwrap());
+    let set = Set::of(&target, &job.workload.files, 2).unwrap();
+    let io = || std::fs::read_to_string("/proc/self/io").unwrap();
+    let mut report = Report::begin(Kind::Measured, "train", "a folder", Environment::default(), 0.0);
+    with_outside(|outside| {
+        let outside = Outside {
+            counters: &|| Counters { given: counters::read_bytes(&io()), ..Counters::default() },
+            forget: &|set, runs| forget(folder.path(), set, runs),
+            ..*outside
+        };
+        let checks = Checks::default();
+        let mut bench =
+            Bench { job: &job, target: &target, set: &set, checks: &checks, outside: &outside, probe: None };
+        bench.probed(0, &mut report).unwrap();
+        (bench.probe.unwrap(), report)
+    })
+}
+
 #[test]
-fn caches_are_blamed_only_where_one_may_have_been_full() {
-    let epoch = |share, cold| Epoch { share_of_bound_percent: Some(share), cold, ..Epoch::default() };
-    let (cold, warm) = (epoch(105.0, true), epoch(105.0, false));
-    let names_caches = |is_cached, epochs: &[Epoch]| over(105.0, is_cached, epochs).contains("caches");
-    assert!(names_caches(true, &[cold.clone(), warm.clone()]));
-    assert!(!names_caches(true, &[cold, epoch(90.0, false)]), "the one that was over it was cold");
-    assert!(!names_caches(false, &[warm]), "what reads a store keeps nothing");
-    let folder = folder(1, 10);
-    assert!(shaped(&folder, Shape::default()).is_cached());
-    assert!(!Null::of(Vec::new()).is_cached());
+fn what_a_probe_reads_from_memory_is_no_bound() {
+    let (probe, report) = probed_in_memory(&|_, _, _| Ok(Vec::new()));
+    assert!(probe.given_percent.unwrap() < 50.0, "{probe:?}");
+    let reason = report.sections["probe"]["no_bound"].as_str().unwrap();
+    assert!(reason.contains("came from the page cache") && reason.contains("--drop-command"), "{reason}");
+    assert!(report.warnings.iter().any(|warning| warning.contains(reason)), "{:?}", report.warnings);
+}
+
+#[test]
+fn a_probe_of_files_in_memory_reads_the_disk() {
+    let cooler = crate::cold::Cooler::default();
+    let were = std::sync::atomic::AtomicUsize::new(0);
+    let (probe, report) = probed_in_memory(&|folder, set, runs| {
+        let ranges: Vec<_> =
+            runs.iter().map(|run| (folder.join(&*set.files[run.file].name), run.range.clone())).collect();
+        let found = cooler.forget(folder, &ranges)?;
+        were.fetch_add(found.iter().filter(|was| **was).count(), Ordering::Relaxed);
+        Ok(runs.to_vec())
+    });
+    assert!(probe.given_percent.unwrap() >= 95.0 && probe.no_bound().is_none(), "{probe:?}");
+    assert!(report.sections["probe"]["no_bound"].is_null());
+    assert!(were.into_inner() > 0, "files were in memory");
+}
+
+#[test]
+fn an_epoch_that_beats_its_storage_has_no_verdict() {
+    let job = job(1, 0.002);
+    let set = Set::imagined(&job.workload.files, 400, 1);
+    let null = Null::of(set.files.clone());
+    let checks = Checks::default();
+    let mut report = Report::begin(Kind::Measured, "train", "a folder", Environment::default(), 0.0);
+    with_outside(|outside| {
+        // What a probe would have found of half of what the job gets.
+        let supply = crate::bound::Supply {
+            bytes_per_second: 100e6,
+            stream_bytes_per_second: 1e12,
+            requests_per_second: 1e9,
+            latency_seconds: 0.0,
+        };
+        let probe = Probe { supply, streams: 2, is_enough: true, given_percent: Some(100.0), ..Probe::default() };
+        let bench = Bench { job: &job, target: &null, set: &set, checks: &checks, outside, probe: Some(probe) };
+        let mut epoch = bench.epoch(0, false, "a test").unwrap().unwrap().0;
+        epoch.bytes.insert("storage".into(), epoch.bytes["asked"]);
+        assert!(epoch.bound_percent.unwrap() < 60.0 && epoch.share_of_bound_percent.is_none(), "{epoch:?}");
+        bench.held(&epoch, "an epoch", &mut report);
+        report.epochs.push(epoch);
+    });
+    assert!(report.failed()[0].contains("one of the two is wrong"), "{:?}", report.failed());
+    let summary = summary(&report, &job, None, &job.steady(Some(&set)));
+    assert_eq!((summary.passed, summary.verdict), (false, Some(report::Verdict::Invalid)));
 }

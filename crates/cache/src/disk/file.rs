@@ -150,4 +150,51 @@ mod tests {
         assert_eq!(whole_sum(&whole, bytes.len() as u64), crc64::of(&bytes));
         assert!(sums(&[]).is_empty());
     }
+
+    /// A file whose writes are interrupted, or short, in turn.
+    struct Halting(std::fs::File, std::sync::atomic::AtomicUsize);
+
+    impl Handle for Halting {
+        fn read(&self, into: &mut Vec<u8>, at: u64) -> std::io::Result<usize> {
+            self.0.read(into, at)
+        }
+
+        fn write(&self, pieces: &[IoSlice<'_>], at: u64) -> std::io::Result<usize> {
+            match self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 3 {
+                0 => Err(ErrorKind::Interrupted.into()),
+                1 => self.0.write(&[IoSlice::new(&pieces[0][..pieces[0].len().min(3)])], at),
+                _ => self.0.write(pieces, at),
+            }
+        }
+
+        fn set_len(&self, bytes: u64) -> std::io::Result<()> {
+            self.0.set_len(bytes)
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn status(&self) -> std::io::Result<medium::Status> {
+            self.0.status()
+        }
+
+        fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_written_in_halting_steps_is_there_and_what_is_not_there_is_said() {
+        let bytes: Vec<u8> = (0..10_000u32).map(|n| (n % 251) as u8).collect();
+        for first in 0..3 {
+            let file = Halting(tempfile::tempfile().expect("a file"), first.into());
+            let pieces: Vec<Bytes> = bytes.chunks(7).map(Bytes::copy_from_slice).collect();
+            write(&file, &pieces, 5).expect("written");
+            let (path, sum) = (Path::new("it"), [crc64::of(&bytes)]);
+            assert!(read_verified(&file, path, 5, bytes.len(), &sum).expect("verified") == bytes);
+            let cut = read_verified(&file, path, 6, bytes.len(), &sum).expect_err("a byte is missing");
+            assert!(is_damage(&cut) && cut.what.contains("too early"), "{cut}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! A file with holes: what of a segment is there, and how far that may be believed.
 //!
-//! Bytes that an earlier boot wrote may be lost although the log tells of them, so a block is *told* until it was read
+//! Bytes that an earlier boot wrote may be lost although the log tells of them, so a block is *claimed* until it was read
 //! and compared, and only what is *here* makes a file complete.
 //!
 //! Invariant: nothing is here that this boot did not write, or read and compare; a block is written by one at a time,
@@ -42,9 +42,14 @@ pub struct Filling {
 
 type Slot = Mutex<Option<Arc<dyn Handle>>>;
 
-/// The files with holes that are open, the one opened longest ago first.
+/// What the files with holes of a cache share.
 #[derive(Default)]
-pub struct Pool(Mutex<VecDeque<Weak<Slot>>>);
+pub struct Pool {
+    /// Those that are open, the one opened longest ago first.
+    open: Mutex<VecDeque<Weak<Slot>>>,
+    /// Whether another node may have the folder: then nothing is here, and no file is touched.
+    pub is_lost: AtomicBool,
+}
 
 struct There {
     blocks: Vec<State>,
@@ -64,7 +69,7 @@ struct There {
 enum State {
     Absent,
     /// The log tells of it, from before this boot.
-    Told,
+    Claimed,
     /// Somebody is writing it.
     Writing,
     Here,
@@ -126,7 +131,7 @@ impl Filling {
     pub fn distrust(&self) {
         let mut there = self.there();
         for state in there.blocks.iter_mut().filter(|state| **state == State::Here) {
-            *state = State::Told;
+            *state = State::Claimed;
         }
         there.missing = there.blocks.len() as u32;
     }
@@ -153,7 +158,7 @@ impl Filling {
     pub fn unproven(&self) -> Vec<u32> {
         let there = self.there();
         let all = self.segment.blocks.clone().zip(&there.blocks);
-        all.filter(|(_, state)| **state == State::Told).map(|(index, _)| index).collect()
+        all.filter(|(_, state)| **state == State::Claimed).map(|(index, _)| index).collect()
     }
 
     /// Whether every block is here, or the log tells of it.
@@ -233,7 +238,7 @@ impl Filling {
             all.filter(move |(_, state)| **state == wanted).map(|(index, _)| record(index))
         };
         let started = Record::Started { segment: self.segment.clone(), number: self.residency.number };
-        (std::iter::once(started).chain(in_state(State::Told)).collect(), in_state(State::Here).collect())
+        (std::iter::once(started).chain(in_state(State::Claimed)).collect(), in_state(State::Here).collect())
     }
 
     /// Whether the file's bytes are the ones that the store described. Reads the file again only for
@@ -251,8 +256,10 @@ impl Filling {
 
     fn begin(&self, index: u32) -> bool {
         let mut there = self.there();
-        let Some(at) = self.at(index).filter(|_| !there.is_sealed) else { return false };
-        let is_free = matches!(there.blocks[at], State::Absent | State::Told);
+        // Where another node may have the folder, or another file its place, its name may lead to what is somebody else's.
+        let is_ours = !self.is_dropped.load(Relaxed) && !self.pool.is_lost.load(Relaxed);
+        let Some(at) = self.at(index).filter(|_| is_ours && !there.is_sealed) else { return false };
+        let is_free = matches!(there.blocks[at], State::Absent | State::Claimed);
         if is_free {
             self.put(&mut there, at, State::Writing);
         }
@@ -271,7 +278,7 @@ impl Filling {
     /// A block was read and agrees with these checksums.
     fn prove(&self, index: u32, sums: &[u64]) {
         let mut there = self.there();
-        let Some(at) = self.at(index).filter(|at| there.blocks[*at] == State::Told) else { return };
+        let Some(at) = self.at(index).filter(|at| there.blocks[*at] == State::Claimed) else { return };
         if there.sums[self.sums_of(index)] == *sums {
             self.put(&mut there, at, State::Here);
         }
@@ -312,7 +319,7 @@ impl Filling {
     /// Keep the file open for the next block, closing the one that was opened longest ago.
     fn hold(&self, open: &mut Option<Arc<dyn Handle>>, file: Arc<dyn Handle>) {
         *open = Some(file);
-        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.open.lock().unwrap_or_else(PoisonError::into_inner);
         pool.push_back(Arc::downgrade(&self.open));
         let oldest = if pool.len() > OPEN_MAX { pool.pop_front() } else { None };
         drop(pool);
@@ -323,7 +330,7 @@ impl Filling {
             match oldest.try_lock() {
                 Ok(mut oldest) => *oldest = None,
                 Err(_) => {
-                    let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut pool = self.pool.open.lock().unwrap_or_else(PoisonError::into_inner);
                     pool.push_back(Arc::downgrade(&oldest));
                 }
             }
@@ -358,7 +365,7 @@ impl Filling {
 
 impl State {
     fn is_written(self) -> bool {
-        matches!(self, State::Here | State::Told)
+        matches!(self, State::Here | State::Claimed)
     }
 }
 

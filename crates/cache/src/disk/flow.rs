@@ -11,6 +11,7 @@ use super::segment::{Residency, Segment};
 use super::whole::Whole;
 use block::{Block, Blocks, Cause, Error, Object, Proof, Result, Run};
 use futures_util::StreamExt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 /// The blocks of a run.
@@ -120,11 +121,14 @@ impl Disk {
 
     /// Blocks that came from below, counted.
     fn ask_below(&self, run: Run, is_kept: bool) -> Blocks {
-        let disk = self.clone();
+        let (disk, came) = (self.clone(), run.came.clone());
         let counted = self.0.below.fetch(run).inspect(move |got| {
             if let Ok(block) = got {
                 let (tally, bytes) = (&disk.0.tally, block.len() as u64);
                 tally.below.add(1, bytes);
+                if let Some(came) = &came {
+                    came.fetch_add(bytes, Relaxed);
+                }
                 let mut distinct = disk.0.distinct.lock().unwrap_or_else(PoisonError::into_inner);
                 tally.unique.add(1, distinct.came(&block.address));
                 if !is_kept {

@@ -25,7 +25,7 @@ pub struct Outcome {
     /// What did not hold.
     pub failure: Option<String>,
     /// What happened, if it was asked for.
-    pub told: Vec<String>,
+    pub story: Vec<String>,
 }
 
 /// The history of a seed.
@@ -41,7 +41,7 @@ pub fn explain(seed: u64) -> Vec<String> {
     let outcome = perform(&scene, &steps, true);
     let failure = outcome.failure.map_or("everything holds".into(), |failure| format!("FAILED: {failure}"));
     let head = [format!("seed {seed}, {} steps that matter", steps.len()), scene.to_string()];
-    head.into_iter().chain(outcome.told).chain([failure]).collect()
+    head.into_iter().chain(outcome.story).chain([failure]).collect()
 }
 
 /// Leave out steps as long as it still fails.
@@ -70,10 +70,10 @@ pub fn kind(failure: &str) -> String {
     failure.split(' ').filter(is_plain).collect::<Vec<_>>().join(" ")
 }
 
-fn perform(scene: &Scene, steps: &[Step], is_told: bool) -> Outcome {
+fn perform(scene: &Scene, steps: &[Step], is_recorded: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without input and output needs nothing");
-    let mut world = World::new(scene, is_told);
+    let mut world = World::new(scene, is_recorded);
     let live = async {
         world.start()?;
         for step in steps {
@@ -92,9 +92,9 @@ fn perform(scene: &Scene, steps: &[Step], is_told: bool) -> Outcome {
     };
     let _inside = runtime.enter();
     world.tell_names();
-    let (blocks, told) = (world.blocks, world.told.take().unwrap_or_default());
+    let (blocks, story) = (world.blocks, world.story.take().unwrap_or_default());
     drop(world);
-    Outcome { blocks, steps: steps.len(), failure, told }
+    Outcome { blocks, steps: steps.len(), failure, story }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::Hold;
 use super::file;
 use super::filling::{Filling, Pool};
 use super::log::{Entry, Log};
-use super::medium::Medium;
+use super::medium::{Made, Medium};
 use super::record::Record;
 use super::room::{Limits, Used};
 use super::segment::{Residency, Segment};
@@ -30,6 +30,7 @@ use fillings::Fillings;
 use space::Look;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 /// Open files remembered before those that nobody holds any more are swept out.
@@ -39,6 +40,8 @@ pub struct Index {
     pub medium: Arc<dyn Medium>,
     /// Where the object files lie.
     pub folder: PathBuf,
+    /// What tells it from another in its place; none if none could be made.
+    made: Option<Made>,
     pub limits: Limits,
     log: Log,
     boot: [u8; 16],
@@ -50,13 +53,11 @@ pub struct Index {
     /// Bytes that were promised to segments that have no file yet.
     coming: u64,
     /// Bytes of the log that still mean something.
-    live_bytes: u64,
+    pub live_bytes: u64,
     /// The number of the next residency.
     next: u32,
     first: u32,
     hold: Holding,
-    /// Whether another node may have the folder: then nothing is here, and no file is touched.
-    pub is_lost: bool,
     /// Since the uses were written.
     pub opens: u64,
     /// Whether files may lie on the disk that the index does not know.
@@ -76,7 +77,7 @@ pub struct Index {
 /// Asks whether the folder is still this node's.
 type Holding = Arc<dyn Fn() -> Result<Hold> + Send + Sync>;
 
-/// A segment that has left: its file is yet to be unlinked, without the index, and whoever holds it open to be told.
+/// A segment that has left: its file is yet to be unlinked, without the index, and whoever holds it open to be notified.
 pub struct Left {
     pub object: Arc<Object>,
     pub path: PathBuf,
@@ -132,7 +133,7 @@ impl Closed {
 
 impl Index {
     pub fn new(
-        folder: PathBuf,
+        (folder, made): (PathBuf, Made),
         limits: Limits,
         log: Log,
         (medium, boot, clock): (Arc<dyn Medium>, [u8; 16], Clock),
@@ -143,6 +144,7 @@ impl Index {
             look: Look::new(clock),
             medium,
             folder,
+            made: Some(made),
             limits,
             log,
             boot,
@@ -155,7 +157,6 @@ impl Index {
             next: first.max(1),
             first,
             hold,
-            is_lost: false,
             opens: 0,
             has_strays: false,
             is_swept: false,
@@ -166,10 +167,15 @@ impl Index {
         }
     }
 
+    /// Whether another node may have the folder: then nothing is here, and no file is touched.
+    pub fn is_lost(&self) -> bool {
+        self.pool.is_lost.load(Relaxed)
+    }
+
     /// What is known of a segment.
     pub fn known(&self, segment: &Segment) -> Found {
         let id = segment.id();
-        let Some(slot) = self.table.get(id).filter(|_| !self.is_lost) else { return Found::Absent };
+        let Some(slot) = self.table.get(id).filter(|_| !self.is_lost()) else { return Found::Absent };
         match slot.state {
             State::Filling => match self.filling.get(id) {
                 Some(filling) if filling.segment == *segment => Found::Filling(filling.clone()),
@@ -178,6 +184,18 @@ impl Index {
             State::Unchecked => Found::Unchecked(self.held(segment, slot)),
             State::Complete => Found::Complete(self.held(segment, slot)),
         }
+    }
+
+    /// Whether a block of a segment is here.
+    pub fn has(&self, segment: &Segment, block: u32) -> bool {
+        let id = segment.id();
+        let slot = self.table.get(id).filter(|_| !self.is_lost());
+        slot.is_some_and(|slot| match slot.state {
+            State::Filling => {
+                self.filling.get(id).is_some_and(|filling| filling.segment == *segment && filling.has(block))
+            }
+            State::Unchecked | State::Complete => true,
+        })
     }
 
     fn held(&self, segment: &Segment, slot: Slot) -> Held {
@@ -209,7 +227,7 @@ impl Index {
         Some(whole)
     }
 
-    /// A file could not be opened. If it is damaged and still what the log told of, it goes.
+    /// A file could not be opened. If it is damaged and still what the log names, it goes.
     pub fn not_opened(&mut self, closed: &Closed, error: &Error) {
         if file::is_damage(error) && self.current(closed.residency).is_some_and(|slot| slot.at == closed.entry.at) {
             tracing::warn!("dropped a cache file and will fetch the object again: {error}");
@@ -219,7 +237,7 @@ impl Index {
 
     /// The slot of a residency, as long as it lasts.
     fn current(&self, residency: Residency) -> Option<Slot> {
-        self.table.get(residency.id).filter(|slot| slot.residency == residency.number && !self.is_lost)
+        self.table.get(residency.id).filter(|slot| slot.residency == residency.number && !self.is_lost())
     }
 
     /// Give a segment a place, or say that there is none. Others may give way.
@@ -366,7 +384,7 @@ impl Index {
 
     /// Whether every file on the disk is one that the log tells of: it does of small objects once they are there.
     pub fn is_tidy(&self) -> bool {
-        self.is_swept && !self.has_strays && self.linked == 0 && self.coming == 0 && !self.is_lost
+        self.is_swept && !self.has_strays && self.linked == 0 && self.coming == 0 && !self.is_lost()
     }
 
     /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. Opens
@@ -421,12 +439,12 @@ impl Index {
 
     /// Whether this very file is the one that its segment is being filled into.
     pub fn is_filling(&self, filling: &Arc<Filling>) -> bool {
-        !self.is_lost && self.filling.get(filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
+        !self.is_lost() && self.filling.get(filling.residency.id).is_some_and(|known| Arc::ptr_eq(known, filling))
     }
 
     /// Whether a complete file bears this id.
     pub fn is_complete(&self, id: ObjectId) -> bool {
-        !self.is_lost && self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
+        !self.is_lost() && self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
     }
 
     /// Whether a residency lasts: a file of one that does not is a killed daemon's.

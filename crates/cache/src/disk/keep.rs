@@ -22,7 +22,12 @@ impl Disk {
     /// Keep the only block of a small object: a complete file at once. The store's checksum was compared
     /// when the block was made.
     pub(super) fn keep_small(&self, segment: &Segment, residency: Residency, block: &Block, sums: Vec<u64>) -> bool {
-        let path = residency.path(&self.index().folder, &segment.object);
+        let index = self.index();
+        if !index.knows(residency) {
+            return false;
+        }
+        let path = residency.path(&index.folder, &segment.object);
+        drop(index);
         let kept = Whole::create(&*self.0.medium, &path, block)
             .and_then(|()| self.index().complete_small(segment, residency, sums));
         match kept {
@@ -75,7 +80,6 @@ impl Disk {
         let proven = move || file.unproven().into_iter().try_for_each(|index| file.read(index).map(drop));
         if let Err(error) = self.aside_whole(segment, proven).await {
             tracing::warn!("a block that an earlier boot wrote will be fetched again: {error}");
-            self.drop_rotten(filling);
             return Ok(());
         }
         let is_known = is_compared || !filling.segment.is_whole();
@@ -102,11 +106,9 @@ impl Disk {
         Err(error)
     }
 
-    /// The whole was wrong, so any block of it may be: the file goes, and all who opened it are told.
+    /// The whole was wrong, so any block of it may be: the file goes.
     pub(super) fn flawed(&self, filling: &Filling) {
-        let object = &filling.segment.object;
-        self.index().drop_segment(filling.residency, object);
-        self.tell_left(object);
+        self.index().drop_segment(filling.residency, &filling.segment.object);
     }
 
     /// A file that lost what it had goes, since its log would vouch for that again after a restart.

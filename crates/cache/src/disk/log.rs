@@ -26,7 +26,7 @@ const GARBAGE_BYTES_MIN: u64 = 32 << 20;
 /// The length of a log that could not be read.
 const UNREAD: u64 = u64::MAX;
 
-/// An open log. A clone stands for the same file, and knows what was told to it up to its making.
+/// An open log. A clone stands for the same file, and knows what was written into it up to its making.
 #[derive(Clone)]
 pub struct Log {
     medium: Arc<dyn Medium>,
@@ -66,7 +66,7 @@ pub struct Draft {
     pub bytes: u64,
     of: Arc<dyn Handle>,
     /// Where the log ended of which it is the draft.
-    pub told: u64,
+    pub copied: u64,
 }
 
 /// A record of a draft.
@@ -165,8 +165,8 @@ impl Log {
     }
 
     /// Write these records into a file beside the log, and wait until the disk has them: without that, the name of the
-    /// log could reach the disk before the bytes, and a lost machine would lose all that the log ever told. Their offsets
-    /// come back in order. The log may be told more meanwhile.
+    /// log could reach the disk before the bytes, and a lost machine would lose all that the log ever held. Their offsets
+    /// come back in order. More may be written into the log meanwhile.
     pub fn draft(&self, lines: impl Iterator<Item = Line>) -> Result<(Draft, Vec<u64>)> {
         self.must_be_read()?;
         let beside = draft_of(&self.path);
@@ -189,17 +189,17 @@ impl Log {
         write(&*file, &passage, written).map_err(doing)?;
         file.sync().map_err(doing)?;
         let bytes = written + passage.len() as u64;
-        Ok((Draft { file, path: beside, bytes, of: self.file.clone(), told: self.bytes }, offsets))
+        Ok((Draft { file, path: beside, bytes, of: self.file.clone(), copied: self.bytes }, offsets))
     }
 
-    /// Let a draft take the place of the log, atomically, with what the log was told since. False if it is the draft of
+    /// Let a draft take the place of the log, atomically, with what was written into the log since. False if it is the draft of
     /// another log by now.
     pub fn adopt(&mut self, draft: &Draft) -> Result<bool> {
         if !Arc::ptr_eq(&self.file, &draft.of) {
             return Ok(false);
         }
         let doing = |error: std::io::Error| Error::io("cannot compact the cache index", draft.path.display(), &error);
-        let (mut from, mut bytes) = (draft.told, draft.bytes);
+        let (mut from, mut bytes) = (draft.copied, draft.bytes);
         while from < self.bytes {
             let length = (self.bytes - from).min(PASSAGE_BYTES as u64);
             let passage = read(&*self.file, from, length as usize).map_err(doing)?;
@@ -357,7 +357,7 @@ mod tests {
         let (late, _) = log.append(&Record::Boot([7; 16])).expect("written");
         assert!(log.adopt(&draft).expect("adopted") && !log.adopt(&draft).expect("refused"), "once");
         assert_eq!(log.read(offsets[0]).expect("read"), Record::Boot([9; 16]));
-        assert_eq!(log.read(late - draft.told + draft.bytes).expect("moved"), Record::Boot([7; 16]));
+        assert_eq!(log.read(late - draft.copied + draft.bytes).expect("moved"), Record::Boot([7; 16]));
         log.append(&Record::Boot([8; 16])).expect("written");
         let error = log.entry(1 << 40).read().expect_err("nothing is there");
         assert_eq!(error.on, path.display().to_string(), "it names the log, not what was looked for");

@@ -11,6 +11,7 @@ use std::io::{IoSlice, Result};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A file system. More methods than a trait should have, because it mirrors the system calls that the tier makes.
 pub trait Medium: Send + Sync {
@@ -23,7 +24,7 @@ pub trait Medium: Send + Sync {
     /// Give a file another name, replacing what has it.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Make a folder and those above it; one that is there is fine.
+    /// Make a folder in one that is there; one of that name is fine.
     fn make_folder(&self, path: &Path) -> Result<()>;
 
     /// Names in a folder.
@@ -31,6 +32,9 @@ pub trait Medium: Send + Sync {
 
     /// What is free.
     fn space(&self, path: &Path) -> Result<Space>;
+
+    /// What tells a folder from any other that has its place later.
+    fn folder(&self, path: &Path) -> Result<Made>;
 
     /// What is different once the file system was away in between: a number of its mount.
     fn mounted(&self, path: &Path) -> Result<u128>;
@@ -56,6 +60,9 @@ pub trait Handle: std::any::Any + Send + Sync {
     /// The descriptor, for the kernel to read from; a simulated file has none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
+
+/// A folder: its number, that of its file system, and when it was made, as far as that is known.
+pub type Made = (u64, u64, Option<SystemTime>);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -224,6 +224,17 @@ mod tests {
         assert!(Record::decode(rest).is_none());
     }
 
+    #[test]
+    fn a_record_that_is_cut_may_be_ended_and_no_other() {
+        for sample in samples().iter().map(Record::encode) {
+            (0..sample.len()).for_each(|length| assert!(Record::is_cut(&sample[..length])));
+            assert!(!Record::is_cut(&sample), "it ends where it ends");
+        }
+        let head = |length: usize| (length as u32).to_le_bytes();
+        assert!(Record::is_cut(&head(PAYLOAD_BYTES_MAX)));
+        assert!(!Record::is_cut(&head(PAYLOAD_BYTES_MAX + 1)), "no record is as long");
+    }
+
     proptest! {
         #[test]
         fn a_damaged_record_is_never_believed(which in 0usize..6, at in any::<prop::sample::Index>(), bit in 0u8..8) {

@@ -21,7 +21,7 @@ impl Disk {
     pub(super) fn count_open(&self, object: &block::Object, set_bytes: u64) {
         let mut index = self.index();
         let (opens, segments) = index.used(object, set_bytes);
-        if index.is_lost || opens < OPENS_PER_SAVE.max(segments / SEGMENTS_PER_OPEN) {
+        if index.is_lost() || opens < OPENS_PER_SAVE.max(segments / SEGMENTS_PER_OPEN) {
             return;
         }
         index.opens = 0;
@@ -36,7 +36,12 @@ impl Disk {
 
     /// Write what is known of uses.
     pub(super) fn save_uses(&self) {
-        let bytes = self.index().uses();
+        let index = self.index();
+        if index.is_lost() {
+            return;
+        }
+        let bytes = index.uses();
+        drop(index);
         let (medium, beside) = (&self.0.medium, self.0.folder.join("uses.new"));
         let written = medium.open(&beside, How::OpenOrCreate).and_then(|file| {
             file.set_len(0)?;

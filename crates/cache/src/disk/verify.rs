@@ -1,6 +1,6 @@
 //! Reading what is kept once more: before it is trusted under a new boot, or because somebody asked.
 //!
-//! Invariant: what is damaged is dropped, and all who opened it through this node are told.
+//! Invariant: what is damaged is dropped, and all who opened it through this node are notified.
 
 use super::index::Found;
 use super::segment::Segment;
@@ -25,24 +25,29 @@ impl Disk {
     }
 
     /// Read a complete object again and compare it with what the store says, as far as the store says anything. False if
-    /// it was damaged or is not here.
+    /// it was damaged or is not here. All that is damaged is dropped.
     pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
         let described = self.0.below.checksum(object, via).await?;
         let mut digest = described.filter(|_| self.cuts(object)).map(Checksum::digest);
+        let mut is_sound = true;
         for segment in self.segments(object) {
-            let Some(whole) = self.held(&segment)? else { return Ok(false) };
+            let Some(whole) = self.held(&segment)? else {
+                (is_sound, digest) = (false, None);
+                continue;
+            };
             let _one = whole.checking.lock().await;
             let is_right = match digest.take() {
                 Some(fed) => {
                     let (fed, is_right) = self.feed(&whole, fed).await?;
-                    digest = Some(fed);
+                    digest = is_right.then_some(fed);
                     is_right
                 }
                 None => self.inspect(&whole, described).await?,
             };
-            if !is_right {
-                return Ok(false);
-            }
+            is_sound &= is_right;
+        }
+        if !is_sound {
+            return Ok(false);
         }
         let is_right = digest.zip(described).is_none_or(|(digest, described)| digest.matches(described));
         if !is_right {

@@ -4,11 +4,15 @@ use super::file;
 use super::medium::{Handle, How, Medium};
 use super::record::SUM;
 use super::segment::{Residency, Segment};
-use block::{Block, Checksum, Digest, Error, Object, Result, SMALL};
+use block::{Block, Checksum, Digest, Error, Object, Result};
 use bytes::Bytes;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Bytes that are read at a time of a file that is read whole: no memory is taken for them from anybody, and a score of
+/// files may be read at once.
+const FEED_BYTES: u32 = 256 << 10;
 
 /// A complete file, open for reading.
 pub struct Whole {
@@ -98,7 +102,7 @@ impl Whole {
     pub(super) fn feed(&self, mut digest: Option<&mut Digest>) -> Result<()> {
         let mut at = 0;
         while at < self.segment.bytes() {
-            let bytes = self.read(self.segment.start() + at, SMALL as u32)?;
+            let bytes = self.read(self.segment.start() + at, FEED_BYTES)?;
             if let Some(digest) = &mut digest {
                 digest.update(&bytes);
             }

@@ -101,6 +101,29 @@ fn on_their_way(flight: &Flight) -> usize {
     flight.coming().len()
 }
 
+/// Counts, each time it is woken, the blocks that are on their way in a flight.
+struct Watcher(Flight, Mutex<Vec<usize>>);
+
+impl std::task::Wake for Watcher {
+    fn wake(self: Arc<Self>) {
+        self.1.lock().expect("nobody panicked").push(on_their_way(&self.0));
+    }
+}
+
+#[tokio::test]
+async fn with_the_first_failure_of_a_fetch_none_of_its_blocks_is_on_its_way() {
+    let (below, object, flight) = set(Below::open());
+    below.leave.add_permits(BLOCKS as usize);
+    let watcher = Arc::new(Watcher(flight.clone(), Mutex::default()));
+    let mut blocks = flight.fetch(whole(&object).via(below.refused).with_room());
+    let waker = watcher.clone().into();
+    assert!(blocks.poll_next_unpin(&mut std::task::Context::from_waker(&waker)).is_pending());
+    assert_eq!(on_their_way(&flight), BLOCKS as usize);
+    let woken = || watcher.1.lock().expect("nobody panicked").clone();
+    until(|| !woken().is_empty()).await;
+    assert_eq!(woken(), [0]);
+}
+
 #[tokio::test]
 async fn a_flight_keeps_the_promises_of_a_source() {
     for has_room in [false, true] {
@@ -227,7 +250,7 @@ async fn those_who_bring_no_room_hold_a_part_of_the_budget_however_slowly_they_r
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all_who_wait_and_the_next_one_asks_again() {
+async fn a_failure_reaches_all_who_wait_and_the_next_one_asks_again() {
     let (below, object, flight) = set(Below::open());
     below.leave.add_permits(1_000);
     let gone = Arc::new(Object { version: "another".into(), ..(*object).clone() });
@@ -241,7 +264,7 @@ async fn a_failure_is_told_to_all_who_wait_and_the_next_one_asks_again() {
 }
 
 #[tokio::test]
-async fn what_is_found_at_the_end_of_a_fetch_is_told_to_all_who_share_it() {
+async fn what_is_found_at_the_end_of_a_fetch_reaches_all_who_share_it() {
     let (below, object, flight) = set(Below { is_wrong: true, ..Below::open() });
     let readers = [whole(&object), whole(&object).with_room()].map(|run| read(&flight, run));
     until(|| on_their_way(&flight) == BLOCKS as usize).await;

@@ -7,6 +7,7 @@ use block::{Block, Course, Door, ObjectId, Result, stripe_end};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub type Key = (ObjectId, u32);
 
@@ -18,6 +19,8 @@ pub struct Coming {
     pub course: Course,
     /// By whose credentials it is fetched.
     pub via: Door,
+    /// Since when its asker is patient.
+    pub since: Instant,
 }
 
 /// Where a block is.

@@ -1,4 +1,4 @@
-//! The memory tier against a source that answers when it is told to.
+//! The memory tier against a source that answers when it is allowed to.
 
 use super::*;
 use block::{Blocks, Fixed};
@@ -12,8 +12,10 @@ const DOOR: Door = Door::NONE;
 
 #[path = "tests/budget.rs"]
 mod budget;
+#[path = "tests/hung.rs"]
+mod hung;
 
-/// A source that counts its requests and answers when it is told to.
+/// A source that counts its requests and answers when it is allowed to.
 struct Slow {
     below: Fixed,
     requests: AtomicU64,
@@ -63,7 +65,7 @@ async fn many_readers_of_a_block_share_one_fetch() {
     assert_eq!(slow.requests.load(Relaxed), 1);
 }
 
-/// A source that refuses those who come through one door, when it is told to answer.
+/// A source that refuses those who come through one door, when it is allowed to answer.
 struct Refusing(Slow, Door);
 
 impl Source for Refusing {
@@ -135,25 +137,23 @@ impl Source for Panicking {
 }
 
 #[tokio::test]
-async fn a_fetch_that_panics_fails_its_waiters_and_the_next_reader_asks_again() {
-    let mut fixed = Fixed::default();
-    let object = fixed.add("k", vec![1; 4 * SMALL as usize]);
-    let memory = Memory::over(
-        Arc::new(Panicking(fixed, AtomicU64::new(0))),
-        Budget::of(8 * SMALL),
-        Duration::MAX,
-        tokio::runtime::Handle::current(),
-    );
-    let [first, second] = [4 * SMALL - 10, 0].map(|offset| {
-        let (memory, object) = (memory.clone(), object.clone());
-        async move { memory.read(&object, offset, 10, DOOR).await.map(|pieces| pieces.concat().len()) }
-    });
-    memory.ahead(&object, 0..object.blocks(), DOOR);
-    let error = first.await.expect_err("it panicked before the last block");
-    assert!(error.passes() && error.what.contains("given up"), "{error}");
-    assert_eq!(second.await.expect("the first block came"), 10);
-    let whole = memory.read(&object, 0, object.size, DOOR).await.map(|pieces| pieces.concat().len());
-    assert_eq!(whole.expect("it is asked for again"), 4 * SMALL as usize);
+async fn who_waits_for_a_fetch_that_panics_asks_again_unless_it_began_it() {
+    for is_mine in [true, false] {
+        let mut fixed = Fixed::default();
+        let object = fixed.add("k", vec![1; 4 * SMALL as usize]);
+        let below = Arc::new(Panicking(fixed, AtomicU64::new(0)));
+        let memory = Memory::over(below, Budget::of(8 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
+        if !is_mine {
+            memory.ahead(&object, 0..object.blocks(), DOOR);
+        }
+        let got = memory.read(&object, block::BLOCK - 5, 10, DOOR).await.map(|pieces| pieces.concat().len());
+        match got {
+            Ok(length) => assert_eq!((length, is_mine), (10, false)),
+            Err(error) => assert!(is_mine && error.passes() && error.what.contains("given up"), "{error}"),
+        }
+        let whole = memory.read(&object, 0, object.size, DOOR).await.map(|pieces| pieces.concat().len());
+        assert_eq!(whole.expect("it is asked for again"), 4 * SMALL as usize);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

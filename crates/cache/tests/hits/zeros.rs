@@ -9,7 +9,7 @@ use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use stoker_cache::disk::medium::{Handle, How, Medium, Space, Status};
+use stoker_cache::disk::medium::{Handle, How, Made, Medium, Space, Status};
 
 /// All that any read of a block or of a file asks for.
 static ZEROS: [u8; SMALL as usize] = [0; SMALL as usize];
@@ -74,6 +74,10 @@ impl Medium for Disk {
 
     fn make_folder(&self, _path: &Path) -> Result<()> {
         Ok(())
+    }
+
+    fn folder(&self, _path: &Path) -> Result<Made> {
+        Ok((0, 0, None))
     }
 
     fn list(&self, _path: &Path) -> Result<Vec<String>> {

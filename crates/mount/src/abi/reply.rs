@@ -28,7 +28,7 @@ pub struct Attr {
     pub block: u32,
 }
 
-/// How long the kernel may believe what it was told, in seconds.
+/// How long the kernel may believe an answer, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Validity {
     pub name_s: u64,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fusermount_says_is_told_with_advice() {
+    fn what_fusermount_says_is_shown_with_advice() {
         let busy = refusal("failed to unmount /data: Device or resource busy", Path::new("/data"));
         assert!(busy.hint.contains("--lazy"), "{busy}");
         let device = refusal("failed to open /dev/fuse: Permission denied", Path::new("/data"));

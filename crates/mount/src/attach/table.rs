@@ -20,6 +20,14 @@ impl There {
     }
 }
 
+/// A mount of Stoker in the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ours {
+    pub at: PathBuf,
+    pub source: String,
+    pub user: Option<u32>,
+}
+
 /// The device number of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
@@ -35,6 +43,9 @@ pub struct Found {
     pub covered: bool,
 }
 
+/// The type of our mounts.
+const KIND: &[u8] = b"fuse.stoker";
+
 const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The topmost mount on exactly this folder. Not being able to tell is no reason to refuse.
@@ -47,6 +58,11 @@ pub fn user_at(folder: &Path) -> Option<u32> {
     user(&std::fs::read(MOUNTS).ok()?, folder)
 }
 
+/// All mounts of Stoker that no other lies over.
+pub fn ours() -> Vec<Ours> {
+    std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| all_ours(&table))
+}
+
 /// Where the file system with this number is mounted; of several places this one, if it is among them. The outer
 /// `None`: the table can't be read.
 pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
@@ -56,23 +72,28 @@ pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
 /// The topmost mount of a place is the last in the table.
 fn topmost(table: &[u8], folder: &Path) -> Option<There> {
     let line = lines(table).rfind(|line| line.at == folder)?;
-    let text = |word: &[u8]| String::from_utf8_lossy(&unescape(word)).into_owned();
-    Some(There { source: text(line.source), kind: text(line.kind) })
+    Some(There { source: line.source(), kind: text(line.kind) })
 }
 
 fn user(table: &[u8], folder: &Path) -> Option<u32> {
-    let line = lines(table).rfind(|line| line.at == folder).filter(|line| line.kind == b"fuse.stoker")?;
-    let options = str::from_utf8(line.options).ok()?;
-    options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    lines(table).rfind(|line| line.at == folder).filter(|line| line.kind == KIND)?.user()
+}
+
+fn all_ours(table: &[u8]) -> Vec<Ours> {
+    let is_seen = |line: &Line<'_>| lines(table).rfind(|last| last.at == line.at).is_some_and(|last| last == *line);
+    let ours = lines(table).filter(|line| line.kind == KIND).filter(is_seen);
+    ours.map(|line| Ours { user: line.user(), source: line.source(), at: line.at }).collect()
 }
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
-    let ours = || lines(table).filter(|line| line.number == Some(number));
+    // The kernel may have given the number of one that ended to somebody else's.
+    let ours = || lines(table).filter(|line| line.number == Some(number) && line.kind == KIND);
     let found = ours().find(|line| line.at == preferred).or_else(|| ours().next())?;
     let covered = lines(table).rfind(|line| line.at == found.at).is_some_and(|top| top.number != Some(number));
     Some(Found { at: found.at, covered })
 }
 
+#[derive(PartialEq)]
 struct Line<'a> {
     number: Option<Number>,
     at: PathBuf,
@@ -80,6 +101,22 @@ struct Line<'a> {
     source: &'a [u8],
     /// Of the file system itself.
     options: &'a [u8],
+}
+
+impl Line<'_> {
+    fn source(&self) -> String {
+        text(self.source)
+    }
+
+    /// Who mounted it.
+    fn user(&self) -> Option<u32> {
+        let options = str::from_utf8(self.options).ok()?;
+        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    }
+}
+
+fn text(word: &[u8]) -> String {
+    String::from_utf8_lossy(&unescape(word)).into_owned()
 }
 
 fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
@@ -127,7 +164,7 @@ mod tests {
 
     const TABLE: &[u8] = b"36 35 98:0 / / rw,noatime master:1 - ext4 /dev/root rw\n\
         40 36 0:52 / /mnt/my\\040data ro - fuse.stoker s3://bucket/a\\040b ro,user_id=0\n\
-        41 36 0:53 / /mnt/covered ro - fuse.sshfs host: ro\n\
+        41 36 0:53 / /mnt/covered ro - fuse.stoker s3://other ro\n\
         42 36 0:54 / /mnt/covered ro - tmpfs tmpfs ro\n\
         broken line";
 
@@ -150,13 +187,21 @@ mod tests {
     }
 
     #[test]
+    fn our_mounts_are_listed_unless_another_lies_over_them() {
+        let ours = |at: &str| Ours { at: at.into(), source: "s3://bucket/a b".into(), user: Some(0) };
+        assert_eq!(all_ours(TABLE), [ours("/mnt/my data")]);
+        let covered = [TABLE, b"\n43 40 0:56 / /mnt/my\\040data rw - tmpfs tmpfs rw"].concat();
+        assert_eq!(all_ours(&covered), []);
+    }
+
+    #[test]
     fn a_mount_is_found_by_its_number_wherever_it_was_moved() {
         let of = |minor, preferred: &str| find(TABLE, Number { major: 0, minor }, Path::new(preferred));
         let found = |at: &str, covered| Some(Found { at: at.into(), covered });
         assert_eq!(of(52, "/mnt/my data"), found("/mnt/my data", false));
         assert_eq!(of(52, "/somewhere/else"), found("/mnt/my data", false));
         assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
-        assert_eq!(of(54, "/mnt/covered"), found("/mnt/covered", false));
+        assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
         assert_eq!(of(55, "/mnt/covered"), None);
     }
 }

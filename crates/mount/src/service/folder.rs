@@ -55,8 +55,8 @@ impl Service {
 
     pub(super) fn open_folder(&self, asked: Asked<'_>) -> Result<(), Gone> {
         let names = self.namespace.names();
-        // Between a refresh and the moment when the kernel was told of it, its pages are of other names than ours.
-        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.told.load(Ordering::Acquire));
+        // Between a refresh and the moment when the kernel was notified of it, its pages are of other names than ours.
+        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.notified.load(Ordering::Acquire));
         let flags = if in_step { open::KEEP_CACHE | open::CACHE_DIR } else { 0 };
         let handle = self.folders.open(names);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
@@ -66,9 +66,9 @@ impl Service {
         sent
     }
 
-    /// The kernel was told of everything that went stale up to now.
+    /// The kernel was notified of everything that went stale up to now.
     pub fn told_of(&self, generation: u32) {
-        self.told.store(generation, Ordering::Release);
+        self.notified.store(generation, Ordering::Release);
     }
 
     /// The names as they are now, as far as they have a number.
@@ -149,13 +149,13 @@ pub struct Part {
 /// One answer in the making.
 struct Page<'a> {
     listing: Listing<'a>,
-    /// Those that were told with attributes, which the kernel takes for lookups.
+    /// Those that were listed with attributes, which the kernel takes for lookups.
     nodes: &'a mut Vec<u64>,
     service: &'a Service,
     thread: u32,
     plus: bool,
     manner: Manner,
-    /// The first file is told without attributes, to see whether it is looked up.
+    /// The first file is listed without attributes, to see whether it is looked up.
     probing: bool,
     /// Names that may still come.
     room: usize,
@@ -192,8 +192,9 @@ impl Page<'_> {
 /// `.` and `..`, as far as they are still to come. False if the buffer is full.
 fn dots(listing: &mut Listing<'_>, node: u64, from: u64, plus: bool, offset: impl Fn(u64) -> u64) -> bool {
     let mut dot = |next: u64, name: &[u8], node: u64| {
-        let told = offset(next);
-        from >= next || if plus { listing.bare(told, name, node, true) } else { listing.name(told, name, node, true) }
+        let position = offset(next);
+        from >= next
+            || if plus { listing.bare(position, name, node, true) } else { listing.name(position, name, node, true) }
     };
     dot(1, b".", node) && dot(DOTS, b"..", UNKNOWN_NODE)
 }

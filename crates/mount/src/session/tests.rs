@@ -194,3 +194,14 @@ fn a_kernel_that_is_too_old_is_refused_with_advice() {
     let refused = session.err().expect("it can't serve");
     assert!(refused.what.contains("too old") && refused.hint.contains("5.6"), "{refused}");
 }
+
+#[test]
+fn the_end_of_a_mount_may_ask_whether_it_has_ended() {
+    let alive = Alive::default();
+    *alive.threads() = 2;
+    alive.leave(|| panic!("another thread serves"));
+    let mut seen = None;
+    alive.leave(|| seen = alive.threads.try_lock().ok().map(|threads| *threads));
+    assert_eq!((seen, *alive.threads()), (Some(1), 0));
+    alive.wait();
+}

@@ -61,7 +61,7 @@ pub struct Tree {
     inside: Mutex<Inside>,
     pub opens: AtomicU64,
     pub lookups: AtomicU64,
-    /// Opens that were told afterwards.
+    /// Opens that were reported afterwards.
     pub used: Mutex<Vec<u64>>,
     /// The process dies while it is asked for attributes.
     pub dies: AtomicBool,
@@ -83,7 +83,7 @@ impl Names for Pinned {
     fn list(&self, folder: u64, from: u64, each: &mut dyn FnMut(u64, &[u8], Attributes) -> bool) -> bool {
         let Some(children) = self.folders.get(&folder) else { return false };
         let mut rest = children.iter().enumerate().skip(from as usize);
-        rest.all(|(index, (name, told))| each(index as u64 + 1, name, *told));
+        rest.all(|(index, (name, attributes))| each(index as u64 + 1, name, *attributes));
         true
     }
 }

@@ -45,7 +45,7 @@ impl Generations {
     }
 
     /// Make a snapshot the current one. It has to be built with the current one as its previous; another is
-    /// refused, and false told.
+    /// refused, and false comes back.
     pub fn replace(&self, manifest: Manifest) -> bool {
         let mut kept = self.write();
         let follows = manifest.generation() > last(&kept).manifest.generation();

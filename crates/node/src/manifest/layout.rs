@@ -9,7 +9,7 @@ use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The first bytes of every snapshot.
-const MAGIC: [u8; 8] = *b"STOKMANI";
+pub const MAGIC: [u8; 8] = *b"STOKMANI";
 /// Any change of the layout, of the rule of names or of packed versions raises it; others are not read.
 const FORMAT: u32 = 1;
 /// Bytes of the header before its two texts.

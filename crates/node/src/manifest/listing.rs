@@ -73,7 +73,7 @@ impl Listing {
         self.pieces.path(self.order[number])
     }
 
-    /// Bring the records into the order of their paths, keep the newest of those told twice, and rename files
+    /// Bring the records into the order of their paths, keep the newest of those that were listed twice, and rename files
     /// that stand where a folder is.
     pub fn arrange(&mut self) {
         self.sort();
@@ -180,8 +180,8 @@ impl Pieces {
     fn rename(&mut self, place: u64) -> u64 {
         let record = self.record(place);
         let start = record.path.iter().rposition(|&byte| byte == SEPARATOR).map_or(0, |at| at + 1);
-        let told = record.key.and_then(|key| String::from_utf8(key.to_vec()).ok());
-        let key = told.or_else(|| names::key(record.path.split(|&byte| byte == SEPARATOR))).unwrap_or_default();
+        let stored = record.key.and_then(|key| String::from_utf8(key.to_vec()).ok());
+        let key = stored.or_else(|| names::key(record.path.split(|&byte| byte == SEPARATOR))).unwrap_or_default();
         let (name, keyed) = names::beside_folder(&record.path[start..], &key);
         let path = [&record.path[..start], &name].concat();
         let text = match record.version {

@@ -135,9 +135,9 @@ fn listen() -> std::io::Result<()> {
 }
 
 /// Put a page of zeros where one could not be read. Runs as a signal: it takes no lock and no memory.
-extern "C" fn replace(_: libc::c_int, told: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn replace(_: libc::c_int, details: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes what it knows of the signal, and for SIGBUS that has an address.
-    let address = unsafe { (*told).si_addr() }.addr();
+    let address = unsafe { (*details).si_addr() }.addr();
     let place = MAPS.iter().find(|place| place.holds(address));
     // SAFETY: `mmap` and `sigaction` are system calls that a signal may make, and errno is put back as it was. The
     // page lies in a map of ours, so nobody's memory is replaced but that which can't be read.
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_cut_short_under_its_map_reads_as_zeros_and_is_told() {
+    fn a_file_that_is_cut_short_under_its_map_reads_as_zeros_and_is_reported() {
         let file = tempfile::tempfile().expect("a file");
         let bytes = vec![7; 3 << 14];
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("room");

@@ -1,7 +1,7 @@
 //! What the kernel has to forget when one snapshot follows another.
 //!
 //! Doesn't compare contents: the builder has decided which nodes are inherited, so equal node numbers say
-//! "unchanged". Invariant: every name whose answer differs is told, if its folder is known in both; a name in
+//! "unchanged". Invariant: every name whose answer differs is listed, if its folder is known in both; a name in
 //! a folder that is new or gone needs no telling, because the kernel forgets it with its folder.
 
 use super::layout::Entry;
@@ -9,7 +9,7 @@ use super::{Manifest, TOP};
 use crate::namespace::{ROOT, Stale};
 use std::cmp::Ordering;
 
-/// Names that were removed, changed, or added (somebody may have been told that there are none), as
+/// Names that were removed, changed, or added (somebody may have been answered that there are none), as
 /// (node of the folder, name). About 56 bytes and the name for each.
 pub fn stale(previous: &Manifest, current: &Manifest) -> Stale {
     let mut out = Stale::new();

@@ -39,13 +39,13 @@ pub fn tree(manifest: &Manifest) -> BTreeMap<String, Attributes> {
     let mut folders = vec![(ROOT, String::new())];
     while let Some((node, path)) = folders.pop() {
         let mut names = Vec::new();
-        assert!(manifest.list(node, 0, &mut |_, name, told| {
+        assert!(manifest.list(node, 0, &mut |_, name, attributes| {
             let name = String::from_utf8(name.to_vec()).expect("text");
-            let path = format!("{path}{name}{}", if told.folder { "/" } else { "" });
-            if told.folder {
-                folders.push((told.node, path.clone()));
+            let path = format!("{path}{name}{}", if attributes.folder { "/" } else { "" });
+            if attributes.folder {
+                folders.push((attributes.node, path.clone()));
             }
-            assert_eq!(out.insert(path, told), None, "a path is there once");
+            assert_eq!(out.insert(path, attributes), None, "a path is there once");
             names.push(name);
             true
         }));
@@ -106,29 +106,29 @@ proptest! {
         prop_assert_eq!(&objects(&manifest), &expected);
 
         let tree = tree(&manifest);
-        let folders = tree.values().filter(|told| told.folder).count();
+        let folders = tree.values().filter(|attributes| attributes.folder).count();
         prop_assert_eq!(tree.len() - folders, expected.len());
         let totals = manifest.totals();
         prop_assert_eq!((totals.files, totals.folders), (expected.len() as u64, folders as u64));
         prop_assert_eq!(totals.markers, (listing.len() - expected.len()) as u64);
         prop_assert_eq!(totals.bytes, listing.iter().map(|listed| listed.size).sum::<u64>());
-        for (path, told) in &tree {
+        for (path, attributes) in &tree {
             let bare = path.trim_end_matches('/');
             let (parent, name) = bare.rsplit_once('/').unwrap_or(("", bare));
             let parent = manifest.find(parent.as_bytes()).expect("its folder");
-            prop_assert_eq!(manifest.lookup(parent, name.as_bytes()), Some(*told));
-            prop_assert_eq!(manifest.attributes(told.node), Some(*told));
-            prop_assert_eq!(told.modified_ns, if told.folder { 1_000 } else { 7 }, "a folder has the time of the listing");
-            let below = tree.keys().filter_map(|other| other.strip_prefix(path)).filter(|_| told.folder);
+            prop_assert_eq!(manifest.lookup(parent, name.as_bytes()), Some(*attributes));
+            prop_assert_eq!(manifest.attributes(attributes.node), Some(*attributes));
+            prop_assert_eq!(attributes.modified_ns, if attributes.folder { 1_000 } else { 7 }, "a folder has the time of the listing");
+            let below = tree.keys().filter_map(|other| other.strip_prefix(path)).filter(|_| attributes.folder);
             let folders = below.filter(|rest| rest.find('/').is_some_and(|at| at + 1 == rest.len()));
-            prop_assert_eq!(told.folders as usize, folders.count());
+            prop_assert_eq!(attributes.folders as usize, folders.count());
         }
         for listed in listing.iter().filter(|listed| is_marker(listed)) {
             let mut path = Vec::new();
             names::place(&listed.key["p/".len()..], 0, &mut path);
             let path: Vec<u8> = path.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect();
             let node = manifest.find(&path).unwrap_or_else(|| panic!("{path:?}"));
-            prop_assert!(manifest.attributes(node).is_some_and(|told| told.folder));
+            prop_assert!(manifest.attributes(node).is_some_and(|attributes| attributes.folder));
         }
     }
 
@@ -151,8 +151,8 @@ fn an_empty_data_set_is_an_empty_folder() {
     let manifest = build(&folder, "p/", &[listed("p/", "", 0)], None).manifest;
     assert_eq!(*manifest.totals(), Totals { markers: 1, ..Totals::default() });
     assert!(tree(&manifest).is_empty());
-    let told = Attributes { node: ROOT, folder: true, size: 0, modified_ns: 1_000, folders: 0 };
-    assert_eq!(manifest.attributes(ROOT), Some(told));
+    let attributes = Attributes { node: ROOT, folder: true, size: 0, modified_ns: 1_000, folders: 0 };
+    assert_eq!(manifest.attributes(ROOT), Some(attributes));
     assert_eq!((manifest.find(b""), manifest.path(ROOT)), (Some(ROOT), Some(Vec::new())));
 }
 
@@ -224,5 +224,5 @@ fn a_million_names_take_less_than_200_bytes_each() {
     assert_eq!((manifest.totals().files, manifest.totals().folders), (NAMES.into(), 1001));
     assert!(manifest.file_bytes() / u64::from(NAMES) < 200, "{} bytes", manifest.file_bytes());
     let node = manifest.find(b"train/n00000123/n00000123_999123.JPEG").expect("one of them");
-    assert_eq!(manifest.attributes(node).map(|told| told.size), Some(110_000));
+    assert_eq!(manifest.attributes(node).map(|attributes| attributes.size), Some(110_000));
 }

@@ -14,12 +14,12 @@ impl Manifest {
     /// The child of this name.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Option<Attributes> {
         let (_, entry) = self.named(self.index(parent)?, name)?;
-        Some(self.told(entry))
+        Some(self.described(entry))
     }
 
     /// What `stat` tells of a node.
     pub fn attributes(&self, node: u64) -> Option<Attributes> {
-        Some(self.told(self.entry(self.index(node)?)?))
+        Some(self.described(self.entry(self.index(node)?)?))
     }
 
     /// Children of a folder in the order of their names, from position `from` (0 first), until `each` says
@@ -29,7 +29,7 @@ impl Manifest {
             return false;
         };
         for ((_, entry, name), position) in self.children(index, from).zip(from..) {
-            if !each(position + 1, name, self.told(entry)) {
+            if !each(position + 1, name, self.described(entry)) {
                 break;
             }
         }
@@ -81,7 +81,7 @@ impl Manifest {
         Walk::below(self, self.index(folder))
     }
 
-    fn told(&self, entry: Entry<'_>) -> Attributes {
+    fn described(&self, entry: Entry<'_>) -> Attributes {
         let folder = entry.folder();
         // Stores keep no times of folders. That of the listing makes the kernel drop its lists at a refresh.
         let modified_ns = if folder { self.listed_ns() } else { entry.modified_ns() };

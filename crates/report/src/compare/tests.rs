@@ -1,7 +1,7 @@
 //! What compare says, against answers worked out by hand.
 
 use super::*;
-use crate::{Environment, Kind, SCHEMA};
+use crate::{Environment, Kind, SCHEMA, Verdict};
 
 fn report(epochs: &[(u64, bool, f64)]) -> Report {
     let epochs = epochs.iter().map(|&(repetition, cold, rate)| Epoch {
@@ -135,7 +135,7 @@ fn what_makes_runs_differ_is_said_and_another_target_is_not() {
 }
 
 #[test]
-fn a_warning_that_several_reports_give_is_told_once() {
+fn a_warning_that_several_reports_give_is_shown_once() {
     let mut first = report(&[(1, true, 50.0), (2, true, 50.0)]);
     first.warnings = vec!["the set fits in memory".into()];
     let found = compare(&[first.clone(), first]).warnings;
@@ -146,4 +146,17 @@ fn a_warning_that_several_reports_give_is_told_once() {
 fn epochs_of_a_single_run_are_said_to_be_no_repetitions() {
     let found = compare(&[report(&[(1, true, 50.0), (1, false, 60.0), (1, false, 61.0)])]);
     assert!(found.warnings.iter().any(|warning| warning.contains("one repetition")), "{:?}", found.warnings);
+}
+
+#[test]
+fn an_invalid_run_has_no_utilisation_to_compare() {
+    let (valid, mut invalid) = (report(&[(1, true, 10.0)]), report(&[(1, true, 10.0)]));
+    let reason = Some("an epoch has 4 steps".into());
+    invalid.summary = Some(Summary { verdict: Some(Verdict::Invalid), reason, ..Summary::default() });
+    let found = compare(&[valid, invalid]);
+    let entries = &row(&found, "utilisation, cold").entries;
+    assert!(entries[0].is_some() && entries[1].is_none());
+    assert!(row(&found, "samples per second, cold").entries[1].is_some());
+    let expected = "report 2 is of an invalid run, which did not pass: an epoch has 4 steps";
+    assert!(found.warnings.iter().any(|warning| warning == expected), "{:?}", found.warnings);
 }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_told_with_its_interval_and_a_clear_difference_with_a_star() {
+    fn an_entry_is_shown_with_its_interval_and_a_clear_difference_with_a_star() {
         let mean = Mean { mean: 200.0, low: Some(197.0), high: Some(203.0), count: 3 };
         let ratio = Ratio { ratio: 1.98, low: Some(1.9), high: Some(2.06) };
         let entry = Entry { mean, ratio: Some(ratio) };

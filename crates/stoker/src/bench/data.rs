@@ -104,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What was done, and how long each copy to or from a store took.
 fn document(args: &Args, manifest: &Manifest, steps: &[serde_json::Value], warnings: Vec<String>) -> Report {
-    let machine = Machine::look(&args.folder.to_string_lossy());
+    let machine = Machine::look(&args.folder.to_string_lossy(), None);
     let copies = steps.iter().filter(|step| ["sync", "copy"].iter().any(|name| step["step"] == *name));
     let syncs = copies.map(|step| {
         let store = if step["step"] == "sync" { &step["target"] } else { &step["from"] };

@@ -160,10 +160,11 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a folder");
         let mut seen = Seen { begun: Vec::new() };
         // Without the site's packages no Python has any of them.
-        let python = scratch.path().join("bare");
-        fs::write(&python, "#!/bin/sh\nexec python3 -S -E \"$@\"\n").expect("a script");
-        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&python, executable).expect("its mode");
+        let (script, python) = (scratch.path().join("script"), scratch.path().join("bare"));
+        fs::write(&script, "#!/bin/sh\nexec python3 -S -E \"$@\"\n").expect("a script");
+        // Made executable by another process: what another test starts meanwhile would hold a file of ours open.
+        let made = std::process::Command::new("install").args(["-m", "755"]).args([&script, &python]).status();
+        assert!(made.is_ok_and(|made| made.success()));
         let python = python.to_str().expect("a name of ours");
         for (loader, cure) in [
             (Loader::Torch, "pip install torch"),

@@ -3,8 +3,9 @@
 //! It judges nothing. Invariant: caches count as emptied only where `bench::cold` has proved it.
 
 use ::bench::cold::Cooler;
+use ::bench::samples::{Run, Set};
 use ::bench::train::Cause;
-use ::bench::train::counters::{Counters, disk, received};
+use ::bench::train::counters::{Counters, disk, read_bytes, received};
 use block::Result;
 use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -18,6 +19,12 @@ use targets::Listed;
 /// File systems whose bytes lie on this machine's own disks or in its memory.
 const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];
 
+/// Those of which the kernel counts for each process what was read from their disks and servers.
+const COUNTED: [&str; 16] = [
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs", "nfs", "nfs4", "cifs", "smb3",
+    "ceph", "vfat",
+];
+
 pub struct Machine {
     pub node: String,
     pub environment: Environment,
@@ -26,10 +33,12 @@ pub struct Machine {
     folder: Option<PathBuf>,
     /// Numbers of the device below the folder.
     device: Option<(u32, u32)>,
+    cooler: Cooler,
 }
 
 impl Machine {
-    pub fn look(target: &str) -> Machine {
+    /// `drop` is a command that drops the target's own caches.
+    pub fn look(target: &str, drop: Option<&str>) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let folder = fs::canonicalize(target).ok().filter(|folder| folder.is_dir());
         let device = folder
@@ -52,6 +61,7 @@ impl Machine {
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64()),
             folder,
             device,
+            cooler: Cooler { command: drop.map(str::to_owned) },
         }
     }
 
@@ -62,14 +72,25 @@ impl Machine {
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
         let (throttled, errors) = store
             .map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
-        Counters { network, loopback, disk, throttled, errors }
+        let counted = self.environment.file_system.as_deref().is_some_and(|name| COUNTED.contains(&name));
+        let given = if counted { read_bytes(&read("/proc/self/io")) } else { None };
+        Counters { network, loopback, disk, given, throttled, errors }
     }
 
     /// Empty the kernel's caches of these files, and look for what stayed. Whether they are proved to be cold.
     pub fn empty(&self, files: &[Listed]) -> Result<bool> {
-        let Some(folder) = &self.folder else { return Ok(false) };
+        let Some(folder) = &self.folder else { return Ok(self.cooler.cool_store()?.cold) };
         let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&*file.name)).collect();
-        Ok(Cooler::default().cool_files(folder, &paths)?.cold)
+        Ok(self.cooler.cool_files(folder, &paths)?.cold)
+    }
+
+    /// Make caches forget ranges of a set. Gives those that were in memory.
+    pub fn forget(&self, set: &Set, runs: &[Run]) -> Result<Vec<Run>> {
+        let Some(folder) = self.folder.as_ref().filter(|_| !runs.is_empty()) else { return Ok(Vec::new()) };
+        let ranges: Vec<_> =
+            runs.iter().map(|run| (folder.join(&*set.files[run.file].name), run.range.clone())).collect();
+        let were = self.cooler.forget(folder, &ranges)?;
+        Ok(runs.iter().zip(were).filter(|(_, was)| *was).map(|(run, _)| run.clone()).collect())
     }
 }
 

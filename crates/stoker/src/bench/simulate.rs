@@ -62,7 +62,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     args.output.check()?;
-    let machine = Machine::look("");
+    let machine = Machine::look("", None);
     let (questions, seeds) = (questions(&args)?, parse::seeds(&args.seed)?);
     let steps = questions.iter().fold(0, |steps: u64, question| steps.saturating_add(question.steps_of_all()));
     let bar = show::bar(steps.saturating_mul(seeds.len() as u64));
@@ -237,7 +237,7 @@ mod tests {
         let answers = ask(&[question], &[1], 1, &|_| ()).unwrap();
         let typed = "--workload bert --accelerator 1s --accelerators 8 --store 1GB/s".split_whitespace();
         let args = Typed::try_parse_from(["x"].into_iter().chain(typed)).unwrap().args;
-        let mut measured = report(&args, &answers, &[1], Machine::look(""));
+        let mut measured = report(&args, &answers, &[1], Machine::look("", None));
         assert_eq!(measured.kind, Kind::Simulated);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");

@@ -67,10 +67,10 @@ pub struct Args {
     #[arg(long)]
     verify: bool,
     /// Drop the caches of this machine before each phase and after the last, and prove it
-    #[arg(long)]
+    #[arg(long, help_heading = "Caches")]
     drop_caches: bool,
-    /// The same, and run this command to drop the target's own caches
-    #[arg(long, value_name = "COMMAND")]
+    /// The same as --drop-caches, and run this command to drop the target's own
+    #[arg(long, value_name = "COMMAND", help_heading = "Caches")]
     drop_command: Option<String>,
     /// Each rank reads what the next one wrote
     #[arg(long)]
@@ -234,7 +234,7 @@ fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
         "drop_command": args.drop_command,
         "rotate": settings.rotate,
     });
-    let machine = Machine::look(&folder(args).to_string_lossy());
+    let machine = Machine::look(&folder(args).to_string_lossy(), None);
     let environment = Environment { ranks: u64::from(ranks), ..machine.environment };
     Report { settings, ..Report::begin(Kind::Measured, "sweep", &args.target, environment, machine.started) }
 }

@@ -12,7 +12,7 @@ use super::machine::{self, Machine};
 use super::output::Output;
 use super::{launch, loader};
 use crate::args::Reach;
-use crate::{print, runtime, show};
+use crate::{ends, print, runtime, show};
 use ::bench::loader::Loader;
 use ::bench::samples::Set;
 use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
@@ -32,7 +32,8 @@ use workload::accelerator::{self, Accelerator};
 use workload::import;
 
 /// Every figure says whether it was measured, and stands beside what this machine reaches without storage and what a
-/// probe of the target promises. Exit code 3: it ran, and the accelerators were not busy enough.
+/// probe of the target promises. Exit code 3: it ran, and the accelerators were not busy enough; 5: it ran, and has no
+/// verdict, because it was too short or its figures contradict each other.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// A shipped workload, a file of your own (.toml), or a workload of DLIO (.yaml); also as --import
@@ -54,6 +55,9 @@ pub struct Args {
     /// Give the target the limits of a disk, such as 160MB/s,10000iops or 500MB/s,500iops,5ms
     #[arg(long, value_name = "LIMITS", value_parser = settings::shape)]
     shape_disk: Option<Shape>,
+    /// Run this command wherever caches are emptied, to drop the target's own
+    #[arg(long, value_name = "COMMAND", help_heading = "Caches")]
+    drop_command: Option<String>,
     /// Find the most accelerators that are busy enough
     #[arg(long)]
     find_max: bool,
@@ -80,6 +84,8 @@ pub struct Args {
 
 /// Exit code where all went well but the utilisation.
 const NOT_BUSY: u8 = 3;
+/// Exit code of a run that doesn't tell whether they were busy.
+const INVALID: u8 = 5;
 
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.list {
@@ -98,7 +104,10 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     let runtime = runtime()?;
     let asked = args.target.clone().unwrap_or_default();
     let (job, plain) = job(args)?;
-    let machine = Machine::look(&asked);
+    if ranks.rank() == 0 {
+        ends::exit_if_told(interrupted(args, &job))?;
+    }
+    let machine = Machine::look(&asked, args.drop_command.as_deref());
     machine::allow_files();
     if job.workload.checkpoint.is_some() {
         return checkpoints(args, &job, &machine, ranks, runtime.handle());
@@ -117,11 +126,8 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         ranks,
         node: &machine.node,
         counters: &|| machine.counters(end.as_ref().and_then(End::counts)),
-        chill: &|set| match end {
-            // What reads a store here keeps nothing from one read to the next.
-            Some(End::Store(_)) => Ok(true),
-            _ => machine.empty(&set.files),
-        },
+        chill: &|set| machine.empty(&set.files),
+        forget: &|set, runs| machine.forget(set, runs),
         look: &|progress| bar.set_message(status(progress)),
     };
     let mut bench = Bench { job: &job, target: &*target, set: &set, checks: &checks, outside: &outside, probe: None };
@@ -146,10 +152,28 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     tell(&report, &job, &args.output)
 }
 
+/// Why there is no result, and what is left.
+fn interrupted(args: &Args, job: &Job) -> Error {
+    let target = args.target.as_deref().unwrap_or_default();
+    let mut hint = match &args.output.save {
+        Some(file) => {
+            format!("epochs that had ended by then, if any, are in {}, marked as not finished", file.display())
+        }
+        None => "with --save FILE.json, what has ended by then is kept".to_owned(),
+    };
+    if job.workload.checkpoint.is_some() {
+        hint += &format!("; remove what was written of the checkpoint, checkpoint-*.state in {target}");
+    }
+    Error::unavailable("the measurement was interrupted", target).hint(hint)
+}
+
 /// The result, on the terminal and where it was asked for.
 fn tell(report: &Report, job: &Job, output: &Output) -> Result<ExitCode> {
     print::out(format_args!("{}", table::text(report, job)))?;
     output.finish(report)?;
+    if !report.failed().is_empty() || report.summary.as_ref().is_some_and(|summary| summary.invalid().is_some()) {
+        return Ok(ExitCode::from(INVALID));
+    }
     let found_none = report.sections.get("find_max").is_some_and(|found| found["accelerators"].is_null());
     let is_passed = !found_none && report.summary.as_ref().is_none_or(|summary| summary.passed);
     Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::from(NOT_BUSY) })
@@ -221,9 +245,10 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
     let Some(end) = end else {
         let read = &job.workload.read;
         let all = files.count * files.samples_per_file;
-        // As much as the steps need, and two batches at least, whatever the workload's own size.
+        // As much as the steps need, or a verdict takes, whatever the workload's own size.
         let most = read.batch * job.accelerators.max(args.accelerators.unwrap_or(1));
-        let samples = read.steps_max.map_or(all.max(2 * most), |steps| steps.max(2) * most);
+        let least = job.steady(None).least;
+        let samples = read.steps_max.map_or(all.max(least * most), |steps| steps.max(2) * most);
         let mut set = Set::imagined(files, samples, job.seed);
         set.together = job.together(&set);
         return Ok((shaped(args, Box::new(Null::of(set.files.clone()))), set, Checks::default()));
@@ -301,7 +326,7 @@ fn checkpoints(
         clock: &Monotonic,
         ranks,
         seed: job.seed,
-        chill: &|files| machine.empty(files).map(drop),
+        chill: &|files| machine.empty(files),
         look: &|what| bar.set_message(what.to_owned()),
     };
     checkpoint::run(&course, shape, &mut |pass| {
@@ -335,6 +360,7 @@ fn judge(
         shaped: args.shape_disk.is_some(),
         step_changed: args.set.iter().any(|change| change.starts_with("step=")),
         au_percent: report.epochs.iter().map(|epoch| epoch.au_percent).collect(),
+        invalid: report.summary.as_ref().and_then(report::Summary::invalid),
     };
     let broken = closed::broken(job, &around);
     report.sections.insert("closed".into(), serde_json::json!({ "broken": broken }));

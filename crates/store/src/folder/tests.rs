@@ -7,6 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 
@@ -142,23 +143,61 @@ async fn a_descriptor_is_of_the_version_asked_for_and_read_only() {
 
 #[test]
 fn reads_that_hang_and_were_given_up_leave_threads_for_others() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().max_blocking_threads(READS_MAX + 1).enable_all().build();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.max_blocking_threads(READS_OF_ALL_MAX + 1).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let scratch = Scratch::new();
-        scratch.write("k", b"content");
-        let object = find(&scratch.1, "k").await;
+        let scratches: Vec<_> = (0..5).map(|_| Scratch::new()).collect();
+        scratches[0].write("k", b"content");
+        let object = find(&scratches[0].1, "k").await;
         let (hang, hung) = std::sync::mpsc::sync_channel::<()>(0);
         let hung = Arc::new(std::sync::Mutex::new(hung));
-        for _ in 0..3 * READS_MAX {
-            let hung = hung.clone();
-            let hangs = scratch.1.0.read(move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok())));
-            assert!(hangs.now_or_never().is_none(), "it hangs, and is given up");
+        for scratch in &scratches {
+            for _ in 0..3 * READS_MAX {
+                let hung = hung.clone();
+                let hangs = scratch.1.0.read(move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok())));
+                assert!(hangs.now_or_never().is_none(), "it hangs, and is given up");
+            }
+            let others = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| ()));
+            assert!(others.await.is_ok(), "all threads of the runtime wait for folders");
         }
-        let others = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| ()));
-        assert!(others.await.is_ok(), "all threads of the runtime wait for one folder");
         drop(hang);
-        scratch.1.get(&object, 0..7).await.expect("the folder answers again");
+        scratches[0].1.get(&object, 0..7).await.expect("the folder answers again");
+    });
+}
+
+#[test]
+fn a_listing_of_a_folder_that_hangs_is_given_up_and_none_begins_until_it_answers() {
+    static ANSWERS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let now = || {
+        ASKED.fetch_add(1, Relaxed);
+        drop(ANSWERS.lock());
+        SystemTime::now()
+    };
+    let scratch = Scratch::new();
+    scratch.write("k", b"content");
+    let hangs = Folder::at(scratch.0.path(), Settings { now, ..Settings::default() }).expect("a folder");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let held = ANSWERS.lock();
+    runtime.expect("a runtime").block_on(async {
+        let mut pages = hangs.list("");
+        while ASKED.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        for _ in 0..2 {
+            let error = pages.next().await.expect("an answer").expect_err("it hangs");
+            assert_eq!(error.kind, Kind::Unavailable { retry_after: None });
+            let (said, path) = (error.to_string(), scratch.0.path().display().to_string());
+            assert!(["did not answer within 10s", "`ls`", &*path].iter().all(|word| said.contains(word)), "{said}");
+            assert!(pages.next().await.is_none());
+            pages = hangs.list("");
+        }
+        assert_eq!(ASKED.load(Relaxed), 1, "the second listing took no further threads");
+        tokio::time::resume();
+        drop(held);
+        while hangs.list("").next().await.is_none_or(|page| page.is_err()) {
+            tokio::task::yield_now().await;
+        }
     });
 }
 

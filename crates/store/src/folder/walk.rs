@@ -3,17 +3,22 @@
 //! Folders that wait are a stack, so that a tree is walked in depth and few wait at a time; pages go
 //! through a channel of few, so that a slow reader slows the walk.
 //!
+//! A file system that hangs keeps its threads until it answers: a listing that waits for one is given up, and no other
+//! of the same folder begins before that.
+//!
 //! Invariant: each file that can be served once for each way to it; a folder that can't be read is an
 //! error, not a gap.
 
-use super::{Root, failed, path_of, size, times_ns, version_at};
+use super::{ANSWERS_WITHIN, Root, failed, path_of, size, times_ns, version_at};
 use crate::{Counters, Listed, Pages};
 use block::{Error, Result};
 use futures_util::stream::{self, StreamExt};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc;
 
 /// Files of a page.
@@ -27,15 +32,70 @@ const LINKS_DEEP: usize = 4;
 
 /// The pages of a listing.
 pub fn pages(root: Arc<Root>, prefix: &str) -> Pages {
-    let (sender, receiver) = mpsc::channel(PAGES_WAITING);
+    if hung().contains_key(&root.identity) {
+        return stream::iter([Err(silent(&root.identity))]).boxed();
+    }
+    let (sender, pages) = mpsc::channel(PAGES_WAITING);
+    let mut listing = Listing { pages, folder: root.identity.clone(), walk: Weak::new(), entries: Arc::default() };
     let start = prefix.rsplit_once('/').map_or("", |(start, _)| start);
     if start.is_empty() && !prefix.starts_with('/') || path_of(start).is_some() {
         let first = Pending { path: start.to_owned(), above: None, links: 0 };
         let stack = Mutex::new(Stack { pending: vec![first], busy: 0, is_over: false });
-        let walk = Walk { root, prefix: prefix.to_owned(), stack, changed: Condvar::new(), sender };
-        begin(Arc::new(walk));
+        let (prefix, changed, entries) = (prefix.to_owned(), Condvar::new(), listing.entries.clone());
+        let walk = Arc::new(Walk { root, prefix, stack, changed, sender, entries });
+        listing.walk = Arc::downgrade(&walk);
+        begin(walk);
     }
-    stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
+    stream::unfold(listing, Listing::next).boxed()
+}
+
+/// The pages of a walk, for whoever reads them. It must not keep the walk alive, which ends them.
+struct Listing {
+    pages: mpsc::Receiver<Result<Vec<Listed>>>,
+    folder: Arc<str>,
+    walk: Weak<Walk>,
+    /// Names that the walk has seen.
+    entries: Arc<AtomicU64>,
+}
+
+impl Drop for Listing {
+    /// Threads that wait for one that hangs end with the listing.
+    fn drop(&mut self) {
+        if let Some(walk) = self.walk.upgrade() {
+            walk.stop();
+        }
+    }
+}
+
+impl Listing {
+    /// The next page, or that the folder has not answered for so long.
+    async fn next(mut self) -> Option<(Result<Vec<Listed>>, Listing)> {
+        loop {
+            let before = self.entries.load(Relaxed);
+            if let Ok(page) = tokio::time::timeout(ANSWERS_WITHIN, self.pages.recv()).await {
+                return Some((page?, self));
+            }
+            // A walk that is over has sent all of its pages.
+            let Some(walk) = self.walk.upgrade().filter(|_| self.entries.load(Relaxed) == before) else { continue };
+            walk.stop();
+            hung().insert(self.folder.clone(), self.walk.clone());
+            self.pages.close();
+            return Some((Err(silent(&self.folder)), self));
+        }
+    }
+}
+
+/// Walks that were given up and still wait for their file system, by the folder that they list.
+fn hung() -> MutexGuard<'static, BTreeMap<Arc<str>, Weak<Walk>>> {
+    static HUNG: Mutex<BTreeMap<Arc<str>, Weak<Walk>>> = Mutex::new(BTreeMap::new());
+    let mut hung = HUNG.lock().unwrap_or_else(PoisonError::into_inner);
+    hung.retain(|_, walk| walk.strong_count() > 0);
+    hung
+}
+
+fn silent(folder: &str) -> Error {
+    let what = format!("the folder did not answer within {ANSWERS_WITHIN:?}");
+    Error::unavailable(what, folder).hint("see whether `ls` of it answers, and try again when its file system does")
 }
 
 fn begin(walk: Arc<Walk>) {
@@ -59,6 +119,7 @@ struct Walk {
     stack: Mutex<Stack>,
     changed: Condvar,
     sender: mpsc::Sender<Result<Vec<Listed>>>,
+    entries: Arc<AtomicU64>,
 }
 
 struct Stack {
@@ -152,6 +213,7 @@ impl Walk {
         let now = (self.root.settings.now)();
         for entry in Dir::read_from(&directory).map_err(ask)? {
             let entry = entry.map_err(ask)?;
+            self.entries.fetch_add(1, Relaxed);
             let Ok(name) = entry.file_name().to_str() else {
                 self.skip(&format!("{on}/{}", entry.file_name().to_string_lossy()), "its name is not UTF-8");
                 continue;

@@ -6,7 +6,7 @@ use super::limit::Leave;
 use super::pace::Timing;
 use super::window::Outcome;
 use super::{Parts, Tries, outcome};
-use block::{Address, Block, Cause, Checksum, Digest, Error, Result, Run};
+use block::{Address, Block, Cause, Checksum, Digest, Error, Result, Run, last_try};
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Fetch {
     open: Option<Open>,
     tries: Tries,
     /// What the store said about the whole object, and the digest of the blocks so far.
-    told: Option<(Checksum, Digest)>,
+    checksum: Option<(Checksum, Digest)>,
 }
 
 /// A body being read, and the leave that it takes.
@@ -53,7 +53,10 @@ impl From<Error> for Failure {
 impl Fetch {
     pub fn new(parts: Arc<Parts>, run: Run) -> Fetch {
         let next = run.blocks.start;
-        Fetch { parts, run, next, open: None, tries: Tries::begin(), told: None }
+        // Enough is left for a last try.
+        let budget = parts.settings.budget;
+        let waited = run.waited.min(budget - last_try(budget));
+        Fetch { parts, run, next, open: None, tries: Tries { used: waited, ..Tries::begin() }, checksum: None }
     }
 
     /// The next block, whatever it takes within the budget.
@@ -95,7 +98,7 @@ impl Fetch {
             self.end().await?;
         }
         self.run.course.enter(Cause::Cpu);
-        if let Some((_, digest)) = &mut self.told {
+        if let Some((_, digest)) = &mut self.checksum {
             pieces.iter().for_each(|piece| digest.update(piece));
         }
         if is_last {
@@ -119,8 +122,8 @@ impl Fetch {
         };
         let body = answer.body;
         if self.next == 0 {
-            let told = body.checksum.filter(|_| self.run.is_whole());
-            self.told = told.map(|told| (told, told.digest()));
+            let checksum = body.checksum.filter(|_| self.run.is_whole());
+            self.checksum = checksum.map(|checksum| (checksum, checksum.digest()));
         }
         let timing = Timing { first_byte: answer.first_byte, ..Timing::default() };
         self.open = Some(Open { bytes: body.bytes, left: Bytes::new(), leave: answer.leave, timing });
@@ -173,8 +176,8 @@ impl Fetch {
 
     /// Compare all bytes with what the store said about them, if it did.
     fn compare(&self) -> Result<(), Failure> {
-        let Some((told, digest)) = &self.told else { return Ok(()) };
-        if digest.matches(*told) {
+        let Some((checksum, digest)) = &self.checksum else { return Ok(()) };
+        if digest.matches(*checksum) {
             return Ok(());
         }
         let error =

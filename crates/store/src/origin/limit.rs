@@ -1,7 +1,7 @@
 //! Leave to send requests: as many at a time as [`Window`] says; those that a reader waits for first, then first come,
 //! first served.
 //!
-//! What the window is told of is measured here, by the round: as many requests as may be in flight, after as many
+//! What the window learns is measured here, by the round: as many requests as may be in flight, after as many
 //! that were sent before the limit last changed.
 //!
 //! Invariant: no more requests are let out than the limit; those in flight when it was cut are not replaced.
@@ -125,15 +125,15 @@ impl Limit {
     }
 
     fn ended(&self, outcome: Outcome, timing: Option<Timing>, permit: OwnedSemaphorePermit) {
-        let mut state = self.told(outcome, timing);
+        let mut state = self.learned(outcome, timing);
         if state.excess > 0 {
             state.excess -= 1;
             permit.forget();
         }
     }
 
-    /// A request told how much the store can bear.
-    fn told(&self, outcome: Outcome, timing: Option<Timing>) -> MutexGuard<'_, State> {
+    /// A request showed how much the store can bear.
+    fn learned(&self, outcome: Outcome, timing: Option<Timing>) -> MutexGuard<'_, State> {
         let is_full = self.free.available_permits() == 0;
         let mut state = self.state();
         let before = state.window.limit;
@@ -221,7 +221,7 @@ impl Leave {
     /// place, so that nobody else asks meanwhile, and need not stand in line again.
     pub fn failed(mut self, outcome: Outcome) -> Option<Leave> {
         if outcome == Outcome::Throttled {
-            drop(self.limit.told(outcome, None));
+            drop(self.limit.learned(outcome, None));
             return Some(self);
         }
         self.outcome = outcome;

@@ -215,6 +215,24 @@ async fn all_who_stand_in_line_at_a_store_that_answers_nobody_hear_so_within_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn patience_that_a_reader_used_up_before_is_not_begun_again() {
+    let memory = Arc::new(Memory::new("hangs"));
+    let object = memory.put("k", "content");
+    for (waited, heard_after) in [(0, 60.0), (20, 40.0), (59, 1.0), (100, 1.0)] {
+        let origin = Origin::new(Faulty::new(memory.clone(), 1, 100, &[Fault::Hang]), Settings::default());
+        let run = Run { waited: Duration::from_secs(waited), ..object.whole().expect("one block") };
+        let began = Instant::now();
+        fetch(&origin, run).await.expect_err("nothing comes");
+        let took = began.elapsed().as_secs_f64();
+        assert!((took - heard_after).abs() < 1.1, "after {took} s of patience beside {waited} used");
+    }
+    // A store that answers is given what was left for the last try.
+    let origin = Origin::new(memory.clone(), Settings::default());
+    let run = Run { waited: Duration::MAX, ..object.whole().expect("one block") };
+    assert_eq!(fetch(&origin, run).await.expect("bytes").len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_will_not_pass_is_said_at_once() {
     let memory = Arc::new(Memory::new("gone"));
     let old = memory.put("k", "old");

@@ -118,9 +118,12 @@ async fn doors_that_lead_to_one_store_in_one_way_share_it_and_count_once() {
     assert_eq!(origins.requests_limit(), 2 * one, "two stores");
     read(&origins, &object, first.door()).await.expect("bytes");
     read(&origins, &object, second.door()).await.expect("bytes");
+    let doors = || origins.counts().iter().map(|(_, counts)| counts.doors).collect::<Vec<_>>();
+    assert_eq!(doors().iter().sum::<u64>(), 3, "two of them to one store");
     drop(other);
     let gets = || origins.counts().iter().map(|(_, counts)| counts.gets).sum::<u64>();
     assert_eq!((gets(), origins.requests_limit()), (2, one));
     drop((first, second));
     assert_eq!((gets(), origins.requests_limit()), (2, 0), "what was asked stays counted");
+    assert_eq!(doors(), [0, 0], "nobody uses either");
 }

@@ -42,27 +42,27 @@ fn check_head(status: StatusCode, headers: &HeaderMap, object: &Object, range: &
         let error = Error::invalid("the store sends the whole object where a part was asked", object);
         return Err(error.hint("this server or a proxy before it does not serve ranges, which Stoker needs"));
     }
-    let told = text(headers, "content-range").unwrap_or_default();
+    let sent = text(headers, "content-range").unwrap_or_default();
     let expected = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
-    if told == expected && length.is_none_or(|length| length == due) {
+    if sent == expected && length.is_none_or(|length| length == due) {
         return Ok(());
     }
-    match told.rsplit_once('/').and_then(|(_, size)| size.parse::<u64>().ok()) {
+    match sent.rsplit_once('/').and_then(|(_, size)| size.parse::<u64>().ok()) {
         Some(size) if size != object.size => {
             Err(Error::changed(format!("the object has {size} bytes where {} were listed", object.size), object))
         }
-        _ => Err(Error::corrupt(format!("the store sent \"{told}\" where \"{expected}\" was asked"), object)),
+        _ => Err(Error::corrupt(format!("the store sent \"{sent}\" where \"{expected}\" was asked"), object)),
     }
 }
 
 /// Check that the answer is about the version that was asked for.
 pub fn check_version(headers: &HeaderMap, object: &Object) -> Result<()> {
-    let told = match time_of(&object.version) {
+    let sent = match time_of(&object.version) {
         Some(_) => text(headers, "last-modified").and_then(second).map(|second| Cow::from(of_time(second))),
         None => text(headers, "etag").map(|etag| Cow::from(version(etag))).filter(|etag| !etag.is_empty()),
     };
-    match told {
-        Some(told) if told == object.version.trim_start_matches(UNSETTLED) => Ok(()),
+    match sent {
+        Some(sent) if sent == object.version.trim_start_matches(UNSETTLED) => Ok(()),
         Some(_) => Err(Error::changed("the object has another version by now", object)),
         // No further try would bring it.
         None => Err(Error::invalid("the store does not say of which version its answer is", object)
@@ -153,9 +153,9 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 /// How long a server asks to be left alone: seconds, or a date, which is compared with its own clock and not with ours.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let told = text(headers, header::RETRY_AFTER.as_str())?.trim();
-    let seconds = told.parse().ok().or_else(|| {
-        let (then, now) = (second(told)?, text(headers, header::DATE.as_str()).and_then(second)?);
+    let sent = text(headers, header::RETRY_AFTER.as_str())?.trim();
+    let seconds = sent.parse().ok().or_else(|| {
+        let (then, now) = (second(sent)?, text(headers, header::DATE.as_str()).and_then(second)?);
         Some(u64::try_from(then - now).unwrap_or(0))
     });
     seconds.map(Duration::from_secs)
@@ -177,20 +177,20 @@ impl Refusal {
         let (head, body) = answer.into_parts();
         let body = tokio::time::timeout(idle, Limited::new(body, REFUSAL_MAX).collect()).await;
         let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-        let told = page::refusal(&body);
+        let refusal = page::refusal(&body);
         Refusal {
             status: head.status,
-            region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(told.region),
+            region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(refusal.region),
             retry_after: retry_after(&head.headers),
-            message: if told.code.is_empty() { plain(&body) } else { brief(&told.message) },
-            code: told.code,
+            message: if refusal.code.is_empty() { plain(&body) } else { brief(&refusal.message) },
+            code: refusal.code,
         }
     }
 
     /// The region that the bucket lives in, if it is not this one.
     pub fn region(&self, asked: &str) -> Option<&str> {
         let may_move = self.status.is_redirection() || matches!(self.status.as_u16(), 400 | 403);
-        self.region.as_deref().filter(|told| may_move && *told != asked)
+        self.region.as_deref().filter(|region| may_move && *region != asked)
     }
 
     /// Whether the credentials ran out.

@@ -28,7 +28,7 @@ pub struct Page {
 
 /// What a refusal says.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Refusal {
     pub code: String,
     pub message: String,
     pub region: Option<String>,
@@ -46,15 +46,15 @@ pub fn parse(body: &[u8], given: Option<i64>, on: &(dyn Display + Sync)) -> Resu
 }
 
 /// What a refusal says; nothing if it is no XML.
-pub fn refusal(body: &[u8]) -> Told {
-    let mut told = Told::default();
+pub fn refusal(body: &[u8]) -> Refusal {
+    let mut refusal = Refusal::default();
     let _ = walk(body, &mut |path, text| match (path, text) {
-        ("Error/Code", Some(text)) => told.code = text.into(),
-        ("Error/Message", Some(text)) => told.message = text.into(),
-        ("Error/Region", Some(text)) => told.region = Some(text.into()),
+        ("Error/Code", Some(text)) => refusal.code = text.into(),
+        ("Error/Message", Some(text)) => refusal.message = text.into(),
+        ("Error/Region", Some(text)) => refusal.region = Some(text.into()),
         _ => {}
     });
-    told
+    refusal
 }
 
 /// The name of an upload that was begun.
@@ -77,7 +77,7 @@ pub fn is_completed(body: &[u8]) -> bool {
     is_whole && is_completed
 }
 
-/// A page in the making. Names are decoded at the end, for how they are encoded may be told last.
+/// A page in the making. Names are decoded at the end, for how they are encoded may come last.
 #[derive(Default)]
 struct Draft {
     is_listing: bool,
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_read_as_far_as_it_can_be() {
-        let told = refusal(b"<Error><Code>NoSuchKey</Code><Message>gone &amp; lost</Message></Error>");
-        assert_eq!((told.code.as_str(), told.message.as_str()), ("NoSuchKey", "gone & lost"));
+        let found = refusal(b"<Error><Code>NoSuchKey</Code><Message>gone &amp; lost</Message></Error>");
+        assert_eq!((found.code.as_str(), found.message.as_str()), ("NoSuchKey", "gone & lost"));
         assert_eq!(refusal(b"upstream timed out").code, "");
     }
 }

@@ -126,7 +126,7 @@ impl Upload for Parts {
             if page::is_completed(&said) {
                 return Ok(());
             }
-            let page::Told { code, message, .. } = page::refusal(&said);
+            let page::Refusal { code, message, .. } = page::refusal(&said);
             let what = format!("the store did not join the parts of an upload: {code}: {message}");
             Err(Error::unavailable(what, begun.bucket.name_of(&begun.key)))
         })

@@ -80,7 +80,7 @@ fn wanted_columns_are_read_once_and_all_verified() {
         let found = epoch(&by_chance, folder.path()).unwrap();
         assert_eq!(found.bytes["asked"], found.bytes["verified"]);
         let set = Set::of(&Folder::at(folder.path()).unwrap(), &files, 2).unwrap();
-        let demanded = found.samples as f64 * by_chance.demand(&set, 16).sample_bytes;
+        let demanded = found.samples as f64 * by_chance.demand(&set).sample_bytes;
         assert!((0.85..1.15).contains(&(found.bytes["asked"] as f64 / demanded)), "{demanded} of {found:?}");
     }
 }

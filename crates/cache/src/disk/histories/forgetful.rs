@@ -75,7 +75,7 @@ pub struct State {
     /// What was done that must never be.
     pub crime: Option<String>,
     /// What was done to files and names, if somebody wants to read it.
-    pub told: Option<Vec<String>>,
+    pub story: Option<Vec<String>>,
     /// Files that lost their name since somebody took these.
     pub unlinked: Vec<(String, Arc<Inode>)>,
 }
@@ -163,8 +163,8 @@ impl State {
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(told) = &mut self.told {
-            told.push(line());
+        if let Some(story) = &mut self.story {
+            story.push(line());
         }
     }
 
@@ -182,10 +182,10 @@ impl State {
     }
 
     fn change(&mut self, change: Change) {
-        if let Some(told) = &mut self.told {
+        if let Some(story) = &mut self.story {
             let line =
                 |(path, entry): &(String, Option<Entry>)| format!("{} {path}", if entry.is_some() { '+' } else { '-' });
-            told.extend(change.iter().map(line));
+            story.extend(change.iter().map(line));
         }
         for (path, entry) in &change {
             if let Some(Entry::File(inode)) = entry {
@@ -242,7 +242,9 @@ impl State {
         match self.names.get(path) {
             Some(Entry::Folder) => return Ok(()),
             Some(Entry::File(_)) => return Err(Errno::EXIST.into()),
-            None if path != "/" => self.make_folder(parent(path))?,
+            None if path == "/" => {}
+            None if parent(path) == "/" => self.make_folder("/")?,
+            None if !self.names.contains_key(parent(path)) => return Err(Errno::NOENT.into()),
             None => {}
         }
         self.change(vec![(path.to_owned(), Some(Entry::Folder))]);

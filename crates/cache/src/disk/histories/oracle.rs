@@ -34,11 +34,11 @@ pub struct Held {
     truth: Truth,
     /// How often the file had changed when it was compared last.
     compared: u64,
-    /// How many drops had been told when it was handed out.
+    /// How many drops had been reported when it was handed out.
     since: usize,
 }
 
-/// Whose files were dropped, in the order in which the tier told.
+/// Whose files were dropped, in the order in which the tier reported them.
 pub type Dropped = Arc<Mutex<Vec<ObjectId>>>;
 
 /// The bytes of a file as the kernel sees them: nothing of the tier stands in between.
@@ -83,7 +83,7 @@ impl Held {
     }
 
     /// Who holds a file that was found damaged hears of it.
-    fn is_told_of_damage(&self, dropped: &Dropped) -> bool {
+    fn knows_of_damage(&self, dropped: &Dropped) -> bool {
         let dropped = dropped.lock().unwrap_or_else(PoisonError::into_inner);
         !self.inode.pages().is_rot_seen() || dropped[self.since..].contains(&self.truth.object.id())
     }
@@ -116,8 +116,8 @@ pub fn always(disk: &Disk, forgetful: &Forgetful, held: &mut [Held], scene: &Sce
     }
     for held in held.iter_mut() {
         held.compare()?;
-        if !held.is_told_of_damage(dropped) {
-            return Err(format!("nobody was told that {} is damaged", held.truth.object));
+        if !held.knows_of_damage(dropped) {
+            return Err(format!("nobody was notified that {} is damaged", held.truth.object));
         }
     }
     let (counted, due) = {
@@ -147,10 +147,10 @@ pub fn descriptors(open: usize, held: usize, streams: usize) -> Verdict {
 
 /// The bytes that the tier calls distinct are no more than that.
 pub fn distinct(disk: &Disk, store: &Store) -> Verdict {
-    let (told, due) = (disk.tally().unique.get().1, store.state().fetched_bytes());
-    match told <= due {
+    let (counted, due) = (disk.tally().unique.get().1, store.state().fetched_bytes());
+    match counted <= due {
         true => Ok(()),
-        false => Err(format!("{told} distinct bytes are told of, and the store gave {due}")),
+        false => Err(format!("{counted} distinct bytes are counted, and the store gave {due}")),
     }
 }
 

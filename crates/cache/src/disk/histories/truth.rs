@@ -16,7 +16,7 @@ const NOISE_BYTES: u64 = 36 << 20;
 /// Distance between the contents of two objects within the noise; odd, so that they differ in every page.
 const APART: u64 = 70_001;
 
-/// What the errors of the store say, so that they are told from those of the tier.
+/// What the errors of the store say, so that they can be distinguished from those of the tier.
 pub const STORE_FAILS: &str = "the simulated store fails";
 
 /// Sizes of objects: around the edges of checksums, blocks, small objects and stripes.

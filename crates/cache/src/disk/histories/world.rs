@@ -50,7 +50,7 @@ pub struct World {
     /// Whether files may have got lost that the index knows of.
     has_losses: bool,
     /// What happened, if somebody wants to read it.
-    pub told: Option<Vec<String>>,
+    pub story: Option<Vec<String>>,
     pub blocks: u64,
 }
 
@@ -59,13 +59,13 @@ fn simulated_time() -> std::time::Instant {
 }
 
 impl World {
-    pub fn new(scene: &Scene, is_told: bool) -> World {
+    pub fn new(scene: &Scene, is_recorded: bool) -> World {
         let forgetful = Arc::new(Forgetful::default());
         {
             let mut state = forgetful.state();
             (state.bytes_max, state.files_max) = (scene.disk_bytes, scene.disk_files);
             state.free_bytes_min = scene.free_bytes_min;
-            state.told = is_told.then(Vec::new);
+            state.story = is_recorded.then(Vec::new);
             state.weather.is_short = scene.has_short_calls;
         }
         let store = Store::default();
@@ -77,7 +77,7 @@ impl World {
         truths.iter().for_each(|truth| store.add(truth.clone()));
         let process = Process::new(&forgetful);
         let (disk, tasks, held, dropped) = Default::default();
-        let (current, told) = ((0..truths.len()).collect(), is_told.then(Vec::new));
+        let (current, story) = ((0..truths.len()).collect(), is_recorded.then(Vec::new));
         World {
             scene: scene.clone(),
             forgetful,
@@ -91,7 +91,7 @@ impl World {
             tasks,
             held,
             dropped,
-            told,
+            story,
             has_losses: false,
             has_damage: false,
             dying: End::Killed,
@@ -102,18 +102,18 @@ impl World {
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(told) = &mut self.told {
-            told.push(line());
+        if let Some(story) = &mut self.story {
+            story.push(line());
         }
     }
 
-    /// What happened to names on the disk since this was told last.
+    /// What happened to names on the disk since this was asked last.
     pub fn tell_names(&mut self) {
         let mut state = self.forgetful.state();
-        let names = state.told.as_mut().map(std::mem::take).unwrap_or_default();
+        let names = state.story.as_mut().map(std::mem::take).unwrap_or_default();
         drop(state);
-        if let Some(told) = &mut self.told {
-            told.extend(names.into_iter().map(|name| format!("        {name}")));
+        if let Some(story) = &mut self.story {
+            story.extend(names.into_iter().map(|name| format!("        {name}")));
         }
     }
 
@@ -246,7 +246,7 @@ impl World {
         verdict?;
         match &step.act {
             Act::End(_) => self.still_told()?,
-            // Where the next start may fail, nothing is told of it at once.
+            // Where the next start may fail, nothing is recorded of it at once.
             Act::WriteBack { one_in: 1 } if self.at_start.is_none() => self.durable = self.on_disk(),
             _ => {
                 let disk = self.disk();
@@ -273,7 +273,7 @@ impl World {
 
     /// Complete files, all of which the kernel has written by now.
     fn on_disk(&self) -> Vec<(Truth, Residency)> {
-        // What is told while the log is compacted moves to the new one and may be its tail.
+        // What is written while the log is compacted moves to the new one and may be its tail.
         if self.tasks.iter().any(|task| matches!(task, Task::Compact(_))) {
             return vec![];
         }
@@ -282,7 +282,7 @@ impl World {
         all.filter(|_| self.is_in_order(|_| false)).collect()
     }
 
-    /// What lay on the disk with all that tells of it is told of still, whatever became of the machine.
+    /// What lay on the disk with all that names it is named still, whatever became of the machine.
     fn still_told(&self) -> Verdict {
         let disk = self.disk();
         let mut durable = self.durable.iter().filter(|_| self.is_in_order(|_| false));
@@ -324,7 +324,7 @@ impl World {
         self.truths[(number % self.truths.len() as u64) as usize].clone()
     }
 
-    /// The same, told.
+    /// The same, recorded.
     fn named(&mut self, number: u64) -> Truth {
         let truth = self.truth(number);
         self.tell(|| format!("    {} {}", truth.object, truth.object.version));
@@ -367,7 +367,7 @@ impl World {
     fn disturb(&mut self, act: &Act, chance: &mut Chance) {
         let forgetful = self.forgetful.clone();
         let mut state = forgetful.state();
-        let mut told = None;
+        let mut damage = None;
         match *act {
             Act::Trouble { trouble, one_in } => (state.weather.trouble, state.weather.one_in) = (Some(trouble), one_in),
             Act::Fair => state.weather.trouble = None,
@@ -384,7 +384,7 @@ impl World {
                     let mut pages = inode.pages();
                     let at = at % pages.size().max(1);
                     pages.rot(at);
-                    told = Some(format!("    byte {at} of {path}"));
+                    damage = Some(format!("    byte {at} of {path}"));
                 }
             }
             Act::TakeAway { what } => {
@@ -392,7 +392,7 @@ impl World {
                 paths.extend([CACHE.to_owned(), OBJECTS.trim_end_matches('/').to_owned()]);
                 let path = &paths[(what % paths.len() as u64) as usize];
                 state.take_away(path);
-                told = Some(format!("    {path}"));
+                damage = Some(format!("    {path}"));
             }
             Act::Stray { what } => {
                 let files = state.files(OBJECTS);
@@ -403,7 +403,7 @@ impl World {
             _ => unreachable!("it is somebody else's act"),
         }
         drop(state);
-        told.into_iter().for_each(|line| self.tell(|| line));
+        damage.into_iter().for_each(|line| self.tell(|| line));
     }
 
     fn refresh(&mut self, key: u64) {

@@ -1,4 +1,4 @@
-//! The index in somebody's hands. Who hears of what left the disk is told when it is given back.
+//! The index in somebody's hands. Who hears of what left the disk is notified when it is given back.
 
 use super::Index;
 use crate::disk::Disk;
@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
 
 impl Disk {
-    /// The index, for a moment. What left the disk meanwhile is told of afterwards.
+    /// The index, for a moment. Of what left the disk meanwhile others are notified afterwards.
     pub(in crate::disk) fn index(&self) -> Borrowed<'_> {
         let mut index = self.0.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.ask_hold();
@@ -35,7 +35,7 @@ impl DerefMut for Borrowed<'_> {
 }
 
 impl Drop for Borrowed<'_> {
-    /// Who hears of what left may take its time and look here again, so it is told without the index.
+    /// Who hears of what left may take its time and look here again, so it is notified without the index.
     fn drop(&mut self) {
         let Some(mut index) = self.index.take() else { return };
         let (left, wants_compaction) = (index.take_left(), index.wants_compaction());

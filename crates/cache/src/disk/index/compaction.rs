@@ -1,6 +1,6 @@
 //! The log without what means nothing any more. It is made while others use the index, since the disk takes its time.
 //!
-//! Invariants: what was not proven under this boot never comes to lie behind its word; what happens meanwhile is told
+//! Invariants: what was not proven under this boot never comes to lie behind its word; what happens meanwhile is written
 //! behind what was drafted.
 
 use super::{Index, State};
@@ -15,11 +15,11 @@ pub struct Compaction {
     live_bytes: u64,
     boot: Record,
     /// What belongs before the word of this boot, and what belongs behind it.
-    before: Told,
-    after: Told,
+    before: Records,
+    after: Records,
 }
 
-struct Told {
+struct Records {
     /// Where the records of complete files lie.
     complete: Vec<u64>,
     filling: Vec<Record>,
@@ -35,7 +35,12 @@ pub struct Written {
 impl Disk {
     /// Rewrite the log.
     pub(in crate::disk) fn compact(&self) -> Result<()> {
-        let begun = self.index().begin_compaction();
+        let mut index = self.index();
+        if !index.is_held() {
+            return Ok(());
+        }
+        let begun = index.begin_compaction();
+        drop(index);
         let written = begun.write()?;
         self.index().end_compaction(&written)
     }
@@ -59,14 +64,14 @@ impl Disk {
 impl Index {
     /// Whether most of the log is about segments that have become complete or have gone.
     pub fn wants_compaction(&self) -> bool {
-        self.log.wants_compaction(self.live_bytes)
+        !self.is_lost() && self.log.wants_compaction(self.live_bytes)
     }
 
     pub fn begin_compaction(&self) -> Compaction {
         let mut filling: Vec<_> = self.filling.values().collect();
         filling.sort_unstable_by_key(|filling| filling.residency.number);
         let (before, after): (Vec<_>, Vec<_>) = filling.into_iter().map(|filling| filling.story()).unzip();
-        let told = |state, filling: Vec<Vec<Record>>| Told {
+        let records = |state, filling: Vec<Vec<Record>>| Records {
             complete: self.table.slots().filter(|slot| slot.state == state).map(|slot| slot.at).collect(),
             filling: filling.into_iter().flatten().collect(),
         };
@@ -74,8 +79,8 @@ impl Index {
             log: self.log.clone(),
             live_bytes: self.live_bytes,
             boot: Record::Boot(self.boot),
-            before: told(State::Unchecked, before),
-            after: told(State::Complete, after),
+            before: records(State::Unchecked, before),
+            after: records(State::Complete, after),
         }
     }
 
@@ -88,7 +93,7 @@ impl Index {
         for slot in self.table.slots_mut() {
             match moved.binary_search_by_key(&slot.at, |(from, _)| *from) {
                 Ok(found) => slot.at = moved[found].1,
-                Err(_) if slot.at >= draft.told => slot.at = slot.at - draft.told + draft.bytes,
+                Err(_) if slot.at >= draft.copied => slot.at = slot.at - draft.copied + draft.bytes,
                 Err(_) => {}
             }
         }

@@ -18,10 +18,9 @@ impl Fillings {
     }
 
     pub fn insert(&mut self, filling: Arc<Filling>) {
+        self.remove(filling.residency.id);
         self.bytes += filling.memory_bytes();
-        if let Some(before) = self.all.insert(filling.residency.id, filling) {
-            self.bytes -= before.memory_bytes();
-        }
+        self.all.insert(filling.residency.id, filling);
     }
 
     pub fn remove(&mut self, id: ObjectId) -> Option<Arc<Filling>> {

@@ -10,6 +10,7 @@ use crate::disk::room;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Admissions, granted or refused, after which the file system is asked again.
@@ -32,7 +33,7 @@ pub struct Look {
     admissions: u32,
     bytes: u64,
     /// A write failed for want of room since.
-    full: bool,
+    pub(super) full: bool,
     /// When it was asked whether the folder is still this node's.
     held_at: Option<Instant>,
 }
@@ -53,7 +54,7 @@ impl Index {
     /// unlinked, so whoever asked gives the index back and asks again.
     pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
         self.look();
-        if self.look.full || self.is_lost {
+        if self.look.full || self.is_lost() {
             return false;
         }
         let used = self.table.used;
@@ -73,7 +74,7 @@ impl Index {
         let (taken, files) = self.table.get(id).map_or((0, 1), |slot| (slot.bytes, 0));
         let more = bytes.saturating_sub(taken);
         let (short, free) = (room::shortage(&self.limits, &self.table.used, more, files), self.table.yielding());
-        !self.is_lost && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
+        !self.is_lost() && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
     /// Count room as taken.
@@ -87,6 +88,8 @@ impl Index {
     /// A segment or a block could not be kept. For want of room, nothing is admitted until somebody looks again.
     pub fn refused(&mut self, error: &Error) {
         tracing::warn!("serving without keeping: {error}");
+        // Perhaps the folder was removed: whoever takes the index next asks, and whoever wants room looks.
+        (self.look.held_at, self.look.at) = (None, None);
         if error.kind != Kind::Full {
             return;
         }
@@ -99,25 +102,56 @@ impl Index {
         let now = (self.look.clock)();
         if self.look.held_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY) {
             self.look.held_at = Some(now);
-            self.is_held();
+            if self.is_held() {
+                self.look_for_folder();
+            }
         }
+    }
+
+    /// Somebody may have removed the folder of the files alone, or put another in its place: it is made again.
+    fn look_for_folder(&mut self) {
+        let found = self.medium.folder(&self.folder);
+        match &found {
+            Ok(found) if self.made.as_ref().is_none_or(|made| made == found) => return self.made = Some(*found),
+            // What it holds is for the next sweep.
+            Ok(_) => self.has_strays = true,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            // Where nobody can look, it is as it was.
+            Err(_) => return,
+        }
+        if self.made.is_some() {
+            tracing::warn!(
+                "the files in {} were removed: they are fetched again when they are read",
+                self.folder.display()
+            );
+        }
+        self.evict_all();
+        let made = self.medium.make_folder(&self.folder).and_then(|()| self.medium.folder(&self.folder));
+        self.made = made.ok();
+        self.look_again();
     }
 
     /// Whether the folder is this node's, and nobody else had it since it was asked before.
     pub fn is_held(&mut self) -> bool {
         match (self.hold)() {
-            Ok(Hold::Same) if self.log.is_linked() => return true,
+            Ok(Hold::Unknown) => return !self.is_lost(),
+            Ok(Hold::Same) if !self.is_lost() && self.log.is_linked() => return true,
             // Somebody took the lock away, and nobody wrote a word since.
-            Ok(Hold::Anew) if !self.is_lost && self.log.is_as_it_was() => return true,
+            Ok(_) if self.log.is_as_it_was() => {
+                self.find_again();
+                return true;
+            }
             Ok(hold) => {
-                self.is_lost = false;
+                // Others may have written where it was lost.
+                let hold = if self.is_lost() { Hold::Anew } else { hold };
+                self.pool.is_lost.store(false, Relaxed);
                 self.begin_anew(hold);
             }
             Err(error) => {
-                if !self.is_lost {
+                if !self.is_lost() {
                     tracing::warn!("serving without keeping: {error}");
                 }
-                self.is_lost = true;
+                self.pool.is_lost.store(true, Relaxed);
             }
         }
         false
@@ -138,11 +172,16 @@ impl Index {
             self.look.full = true;
             return;
         }
+        if self.made.is_none() {
+            self.look.full = true;
+            return;
+        }
         self.shrink();
         let found = match self.medium.space(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.evict_all();
-                let _ = self.medium.make_folder(&self.folder);
+                if self.is_held() {
+                    self.look_for_folder();
+                }
                 self.medium.space(&self.folder)
             }
             found => found,
@@ -226,6 +265,16 @@ impl Index {
         states.into_iter().flatten().map(|(id, _)| id).collect()
     }
 
+    /// The folder is this node's again. What was given up meanwhile, or found wrong, could not be dropped: nobody completes
+    /// the one any more, and the other is compared before it is trusted.
+    fn find_again(&mut self) {
+        if self.pool.is_lost.swap(false, Relaxed) {
+            let filling = self.table.in_state(State::Filling);
+            filling.into_iter().for_each(|(id, _)| self.evict(id));
+            self.table.slots_mut().for_each(|slot| slot.state = State::Unchecked);
+        }
+    }
+
     /// Somebody removed the cache folder, or the log in it: what the index knows of is lost, and the cache begins anew.
     fn begin_anew(&mut self, hold: Hold) {
         tracing::warn!("the cache in {} was removed; it begins anew", self.folder.display());
@@ -261,7 +310,10 @@ impl Index {
 
     fn open_anew(&mut self) -> Result<Log> {
         let failed = |error: std::io::Error| Error::io("cannot make the cache folder", self.folder.display(), &error);
-        self.medium.make_folder(&self.folder).map_err(failed)?;
+        for folder in [self.folder.parent().expect("a folder in that of the tier"), &self.folder] {
+            self.medium.make_folder(folder).map_err(failed)?;
+        }
+        self.made = self.medium.folder(&self.folder).ok();
         let (mut log, _) = Log::open(self.medium.clone(), self.log.path())?;
         log.append(&Record::Boot(self.boot))?;
         Ok(log)

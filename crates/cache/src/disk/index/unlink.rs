@@ -38,7 +38,7 @@ impl Disk {
         }
     }
 
-    /// Unlink files that the index does not know: a killed daemon began them and never told the log. True if none is
+    /// Unlink files that the index does not know: a killed daemon began them and never wrote it into the log. True if none is
     /// left.
     pub(in crate::disk) fn sweep(&self, folder: &Path) -> bool {
         let medium = &self.0.medium;
@@ -50,7 +50,8 @@ impl Disk {
         let Ok(nears) = medium.list(folder) else { return false };
         let mut is_swept = true;
         for near in nears.into_iter().map(|near| folder.join(near)) {
-            let names = match medium.list(&near) {
+            // Not through a link, which may lead to what is somebody else's.
+            let names = match medium.folder(&near).and_then(|_| medium.list(&near)) {
                 Err(error) if error.kind() == ErrorKind::NotADirectory => {
                     is_swept &= medium.remove(&near).is_ok();
                     continue;
@@ -60,7 +61,7 @@ impl Disk {
             is_swept &= names.is_ok();
             for name in names.unwrap_or_default() {
                 let index = self.index();
-                if index.is_lost {
+                if index.is_lost() {
                     return false;
                 }
                 let is_stray = Residency::of_name(&name).is_none_or(|residency| !index.knows(residency));
@@ -88,8 +89,10 @@ impl Index {
             self.leaving = (self.leaving.0 - bytes(left), self.leaving.1 - left.len() as u64);
         }
         self.has_strays |= !is_gone;
-        // There is more room now, or not as much as was thought.
-        self.look_again();
+        // There is more room now, or not as much as was thought. Where a write failed, what it began is no room.
+        if !self.look.full {
+            self.look_again();
+        }
     }
 }
 

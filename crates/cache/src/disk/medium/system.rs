@@ -1,12 +1,12 @@
 //! The kernel's file systems.
 
-use super::{Handle, How, Medium, Space, Status};
+use super::{Handle, How, Made, Medium, Space, Status};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, fstat, statvfs, statx};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,7 +39,19 @@ impl Medium for System {
     }
 
     fn make_folder(&self, path: &Path) -> Result<()> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+        let is_there = || std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && is_there() => Ok(()),
+            made => made,
+        }
+    }
+
+    fn folder(&self, path: &Path) -> Result<Made> {
+        let found = std::fs::symlink_metadata(path)?;
+        match found.is_dir() {
+            true => Ok((found.ino(), found.dev(), found.created().ok())),
+            false => Err(ErrorKind::NotADirectory.into()),
+        }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
@@ -62,8 +74,8 @@ impl Medium for System {
             let now = clock_gettime(ClockId::Boottime);
             now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
         };
-        let is_told = found.stx_mask & MNT_ID_UNIQUE.bits() != 0;
-        Ok(device << 64 | u128::from(if is_told { found.stx_mnt_id } else { now() }))
+        let is_given = found.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+        Ok(device << 64 | u128::from(if is_given { found.stx_mnt_id } else { now() }))
     }
 
     fn is_instant(&self) -> bool {
@@ -100,5 +112,27 @@ impl Handle for File {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_folder_is_not_taken_for_one_that_is_there() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| scratch.path().join(name);
+        System.make_folder(&at("folder")).expect("made");
+        System.make_folder(&at("folder")).expect("it is there");
+        std::fs::write(at("file"), b"").expect("a file");
+        std::os::unix::fs::symlink(at("folder"), at("link")).expect("a link");
+        for name in ["file", "link"] {
+            assert!(
+                System.make_folder(&at(name)).is_err_and(|error| error.kind() == ErrorKind::AlreadyExists),
+                "{name}"
+            );
+        }
+        assert!(System.make_folder(&at("none/folder")).is_err());
     }
 }

@@ -79,16 +79,43 @@ async fn nothing_gives_way_for_what_is_on_its_way_out() {
     assert_eq!(disk.usage().0.files, left + 1, "nobody else gave way");
 }
 
+/// A tier, and what it is answered when it asks whether its folder is still its own.
+fn held_to_order(store: &Arc<Store>, folder: &Path) -> (Disk, Arc<Mutex<Result<Hold>>>) {
+    let answer = Arc::new(Mutex::new(Ok(Hold::Same)));
+    let asked = answer.clone();
+    let hold = Arc::new(move || asked.lock().expect("nobody panicked").clone());
+    let settings = Settings { hold, ..settings(folder, PLENTY, 1) };
+    (Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier"), answer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_of_files_that_was_removed_or_replaced_is_noticed_by_whoever_asks_what_is_here() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let disk = disk(&Arc::new(store), folder.path(), 1);
+    let (files, aside) = (folder.path().join("objects"), folder.path().join("aside"));
+    let remove = || std::fs::remove_dir_all(&files);
+    let replace = || std::fs::rename(&files, &aside).and_then(|()| std::fs::create_dir(&files));
+    for take in [&remove as &dyn Fn() -> std::io::Result<()>, &replace] {
+        for (object, bytes) in &objects {
+            assert!(read(&disk, object).await.expect("bytes") == *bytes);
+            drop(complete(&disk, object).await);
+            assert!(std::fs::read(path(folder.path(), object)).expect("a file") == *bytes);
+        }
+        take().expect("it is taken away");
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        assert_eq!(disk.held_bytes(&objects[0].0), 0);
+        assert_eq!((disk.usage().0.files, disk.usage().0.bytes), (0, 0));
+        assert!(files.is_dir(), "it is made again");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_folder_that_another_node_took_is_left_to_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, objects) = set();
     let (store, cache) = (Arc::new(store), folder.path().join("cache"));
-    let answer = Arc::new(Mutex::new(Ok(Hold::Same)));
-    let asked = answer.clone();
-    let hold = Arc::new(move || asked.lock().expect("nobody panicked").clone());
-    let settings = Settings { hold, ..settings(&cache, PLENTY, 1) };
-    let first = Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier");
+    let (first, answer) = held_to_order(&store, &cache);
     for (object, _) in &objects {
         read(&first, object).await.expect("bytes");
         drop(complete(&first, object).await);
@@ -106,6 +133,10 @@ async fn a_folder_that_another_node_took_is_left_to_it() {
         assert!(read(&first, object).await.expect("bytes") == *bytes);
         assert!(!first.is_complete(object), "nothing is kept");
     }
+    // A moment in which nobody can look says nothing new.
+    *answer.lock().expect("nobody panicked") = Ok(Hold::Unknown);
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    assert!(!first.hold() && !first.is_complete(&objects[0].0), "it is lost still");
     let before = store.blocks.load(Relaxed);
     for (object, bytes) in &objects {
         assert!(read(&other, object).await.expect("bytes") == *bytes);
@@ -123,6 +154,82 @@ async fn a_folder_that_another_node_took_is_left_to_it() {
         assert!(read(&first, object).await.expect("bytes") == *bytes);
         drop(complete(&first, object).await);
         assert!(std::fs::read(path(&cache, object)).expect("a file") == *bytes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_its_way_is_not_written_where_another_node_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let (store, cache) = (Arc::new(store), folder.path().join("cache"));
+    let (disk, answer) = held_to_order(&store, &cache);
+    let (small, large) = (&objects[0].0, &objects[10].0);
+    let coming = disk.index().admit(&Segment::whole(small), small.size).expect("room");
+    // More than are held open, so that it is opened again by its name.
+    for (object, _) in &objects[10..] {
+        run(&disk, object, 0..1).await;
+    }
+    let Found::Filling(filling) = disk.index().known(&Segment::whole(large)) else { panic!("it has begun") };
+    std::fs::remove_dir_all(&cache).expect("removed");
+    let theirs = [(coming, small), (filling.residency, large)];
+    let theirs = theirs.map(|(residency, object)| residency.path(&cache.join("objects"), object));
+    for file in &theirs {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        std::fs::write(file, vec![0; large.size as usize]).expect("written");
+    }
+    *answer.lock().expect("nobody panicked") = Err(Error::unavailable("another node has it", "cache"));
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    assert!(!disk.index().is_filling(&filling), "it is lost");
+
+    let block = async |object: &Arc<Object>, index| {
+        let mut blocks = store.fetch(Run::new(object.clone(), index..index + 1));
+        blocks.next().await.expect("a block").expect("bytes")
+    };
+    assert!(!disk.keep(&filling, &block(large, 1).await, &block::Course::default()));
+    let first = block(small, 0).await;
+    assert!(!disk.keep_small(&Segment::whole(small), coming, &first, file::sums(first.pieces())));
+    disk.save_uses();
+    disk.compact().expect("nothing is done");
+    for file in theirs {
+        assert!(std::fs::read(file).expect("it is there") == vec![0; large.size as usize]);
+    }
+    let names = std::fs::read_dir(&cache).expect("a folder").flatten().map(|entry| entry.file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["objects"], "nothing was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_whose_lock_could_not_be_had_for_a_while_goes_on_with_what_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let store = Arc::new(store);
+    let (disk, answer) = held_to_order(&store, folder.path());
+    for (object, _) in &objects[1..] {
+        read(&disk, object).await.expect("bytes");
+        drop(complete(&disk, object).await);
+    }
+    let object = &objects[0].0;
+    let coming = disk.index().admit(&Segment::whole(object), object.size).expect("room");
+    for has_written in [false, true] {
+        *answer.lock().expect("nobody panicked") = Err(Error::unavailable("nobody can tell", "lock"));
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        assert!(!disk.is_complete(&objects[1].0), "nothing is here");
+        disk.index().drop_segment(coming, object);
+        if has_written {
+            let index = std::fs::File::options().append(true).open(folder.path().join("index"));
+            std::io::Write::write_all(&mut index.expect("the log"), b"word").expect("written");
+        }
+        *answer.lock().expect("nobody panicked") = Ok(Hold::Same);
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        let kept = objects[1..].iter().filter(|(object, _)| disk.is_complete(object)).count();
+        assert_eq!(kept, if has_written { 0 } else { objects.len() - 1 });
+        let is_unchecked = matches!(disk.find(&objects[1].0), Standing::Unchecked(_));
+        assert_eq!(is_unchecked, !has_written, "what was found wrong meanwhile could not be dropped");
+        assert_eq!(disk.index().unwritten(), 0, "what was given up meanwhile takes no room");
+    }
+    for (object, bytes) in &objects {
+        assert!(read(&disk, object).await.expect("bytes") == *bytes);
+        drop(complete(&disk, object).await);
+        assert!(std::fs::read(path(folder.path(), object)).expect("a file") == *bytes);
     }
 }
 
@@ -176,11 +283,8 @@ fn a_read_finds_a_thread_while_many_files_are_checked() {
 async fn a_lock_that_was_removed_costs_the_cache_only_if_another_node_wrote() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, objects) = set();
-    let (store, answer) = (Arc::new(store), Arc::new(Mutex::new(Ok(Hold::Same))));
-    let asked = answer.clone();
-    let hold = Arc::new(move || asked.lock().expect("nobody panicked").clone());
-    let settings = Settings { hold, ..settings(folder.path(), PLENTY, 1) };
-    let disk = Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier");
+    let (store, others) = (Arc::new(store), folder.path().join("objects/abcd"));
+    let (disk, answer) = held_to_order(&store, folder.path());
     for has_written in [false, true] {
         for (object, _) in &objects {
             read(&disk, object).await.expect("bytes");
@@ -189,16 +293,53 @@ async fn a_lock_that_was_removed_costs_the_cache_only_if_another_node_wrote() {
         if has_written {
             let index = std::fs::File::options().append(true).open(folder.path().join("index"));
             std::io::Write::write_all(&mut index.expect("the log"), b"word").expect("written");
+            std::fs::create_dir_all(&others)
+                .and_then(|()| std::fs::write(others.join("file"), b"theirs"))
+                .expect("a file");
         }
         *answer.lock().expect("nobody panicked") = Ok(Hold::Anew);
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         let kept = objects.iter().filter(|(object, _)| disk.is_complete(object)).count();
+        assert!(disk.hold() && disk.index().is_held(), "it is this node's, or is again");
         *answer.lock().expect("nobody panicked") = Ok(Hold::Same);
         assert_eq!(kept, if has_written { 0 } else { objects.len() });
     }
+    // What others left goes, on a thread of its own.
+    let began = std::time::Instant::now();
+    while others.exists() && began.elapsed().as_secs() < 20 {
+        std::thread::yield_now();
+    }
+    assert!(!others.exists());
     for (object, bytes) in &objects {
         assert!(read(&disk, object).await.expect("bytes") == *bytes);
         drop(complete(&disk, object).await);
         assert!(std::fs::read(path(folder.path(), object)).expect("a file") == *bytes);
     }
+}
+
+/// Objects are admitted one after the other within a moment, while others fill the disk: how many are, at most.
+async fn admitted_unseen(objects: u64, size: u64) -> usize {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut store, medium) = (Store::default(), Moody::new());
+    let objects: Vec<_> = (0..objects).map(|n| store.below.add(&n.to_string(), content(n, size))).collect();
+    let disk = moody(&Arc::new(store), folder.path(), 1, &medium, Limits { free_bytes_min: 1_000, ..PLENTY });
+    assert!(disk.has_room(&objects[0]));
+    medium.free_bytes.store(0, Relaxed);
+    for object in &objects {
+        run(&disk, object, 0..1).await;
+    }
+    let kept = objects.iter().filter(|object| disk.held_bytes(object) > 0).count();
+    assert!(disk.has_room(&objects[0]), "it is here");
+    let last = objects.last().expect("some");
+    assert!(!disk.has_room(last));
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    medium.free_bytes.store(1 << 40, Relaxed);
+    assert!(disk.has_room(last), "who asks whether there is room looks too");
+    kept
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_who_fill_the_disk_are_noticed_after_so_many_files_or_bytes() {
+    assert!((60..=64).contains(&admitted_unseen(200, 10).await), "by their number");
+    assert!((7..=8).contains(&admitted_unseen(20, 8 * SMALL).await), "by their bytes");
 }

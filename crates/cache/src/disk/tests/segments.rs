@@ -44,7 +44,7 @@ async fn an_object_that_is_cut_can_be_here_whole() {
     assert!(read(&disk, &object).await.expect("bytes") == bytes);
     assert!(matches!(disk.settled(&object, Door::default()).await, Standing::Cut));
     assert!(disk.is_complete(&object) && disk.verify(&object, Door::default()).await.expect("compared"));
-    store.told.lock().expect("told").insert("large".into(), Checksum::Crc64Nvme(1));
+    store.checksums.lock().expect("checksums").insert("large".into(), Checksum::Crc64Nvme(1));
     assert!(
         !disk.verify(&object, Door::default()).await.expect("compared"),
         "the store says that the whole is another"

@@ -83,3 +83,15 @@ fn path_is_there(folder: &Path, object: &Object) -> bool {
     let mut names = std::fs::read_dir(near.parent().expect("a folder")).expect("it is there").flatten();
     names.any(|file| file.file_name().to_string_lossy().starts_with(&object.id().to_string()))
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_among_the_folders_of_a_cache_is_unlinked_and_not_followed() {
+    let (folder, others) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("another"));
+    let precious = others.path().join("precious");
+    std::fs::write(&precious, b"somebody else's").expect("written");
+    std::fs::create_dir_all(folder.path().join("objects")).expect("made");
+    let link = folder.path().join("objects/zz");
+    std::os::unix::fs::symlink(others.path(), &link).expect("a link");
+    swept(&disk(&Arc::default(), folder.path(), 1)).await;
+    assert!(precious.exists() && link.symlink_metadata().is_err());
+}

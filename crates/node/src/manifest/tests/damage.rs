@@ -29,11 +29,11 @@ fn exercise(manifest: &Manifest, entries: u32, sound: &Manifest, folder: &TempDi
     let mut folders = vec![ROOT];
     let mut seen = 0;
     while let Some(node) = folders.pop() {
-        manifest.list(node, 0, &mut |_, name, told| {
+        manifest.list(node, 0, &mut |_, name, attributes| {
             seen += 1;
             manifest.lookup(node, name);
-            if told.folder && told.node != node && seen <= entries {
-                folders.push(told.node);
+            if attributes.folder && attributes.node != node && seen <= entries {
+                folders.push(attributes.node);
             }
             true
         });

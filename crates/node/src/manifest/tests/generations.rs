@@ -65,7 +65,7 @@ proptest! {
                 let object = names.object(*node).expect("its object is known");
                 prop_assert_eq!((&object.key, &object.version), (path, version));
                 prop_assert_eq!(names.path(*node), Some(path.as_bytes().to_vec()));
-                prop_assert_eq!(names.attributes(*node).map(|told| (told.node, told.size)), Some((*node, 1)));
+                prop_assert_eq!(names.attributes(*node).map(|attributes| (attributes.node, attributes.size)), Some((*node, 1)));
             }
         }
         for (node, (_, _, lookups)) in held {

@@ -1,4 +1,4 @@
-//! Nodes through refreshes: what is the same keeps its number, what differs is told.
+//! Nodes through refreshes: what is the same keeps its number, what differs is listed.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn expected(before: &BTreeMap<String, Attributes>, after: &BTreeMap<String, Attr
     let mut out = BTreeSet::new();
     let bare = |path: &String| path.trim_end_matches('/').to_string();
     let node = |tree: &BTreeMap<String, Attributes>, path: &str| {
-        tree.get(path).or_else(|| tree.get(&format!("{path}/"))).map(|told| told.node)
+        tree.get(path).or_else(|| tree.get(&format!("{path}/"))).map(|attributes| attributes.node)
     };
     for path in before.keys().chain(after.keys()).map(bare) {
         if node(before, &path) == node(after, &path) {
@@ -16,7 +16,7 @@ fn expected(before: &BTreeMap<String, Attributes>, after: &BTreeMap<String, Attr
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
         let folder = |tree: &BTreeMap<String, Attributes>| match parent {
             "" => Some(ROOT),
-            _ => tree.get(&format!("{parent}/")).map(|told| told.node),
+            _ => tree.get(&format!("{parent}/")).map(|attributes| attributes.node),
         };
         if let (Some(was), Some(is)) = (folder(before), folder(after)) {
             assert_eq!(was, is, "a folder that stays keeps its node");
@@ -26,8 +26,8 @@ fn expected(before: &BTreeMap<String, Attributes>, after: &BTreeMap<String, Attr
     out
 }
 
-fn version(manifest: &Manifest, told: &Attributes) -> Option<String> {
-    Some(manifest.object(told.node)?.version.clone())
+fn version(manifest: &Manifest, attributes: &Attributes) -> Option<String> {
+    Some(manifest.object(attributes.node)?.version.clone())
 }
 
 proptest! {
@@ -39,11 +39,11 @@ proptest! {
         for keys in sets {
             let built = build(&folder, "", &listing("", &keys), previous.as_ref());
             let after = tree(&built.manifest);
-            for (path, told) in &after {
-                let meaning = (path.clone(), told.size, version(&built.manifest, told));
-                let known = meanings.entry(told.node).or_insert_with(|| meaning.clone());
+            for (path, attributes) in &after {
+                let meaning = (path.clone(), attributes.size, version(&built.manifest, attributes));
+                let known = meanings.entry(attributes.node).or_insert_with(|| meaning.clone());
                 prop_assert_eq!(known, &meaning, "a node never changes");
-                prop_assert!(built.manifest.path(told.node).is_some());
+                prop_assert!(built.manifest.path(attributes.node).is_some());
             }
             if let Some(previous) = &previous {
                 let before = tree(previous);
@@ -54,9 +54,9 @@ proptest! {
                     prop_assert_eq!(before.get(path).is_some_and(|was| was.node == is.node), same, "{}", path);
                 }
                 let stale: Vec<_> = built.stale;
-                let told: BTreeSet<_> = stale.iter().cloned().collect();
-                prop_assert_eq!(told.len(), stale.len());
-                prop_assert_eq!(told, expected(&before, &after));
+                let names: BTreeSet<_> = stale.iter().cloned().collect();
+                prop_assert_eq!(names.len(), stale.len());
+                prop_assert_eq!(names, expected(&before, &after));
             } else {
                 prop_assert!(built.stale.is_empty());
             }

@@ -37,7 +37,11 @@ pub fn text(report: &Report, job: &Job) -> String {
     let mut text = if report.points.is_empty() { epochs(report, job) } else { points(report, job) };
     if let Some(ceiling) = report.sections.get("ceiling") {
         let of = |name: &str| ceiling.get(name).and_then(serde_json::Value::as_f64);
-        let memory = of("memory_percent").map(|percent| format!(", {percent:.1} % with verified bytes from memory"));
+        let memory = of("memory_percent").zip(of("memory_samples_per_second"));
+        let memory = memory.map(|(percent, rate)| {
+            let rate = show::count(rate.round() as u64);
+            format!(", {percent:.1} % with verified bytes from memory ({rate} samples/s)")
+        });
         let null = of("null_percent").unwrap_or_default();
         let _ = writeln!(text, "  ceiling of this machine: {null:.2} % without bytes{}", memory.unwrap_or_default());
     }
@@ -46,6 +50,9 @@ pub fn text(report: &Report, job: &Job) -> String {
         for rule in rules.iter().filter_map(serde_json::Value::as_str) {
             let _ = writeln!(text, "    - {rule}");
         }
+    }
+    for failed in report.failed() {
+        let _ = writeln!(text, "  failed check: {failed}");
     }
     for warning in &report.warnings {
         let _ = writeln!(text, "  note: {warning}");
@@ -90,15 +97,17 @@ fn epochs(report: &Report, job: &Job) -> String {
         "verified",
     ];
     let columns = std::iter::once(Column::left("epoch")).chain(names.map(Column::right)).collect();
+    let invalid = report.summary.as_ref().and_then(report::Summary::invalid);
     let row = |epoch: &Epoch| {
+        let percent = |value: f64| if invalid.is_some() { "-".into() } else { format!("{value:.2}") };
         let ms =
             |name: &str| epoch.step_seconds.get(name).map_or_else(|| "-".into(), |value| format!("{:.1}", 1e3 * value));
         let bytes = |name: &str| epoch.bytes.get(name).copied().unwrap_or(0);
         let heat = if epoch.cold { "cold" } else { "warm" };
         vec![
             format!("{}.{} {heat}", epoch.repetition, epoch.epoch),
-            format!("{:.2}", epoch.au_percent),
-            format!("{:.2}", epoch.au_dlio_percent),
+            percent(epoch.au_percent),
+            percent(epoch.au_dlio_percent),
             optional(epoch.bound_percent),
             optional(epoch.share_of_bound_percent),
             show::count(epoch.samples_per_second.round() as u64),
@@ -113,7 +122,8 @@ fn epochs(report: &Report, job: &Job) -> String {
             },
         ]
     };
-    let bars = report.epochs.iter().map(|epoch| Bar {
+    let shown = if invalid.is_none() { &report.epochs[..] } else { &[] };
+    let bars = shown.iter().map(|epoch| Bar {
         label: format!("{}.{}", epoch.repetition, epoch.epoch),
         value: epoch.au_percent,
         text: format!("{:.1} %", epoch.au_percent),
@@ -129,18 +139,23 @@ fn epochs(report: &Report, job: &Job) -> String {
         mark: Some(Mark { label: format!("{pass} % passes"), value: pass }),
         note: waits(report),
     };
-    let mut text = format!("\n{}", chart.text(&style()));
-    if let Some(summary) = &report.summary {
-        let verdict = if summary.passed { "passed" } else { "not passed" };
-        let cold = summary.cold_au_percent.map(|mean| format!(", cold {}", interval(&mean))).unwrap_or_default();
-        let warm = summary.warm_au_percent.map(|mean| format!(", warm {}", interval(&mean))).unwrap_or_default();
-        let _ = writeln!(
-            text,
-            "\n  {verdict}: least {:.2} % of {pass} %{cold}{warm}; limited by: {}",
-            summary.min_au_percent, summary.limited_by
-        );
+    let text = format!("\n{}", chart.text(&style()));
+    text + &verdict(report) + &processes(report)
+}
+
+/// Whether accelerators were busy enough, in one line.
+fn verdict(report: &Report) -> String {
+    let Some(summary) = &report.summary else { return String::new() };
+    if let Some(reason) = summary.invalid() {
+        return format!("\n  invalid, neither passed nor failed: {reason}\n");
     }
-    text + &processes(report)
+    let verdict = if summary.passed { "passed" } else { "not passed" };
+    let cold = summary.cold_au_percent.map(|mean| format!(", cold {}", interval(&mean))).unwrap_or_default();
+    let warm = summary.warm_au_percent.map(|mean| format!(", warm {}", interval(&mean))).unwrap_or_default();
+    format!(
+        "\n  {verdict}: least {:.2} % of {} %{cold}{warm}; limited by: {}\n",
+        summary.min_au_percent, summary.pass_au_percent, summary.limited_by
+    )
 }
 
 fn interval(mean: &Mean) -> String {
@@ -175,13 +190,15 @@ fn waits(report: &Report) -> String {
     for (name, seconds) in report.epochs.iter().flat_map(|epoch| &epoch.wait_seconds_by_cause) {
         *sums.entry(name).or_default() += seconds;
     }
+    let start = sums.remove("start").filter(|seconds| *seconds >= 0.0005);
+    let start = start.map(|seconds| format!(" In steps that don't count: {seconds:.3} s.")).unwrap_or_default();
     let mut sums: Vec<(&str, f64)> = sums.into_iter().filter(|(_, seconds)| *seconds >= 0.0005).collect();
     sums.sort_by(|left, right| right.1.total_cmp(&left.1));
     if sums.is_empty() {
-        return "Accelerators waited for nothing.".into();
+        return format!("Accelerators waited for nothing in the steps that count.{start}");
     }
     let words: Vec<String> = sums.iter().map(|(name, seconds)| format!("{name} {seconds:.3} s")).collect();
-    format!("Accelerators waited, first steps left out: {}.", words.join(", "))
+    format!("Accelerators waited: {}.{start}", words.join(", "))
 }
 
 fn points(report: &Report, job: &Job) -> String {
@@ -216,12 +233,13 @@ fn points(report: &Report, job: &Job) -> String {
 
 /// Writes and reads of a checkpoint.
 pub fn checkpoint(passes: &[Pass], target: &str) -> String {
-    let columns = vec![Column::left("what"), Column::right("seconds"), Column::right("MB/s")];
+    let columns = vec![Column::left("what"), Column::right("seconds"), Column::right("MB/s"), Column::left("")];
     let row = |pass: &Pass| {
         vec![
             format!("{} {}", pass.what, pass.number),
             format!("{:.3}", pass.seconds),
             format!("{:.1}", pass.bytes_per_second / 1e6),
+            pass.cold.map_or("", |cold| if cold { "cold" } else { "from memory, in part or whole" }).into(),
         ]
     };
     let size = passes.first().map_or(0, |pass| pass.bytes);

@@ -254,7 +254,7 @@ async fn waited(grant: Grant, faults: &[Fault]) -> Spent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_request_waits_for_is_told_as_it_is() {
+async fn what_a_request_waits_for_is_reported_as_it_is() {
     let spent = waited(GENEROUS, &[]).await;
     assert_eq!((spent.on(Cause::Requests), spent.total()), (Duration::from_millis(20), Duration::from_millis(20)));
     let spent = waited(Grant { bandwidth: 1e6, ..GENEROUS }, &[]).await;

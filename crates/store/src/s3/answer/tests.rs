@@ -41,20 +41,20 @@ fn an_answer_passes_only_if_it_fits_the_question() {
 #[test]
 fn without_an_etag_the_time_and_the_size_are_compared() {
     let of = |version: &str| Object { version: version.into(), ..object(100) };
-    let told = |list: &[(&str, &str)], version: &str| {
+    let refused = |list: &[(&str, &str)], version: &str| {
         check_version(&headers(list), &of(version)).err().map(|error| error.kind)
     };
     let same = ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");
     let version = of_time(784_111_777);
-    assert_eq!(told(&[same], &version), None);
-    assert_eq!(told(&[same], &format!("{UNSETTLED}{version}")), None);
-    assert_eq!(told(&[("last-modified", "Sun, 06 Nov 1994 08:49:38 GMT")], &version), Some(Kind::Changed));
-    assert_eq!(told(&[TAG], &version), Some(Kind::Invalid), "no time");
+    assert_eq!(refused(&[same], &version), None);
+    assert_eq!(refused(&[same], &format!("{UNSETTLED}{version}")), None);
+    assert_eq!(refused(&[("last-modified", "Sun, 06 Nov 1994 08:49:38 GMT")], &version), Some(Kind::Changed));
+    assert_eq!(refused(&[TAG], &version), Some(Kind::Invalid), "no time");
     assert_eq!(kind(206, &[same, ("content-range", "bytes 10-19/101")], 10..20), Some(Kind::Invalid));
 }
 
 #[test]
-fn a_page_of_a_proxy_is_told_in_its_own_words() {
+fn a_page_of_a_proxy_is_shown_in_its_own_words() {
     let page = b"<html><head><title>400 Bad</title></head>\n<body>The plain HTTP request was sent to HTTPS port</body>";
     assert_eq!(plain(page), "400 Bad The plain HTTP request was sent to HTTPS port");
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::{Entry, Forgetful, Inode, State, parent};
 use crate::disk::histories::weather::Call;
-use crate::disk::medium::{Handle, How, Medium, Space, Status};
+use crate::disk::medium::{Handle, How, Made, Medium, Space, Status};
 use rustix::io::Errno;
 use std::io::{IoSlice, Result};
 use std::os::fd::BorrowedFd;
@@ -107,6 +107,15 @@ impl Medium for Process {
 
     fn make_folder(&self, path: &Path) -> Result<()> {
         self.call(Call::Create)?.make_folder(text(path))
+    }
+
+    fn folder(&self, path: &Path) -> Result<Made> {
+        let state = self.call(Call::Look)?;
+        match state.names.get(text(path)) {
+            Some(Entry::Folder) => Ok((0, 0, None)),
+            Some(Entry::File(_)) => Err(Errno::NOTDIR.into()),
+            None => Err(state.absence(text(path)).into()),
+        }
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

@@ -1,0 +1,88 @@
+//! Who gives way: those that are not held, those over lower limits, and all of a folder that is gone.
+
+use super::trust::{large, run};
+use super::*;
+
+fn within(store: &Arc<Store>, folder: &Path, limits: Limits) -> Disk {
+    Disk::over(store.clone(), settings(folder, limits, 1), tokio::runtime::Handle::current()).expect("a disk tier")
+}
+
+/// So many objects of 100 kB.
+fn small(count: u64) -> (Arc<Store>, Vec<Arc<Object>>) {
+    let mut store = Store::default();
+    let objects = (0..count).map(|n| store.below.add(&n.to_string(), content(n, 100_000))).collect();
+    (Arc::new(store), objects)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_comes_down_to_lower_limits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = small(12);
+    let disk = within(&store, folder.path(), PLENTY);
+    for object in &objects {
+        read(&disk, object).await.expect("bytes");
+    }
+    drop(disk);
+    let lower = [(Limits { bytes: 1_000_000, ..PLENTY }, 10), (Limits { files: 7, ..PLENTY }, 7), (PLENTY, 7)];
+    for (limits, kept) in lower {
+        let disk = within(&store, folder.path(), limits);
+        disk.has_room(&objects[0]);
+        let here = objects.iter().filter(|object| disk.is_complete(object)).count();
+        assert_eq!((here, disk.usage().0.files), (kept, kept as u64), "as many as the limits allow, and no fewer");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_holds_does_not_give_way_and_what_nobody_does_may() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = small(4);
+    let disk = within(&store, folder.path(), Limits { bytes: 300_000, ..PLENTY });
+    for object in &objects[..3] {
+        read(&disk, object).await.expect("bytes");
+    }
+    // Its data set lists neither any more, and one is open.
+    let held = complete(&disk, &objects[0]).await;
+    drop(complete(&disk, &objects[1]).await);
+    disk.release(objects[..2].iter());
+    read(&disk, &objects[3]).await.expect("bytes");
+    let here: Vec<_> = objects.iter().map(|object| disk.is_complete(object)).collect();
+    assert_eq!(here, [true, false, true, true]);
+    assert!(held.read(0, 10).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_file_gives_way_unless_somebody_reads_through_it() {
+    for is_read in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut store, bytes) = (Store::default(), content(1, 3 * SMALL));
+        let [half, other] = ["half", "other"].map(|key| store.below.add(key, bytes.clone()));
+        // Each is a quarter of the capacity at most, and three fill it.
+        let more: Vec<_> = (0..3).map(|n| store.below.add(&n.to_string(), bytes.clone())).collect();
+        let disk = within(&Arc::new(store), folder.path(), Limits { bytes: 12 * SMALL, ..PLENTY });
+        let mut reader = disk.fetch(Run::new(half.clone(), 0..8));
+        assert!(reader.next().await.is_some_and(|got| got.is_ok()));
+        for object in &more {
+            read(&disk, object).await.expect("bytes");
+        }
+        let reader = is_read.then_some(reader);
+        disk.release([&half].into_iter());
+        read(&disk, &other).await.expect("bytes");
+        assert_eq!(disk.is_complete(&other), !is_read);
+        drop(reader);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lay_in_a_folder_that_is_gone_counts_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(2);
+    let disk = within(&store, folder.path(), PLENTY);
+    run(&disk, &object, 0..8).await;
+    assert!(disk.usage().0.bytes > 0);
+    std::fs::remove_dir_all(folder.path().join("objects")).expect("removed");
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    disk.has_room(&object);
+    assert_eq!((disk.usage().0.bytes, disk.usage().0.files), (0, 0));
+    assert!(read(&disk, &object).await.expect("bytes") == bytes);
+    assert!(disk.is_complete(&object), "the folder is there again");
+}
