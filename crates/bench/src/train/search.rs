@@ -1,15 +1,20 @@
-//! The largest number of accelerators that passes: by doubling or halving from a guess, then by bisection.
+//! The largest number of accelerators that passes: by growing strides from a guess, then by bisection.
 //!
-//! It measures nothing itself. Invariants: a search tries no number twice; an answer that is settled was tried twice, as
-//! was the number after it.
+//! It measures nothing itself. Invariants: a search asks for no number twice; an answer that is settled was tried until two
+//! tries agreed, as was the number after it.
 
 use block::Result;
 
 /// The largest number from 1 to `most` that passes, as far as more accelerators never pass where fewer don't; nothing
 /// if one alone doesn't pass.
 pub fn largest(guess: u64, most: u64, passes: &mut dyn FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
-    let (mut good, mut bad) = (0, most + 1);
-    let mut next = guess.clamp(1, most);
+    let guess = guess.clamp(1, most);
+    search(guess, guess.div_ceil(2), most, passes)
+}
+
+/// From a number away in strides that double, until one that passes lies below one that doesn't.
+fn search(first: u64, mut stride: u64, most: u64, passes: &mut dyn FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
+    let (mut good, mut bad, mut next) = (0, most + 1, first);
     while bad - good > 1 {
         if passes(next)? {
             good = next;
@@ -17,16 +22,14 @@ pub fn largest(guess: u64, most: u64, passes: &mut dyn FnMut(u64) -> Result<bool
             bad = next;
         }
         next = match (good, bad) {
-            (0, bad) => (bad / 2).max(1),
-            (good, bad) if bad == most + 1 => (good * 2).min(most),
+            (0, bad) => bad.saturating_sub(stride).max(1),
+            (good, bad) if bad == most + 1 => (good + stride).min(most),
             (good, bad) => good.midpoint(bad),
         };
+        stride = stride.saturating_mul(2);
     }
     Ok((good > 0).then_some(good))
 }
-
-/// An answer moves by so much at most when it is tried again.
-const MOVES_MAX: u32 = 8;
 
 /// What the tries of one number say together.
 #[derive(Clone, Debug, Default)]
@@ -47,29 +50,16 @@ impl Tries {
     }
 }
 
-/// The answer of a search, after its own number and the next were tried until two tries agree: it moves as they say.
-/// `again` tries a number once more, and gives all tries of it.
+/// The answer of a search, after its own number and the next were tried until two tries agree. Where they contradict it,
+/// it is sought further by such tries alone. `again` tries a number once more, and gives all tries of it.
 pub fn settled(found: u64, most: u64, again: &mut dyn FnMut(u64) -> Result<Tries>) -> Result<Option<u64>> {
-    let mut known = std::collections::BTreeMap::new();
-    let mut passes = |number: u64| loop {
-        if let Some(says) = known.get(&number) {
-            return Ok::<bool, block::Error>(*says);
+    search(found.max(1), 1, most, &mut |number| {
+        loop {
+            if let Some(says) = again(number)?.settled() {
+                return Ok(says);
+            }
         }
-        if let Some(says) = again(number)?.settled() {
-            known.insert(number, says);
-        }
-    };
-    let mut good = found;
-    for _ in 0..MOVES_MAX {
-        if good > 0 && !passes(good)? {
-            good -= 1;
-        } else if good < most && passes(good + 1)? {
-            good += 1;
-        } else {
-            break;
-        }
-    }
-    Ok((good > 0).then_some(good))
+    })
 }
 
 #[cfg(test)]
@@ -101,28 +91,35 @@ mod tests {
             tries += 1;
             Ok(number <= 13)
         });
-        assert_eq!((found.unwrap(), tries), (Some(13), 6));
+        assert_eq!((found.unwrap(), tries), (Some(13), 5));
     }
 
     #[test]
-    fn the_tries_around_an_answer_are_repeated_and_it_moves_with_them() {
+    fn an_answer_is_settled_only_by_tries_of_it_and_of_the_next() {
         // 13 is the truth. One bad try brought the search to 11, one good one to 14, one bad one of a single to nothing.
-        for (found, tried) in [(11, (12, false)), (14, (14, true)), (13, (13, true)), (0, (1, false))] {
+        for (found, tried) in [(11, (12, false)), (14, (14, true)), (13, (13, true)), (0, (1, false)), (40, (40, true))]
+        {
             let mut tries = std::collections::BTreeMap::<u64, Tries>::new();
             tries.entry(tried.0).or_default().add(tried.1);
-            let mut answer = settled(found, 13 + found, &mut |number| {
+            let answer = settled(found, 60, &mut |number| {
                 let all = tries.entry(number).or_default();
                 all.add(number <= 13);
                 Ok(all.clone())
             });
-            if found == 0 {
-                // From there it goes as far as it may in one go.
-                assert!(answer.unwrap() >= Some(8), "{tries:?}");
-                continue;
-            }
-            assert_eq!(answer.as_mut().unwrap(), &mut Some(13), "{found}: {tries:?}");
+            assert_eq!(answer.unwrap(), Some(13), "{found}: {tries:?}");
             assert!(tries[&13].0.len() >= 2 && tries[&14].0.len() >= 2, "{tries:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_holds_costs_no_tries_but_its_own_and_those_of_the_next() {
+        let mut tries = std::collections::BTreeMap::<u64, Tries>::new();
+        let answer = settled(13, 60, &mut |number| {
+            let all = tries.entry(number).or_default();
+            all.add(number <= 13);
+            Ok(all.clone())
+        });
+        assert_eq!((answer.unwrap(), tries.into_keys().collect()), (Some(13), vec![13, 14]));
     }
 
     #[test]
