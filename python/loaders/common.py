@@ -197,7 +197,8 @@ def epoch(job, number, batches, steps, meeting, tell):
         computed = time.monotonic()
         meeting.wait()
         ended = time.monotonic()
-        rows.append((began - zero, got - began, computed - got, ended - computed, *causes(began, got, figures)))
+        whole = max(0.0, min(figures[-1], got) - zero)
+        rows.append((began - zero, got - began, computed - got, ended - computed, *causes(began, got, figures), whole))
         samples, size = samples + figures[0], size + figures[1]
         if ended - told > PROGRESS_SECONDS:
             told = ended

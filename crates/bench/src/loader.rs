@@ -13,8 +13,11 @@ use block::{Error, Result};
 use ranks::Ranks;
 use report::{Epoch, Process};
 use serde::{Deserialize, Serialize};
+use targets::clock::{Moment, nanoseconds};
 use workload::accelerator::Step;
 use workload::{Format, Order, Workload};
+
+use crate::train::{Steady, Track};
 
 /// A line has some hundred bytes a step.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -104,8 +107,13 @@ impl Job {
 }
 
 impl Job {
-    /// Batches of an accelerator that can be read before its first step, and so steps that don't count.
-    pub fn ahead(&self) -> u64 {
+    /// Which steps count: by the rule of the native loop, from what the loader can read ahead.
+    pub fn steady(&self) -> Steady {
+        Steady::of(self.ahead(), self.samples_per_file as f64)
+    }
+
+    /// Batches of an accelerator that can be read before its first step.
+    fn ahead(&self) -> u64 {
         let workers = self.workers.max(1);
         // Each worker of PyTorch is ahead by as many batches as the others.
         let window = self.prefetch_batches.div_ceil(workers) * workers;
@@ -248,9 +256,16 @@ struct Part {
 }
 
 /// A step in seconds: when it began, since the epoch did; what it waited for its batch, computed, and waited for the
-/// others; and of the wait for the batch what fell to reading and to decoding.
+/// others; of the wait for the batch what fell to reading and to decoding; and when its batch was whole, since the epoch
+/// began.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Lap(f64, f64, f64, f64, f64, f64);
+struct Lap(f64, f64, f64, f64, f64, f64, f64);
+
+impl Lap {
+    fn end(&self) -> f64 {
+        self.0 + self.1 + self.2 + self.3
+    }
+}
 
 struct Session<'a> {
     loader: Loader,
@@ -320,7 +335,7 @@ impl Session<'_> {
     }
 
     fn part(&mut self, part: Part) -> Result<()> {
-        let numbers = part.steps.iter().flat_map(|lap| [lap.0, lap.1, lap.2, lap.3, lap.4, lap.5]);
+        let numbers = part.steps.iter().flat_map(|lap| [lap.0, lap.1, lap.2, lap.3, lap.4, lap.5, lap.6]);
         let sound = numbers.chain([part.seconds]).all(|number| (0.0..1e9).contains(&number));
         let steps = self.parts.first().map_or(part.steps.len(), |first| first.steps.len());
         let fits = part.epoch == self.epochs.len() as u64 + 1
@@ -357,36 +372,48 @@ impl Session<'_> {
     }
 }
 
-/// Utilisation of one accelerator in percent: from nominal step time of the steps that count, and as DLIO has it, without
-/// the first step alone.
-pub fn utilisation(laps: &[Lap], step_seconds: f64, lead: usize) -> (f64, f64) {
-    let (Some(first), Some(last)) = (laps.first(), laps.last()) else { return (0.0, 0.0) };
-    let end = last.0 + last.1 + last.2 + last.3;
-    let nominal = (laps.len() - lead) as f64 * step_seconds;
-    let computed: f64 = laps[1..].iter().map(|lap| lap.2).sum();
+/// Utilisation of one accelerator in percent: as the native loop has it, and as DLIO has it, without the first step alone.
+fn utilisation(laps: &[Lap], job: &Job) -> (f64, f64) {
+    let (first, last) = (laps[0], laps[laps.len() - 1]);
+    let steady = job.steady();
+    let ends: Vec<(Moment, Moment)> = laps.iter().map(|lap| (nanoseconds(lap.end()), nanoseconds(lap.end()))).collect();
+    let ready = laps.iter().enumerate().map(|(number, lap)| {
+        let next = laps[number + 1..].iter().take(steady.lead as usize);
+        next.filter(|next| next.6 <= lap.end()).count() as u64
+    });
+    let counted = steady.counted(laps.len() as u64);
+    let track = Track {
+        begun: 0,
+        ends: &ends,
+        ready: &ready.collect::<Vec<_>>(),
+        lanes: 1,
+        step: nanoseconds(job.step_seconds),
+        counted: counted.start as usize..counted.end as usize,
+    };
     // DLIO leaves the load and the computing of the first step out, and not what it waited for the others.
-    let percent = |busy: f64, seconds: f64| if seconds > 0.0 { 100.0 * busy / seconds } else { 0.0 };
-    let begun = laps[lead - 1].0 + laps[lead - 1].1 + laps[lead - 1].2 + laps[lead - 1].3;
-    (percent(nominal, end - begun), percent(computed, end - first.1 - first.2))
+    let computed: f64 = laps[1..].iter().map(|lap| lap.2).sum();
+    let took = (last.end() - first.1 - first.2).max(f64::MIN_POSITIVE);
+    (track.utilisation(), 100.0 * computed / took)
 }
 
 /// The epoch of all accelerators.
 fn joined(shares: &[Share], job: &Job) -> Epoch {
     let parts: Vec<&Part> = shares.iter().flat_map(|share| &share.parts).collect();
     let steps = parts[0].steps.len();
-    let lead = (job.ahead() as usize).min(steps - 1);
+    let counted = job.steady().counted(steps as u64);
+    let counted = counted.start as usize..counted.end as usize;
     let count = parts.len() as f64;
     let seconds = parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
     let (samples, bytes) = (parts.iter().map(|part| part.samples).sum(), parts.iter().map(|part| part.bytes).sum());
-    let each = parts.iter().map(|part| utilisation(&part.steps, job.step_seconds, lead));
+    let each = parts.iter().map(|part| utilisation(&part.steps, job));
     let (nominal, dlio) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let mut waits = BTreeMap::new();
     let mut between: Vec<f64> = Vec::new();
     for part in &parts {
-        for lap in &part.steps[..lead] {
+        for lap in part.steps[..counted.start].iter().chain(&part.steps[counted.end..]) {
             *waits.entry("start".to_owned()).or_insert(0.0) += lap.1 + lap.3;
         }
-        for lap in &part.steps[lead..] {
+        for lap in &part.steps[counted.clone()] {
             let known = (lap.4 + lap.5).min(lap.1);
             for (cause, seconds) in [
                 ("store", lap.4.min(known)),
@@ -397,7 +424,7 @@ fn joined(shares: &[Share], job: &Job) -> Epoch {
                 *waits.entry(cause.to_owned()).or_insert(0.0) += seconds;
             }
         }
-        between.extend(part.steps[lead - 1..].windows(2).map(|pair| pair[1].0 - pair[0].0));
+        between.extend(part.steps[counted.start - 1..counted.end].windows(2).map(|pair| pair[1].0 - pair[0].0));
     }
     between.sort_by(f64::total_cmp);
     let at = |share: f64| between[((between.len() - 1) as f64 * share).ceil() as usize];
@@ -408,7 +435,7 @@ fn joined(shares: &[Share], job: &Job) -> Epoch {
         cold: shares.iter().all(|share| share.cold),
         seconds,
         steps: steps as u64,
-        steps_counted: (steps - lead) as u64,
+        steps_counted: counted.len() as u64,
         samples,
         au_percent: nominal / count,
         au_dlio_percent: dlio / count,

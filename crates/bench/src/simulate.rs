@@ -16,12 +16,15 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use block::{Error, Result};
 use report::Report;
 use serde::{Deserialize, Serialize};
 use workload::{Order, Workload, place_of};
 
 use crate::probe::Probe;
+use crate::train::Steady;
 use cache::Policy;
 use latency::Latency;
 
@@ -202,6 +205,21 @@ impl Question {
     /// Steps of all accelerators in all epochs.
     pub fn steps_of_all(&self) -> u64 {
         self.accelerators.saturating_mul(self.steps).saturating_mul(self.epochs)
+    }
+
+    /// Steps that count: by the rule of the measured loop.
+    pub fn counted(&self) -> Range<u64> {
+        self.steady().counted(self.steps)
+    }
+
+    /// Steps that an epoch takes, for a share of the bound to be that of a steady loop.
+    pub fn least(&self) -> u64 {
+        self.steady().least
+    }
+
+    /// Readers here have a window and nothing else that is ahead.
+    fn steady(&self) -> Steady {
+        Steady::of(self.workload.read.prefetch_batches, self.workload.files.samples_per_file as f64)
     }
 
     fn node_count(&self) -> u64 {

@@ -46,6 +46,7 @@ pub use bounded::{Against, OVER_PERCENT, against};
 pub use cause::Cause;
 pub use check::{Checks, decodes};
 pub use figures::Part;
+pub(crate) use figures::Track;
 pub use mersenne::Mersenne;
 pub use order::{Dealing, share};
 pub use reader::{REQUEST, ReadCounters};

@@ -30,7 +30,7 @@ fn said(script: &str) -> Result<Vec<Epoch>> {
 /// Two steps: one second of waiting in each, half a second of computing, then a barrier of a quarter.
 fn part(accelerator: u64) -> String {
     format!(
-        r#"echo '{{"epoch":1,"accelerator":{accelerator},"seconds":3.5,"samples":8,"bytes":80,"steps":[[0,1,0.5,0.25,0.6,0.4],[1.75,1,0.5,0.25,0.5,0.25]]}}'; "#
+        r#"echo '{{"epoch":1,"accelerator":{accelerator},"seconds":3.5,"samples":8,"bytes":80,"steps":[[0,1,0.5,0.25,0.6,0.4,1],[1.75,1,0.5,0.25,0.5,0.25,2.75]]}}'; "#
     )
 }
 
@@ -75,6 +75,34 @@ fn an_epoch_is_joined_from_its_accelerators() {
     assert_eq!(waits, [("barrier", 0.5), ("cpu", 0.5), ("loader", 0.5), ("start", 2.5), ("store", 1.0)]);
     assert!((epoch.bytes_per_second - 160.0 / 3.5).abs() < 1e-9);
     assert_eq!(epoch.step_seconds["max"], 1.75);
+}
+
+#[test]
+fn what_a_loader_read_ahead_lets_no_run_pass() {
+    // Batches that lie there are taken at once; storage gives another each 0.6 s, and a step takes 0.5 s of them.
+    let job = Job { workers: 1, prefetch_batches: 8, accelerators: 1, replicas: 1, ..job() };
+    let steady = job.steady();
+    let (steps, mut laps, mut now) = (steady.least, Vec::new(), 0.0);
+    for step in 0..steps {
+        let whole = step.saturating_sub(2 * steady.lead) as f64 * 0.6;
+        let wait = f64::max(whole - now, 0.0);
+        laps.push(Lap(now, wait, 0.5, 0.0, 0.0, 0.0, whole));
+        now += wait + 0.5;
+    }
+    let share = Share {
+        node: "here".into(),
+        cold: true,
+        parts: vec![Part { epoch: 1, accelerator: 0, seconds: now, samples: 4 * steps, bytes: 0, steps: laps.clone() }],
+    };
+    let epoch = joined(&[share], &job);
+    assert_eq!((epoch.steps, epoch.steps_counted), (steps, steps - 2 * steady.lead));
+    // Eight batches lay there when the first step that counts began, and none after the last.
+    let took = laps[(steps - steady.lead - 1) as usize].end() - laps[steady.lead as usize - 1].end();
+    let computed = (epoch.steps_counted - steady.lead) as f64 * 0.5;
+    assert!((epoch.au_percent - 100.0 * computed / took).abs() < 1e-6, "{} of {steps}", epoch.au_percent);
+    let waits: f64 = epoch.wait_seconds_by_cause.iter().filter(|(name, _)| *name != "start").map(|(_, one)| one).sum();
+    let counted = &laps[steady.lead as usize..(steps - steady.lead) as usize];
+    assert!((waits - counted.iter().map(|lap| lap.1).sum::<f64>()).abs() < 1e-6, "{epoch:?}");
 }
 
 #[test]

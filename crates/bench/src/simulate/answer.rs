@@ -76,7 +76,7 @@ fn run(question: &Question, seed: u64, repetition: u64, done: Done) -> (Run, Vec
 
 fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epoch: u64) -> Epoch {
     let (steps, seconds) = (question.steps, question.step_seconds);
-    let (au, limit) = (totals.au(steps, seconds), bound(question, hit).au);
+    let (au, limit) = (totals.au(&question.counted(), steps, seconds), bound(question, hit).au);
     let overhead = question.overhead.seconds / question.overhead.every as f64;
     let whole = |bytes: f64| bytes.round() as u64;
     let cold = match &question.cache.rule {
@@ -89,14 +89,15 @@ fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epo
         cold,
         seconds: totals.seconds,
         steps,
-        steps_counted: steps.saturating_sub(1).max(1),
+        steps_counted: question.counted().count() as u64,
         samples: totals.samples,
         au_percent: 100.0 * au,
         au_dlio_percent: 100.0 * totals.au_dlio(steps, seconds),
         ceiling_percent: 100.0 * seconds / (seconds + overhead),
         bound_percent: Some(100.0 * limit),
-        // What was read ahead before the first step lifts a short epoch over the bound of the steady loop: that is no share.
-        share_of_bound_percent: Some(100.0 * au / limit).filter(|share| *share <= OVER_PERCENT),
+        // The bound is that of the steady loop and of the means of sizes and hits: what is above it is no share.
+        share_of_bound_percent: Some(100.0 * au / limit)
+            .filter(|share| steps >= question.least() && *share <= OVER_PERCENT),
         samples_per_second: totals.samples as f64 / totals.seconds,
         bytes_per_second: totals.bytes / totals.seconds,
         wait_seconds_by_cause: totals.wait_seconds(),

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::answer::Done;
 use super::latency::Draws;
@@ -85,6 +86,8 @@ pub struct Epoch<'a> {
     flows: u64,
     finished: u64,
     stepped: f64,
+    /// Steps that count.
+    counted: Range<u64>,
     totals: Totals,
     done: Done<'a>,
 }
@@ -113,6 +116,7 @@ impl<'a> Epoch<'a> {
             flows: read.batch.min(FLOWS_PER_BATCH),
             finished: 0,
             stepped: 0.0,
+            counted: question.counted(),
             totals: Totals { first_step_ends: vec![0.0; ranks], ..Totals::default() },
             done,
         }
@@ -320,8 +324,13 @@ impl<'a> Epoch<'a> {
     fn want(&mut self, rank: u32, now: f64) {
         let window = self.question.workload.read.prefetch_batches;
         let taken = self.ranks[rank as usize].taken;
-        if taken == 1 {
-            self.totals.first_seconds += now / self.question.accelerators as f64;
+        for (end, step) in [self.counted.start, self.counted.end].into_iter().enumerate() {
+            if taken == step {
+                let own = (u64::from(rank) * window) as usize;
+                let ready = self.ready[own..own + window as usize].iter().flatten().count();
+                self.totals.counted_seconds[end] += now;
+                self.totals.ready[end] += ready as u64;
+            }
         }
         if rank == 0 && taken > 0 {
             self.totals.steps.push(now - self.stepped);

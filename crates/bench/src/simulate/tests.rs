@@ -47,7 +47,7 @@ fn without_limits_only_the_overhead_costs() {
 
 #[test]
 fn each_limit_alone_binds_at_its_closed_form() {
-    // 10 x 4 MB each 100 ms are 400 MB/s; steps that are ready when the first ends flatter by 4 of 400.
+    // 10 x 4 MB each 100 ms are 400 MB/s.
     let bandwidth = Store { bytes_per_second: Some(200e6), ..Store::default() };
     assert_au(&Question { store: bandwidth, ..question(10) }, 50.0);
     let requests = Store { requests_per_second: Some(100.0), ..Store::default() };
@@ -75,6 +75,20 @@ fn each_limit_alone_binds_at_its_closed_form() {
     let spread = Question { cache: Cache { place: Placement::Peers, ..disk }, ..question(10) };
     let found = epochs(&spread)[0].au_percent;
     assert!((36.0..50.0 * 40.0 / 49.0).contains(&found), "{found}");
+}
+
+#[test]
+fn the_steps_that_count_are_those_of_the_measured_loop_and_no_share_is_above_the_bound() {
+    let least = question(1).least();
+    for (steps, share) in [(least, 0.5), (least, 0.95), (4 * least, 0.83)] {
+        let store = Store { bytes_per_second: Some(share * 10.0 * 40e6), ..Store::default() };
+        let epoch = epochs(&Question { store, steps, ..question(10) }).remove(0);
+        assert_eq!(epoch.steps_counted, steps - 2 * question(1).workload.read.prefetch_batches);
+        let found = epoch.share_of_bound_percent.expect("a steady loop has a share");
+        assert!((97.0..=100.5).contains(&found), "{found} of {steps} steps with {share}");
+    }
+    let few = epochs(&Question { steps: least - 1, ..question(10) }).remove(0);
+    assert_eq!(few.share_of_bound_percent, None);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! it is what the epoch took.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What held a read up last, or an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,10 @@ const NAMES: [&str; 7] = ["latency", "store", "requests", "network", "disk", "st
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
     pub seconds: f64,
-    /// Mean over accelerators of when the second step could begin.
-    pub first_seconds: f64,
+    /// When the first step that counts began and when the last ended: sums over accelerators.
+    pub counted_seconds: [f64; 2],
+    /// Batches that lay there then, of all accelerators.
+    pub ready: [u64; 2],
     /// DLIO's utilisation, as a sum over accelerators of shares of `seconds`.
     pub first_step_ends: Vec<f64>,
     /// Times from one step of the first accelerator to its next.
@@ -50,18 +53,21 @@ impl Totals {
         named.map(|(name, seconds)| ((*name).to_owned(), seconds)).collect()
     }
 
-    /// Nominal time of the steps over the time that they took, the first step left out where there are others.
-    pub fn au(&self, steps: u64, step_seconds: f64) -> f64 {
-        if steps == 1 {
-            return step_seconds / self.seconds;
-        }
-        (steps - 1) as f64 * step_seconds / (self.seconds - self.first_seconds)
+    /// Nominal time of the steps that count over the time that they took, of all accelerators: as a measured epoch has it.
+    /// Batches that lay there when they began and not when they ended came in a time that isn't counted; where all steps
+    /// to the last count, nothing is left at their end.
+    pub fn au(&self, counted: &Range<u64>, steps: u64, step_seconds: f64) -> f64 {
+        let is_cut = counted.end < steps;
+        let used = if is_cut { self.ready[0].saturating_sub(self.ready[1]) } else { 0 };
+        let all = (counted.end - counted.start) * self.first_step_ends.len() as u64;
+        let [began, ended] = self.counted_seconds;
+        all.saturating_sub(used) as f64 * step_seconds / (ended - began)
     }
 
     /// The same as DLIO computes it: each process leaves out its own first step, without its barrier.
     pub fn au_dlio(&self, steps: u64, step_seconds: f64) -> f64 {
         if steps == 1 {
-            return self.au(steps, step_seconds);
+            return step_seconds / self.seconds;
         }
         let computed = (steps - 1) as f64 * step_seconds;
         let each = self.first_step_ends.iter().map(|end| computed / (self.seconds - end));

@@ -41,16 +41,16 @@ pub struct Part {
 }
 
 /// What one party of accelerators did.
-struct Track<'a> {
-    begun: Moment,
+pub(crate) struct Track<'a> {
+    pub begun: Moment,
     /// As each step should have ended, and was seen to.
-    ends: &'a [(Moment, Moment)],
+    pub ends: &'a [(Moment, Moment)],
     /// Batches that lay there when each step ended.
-    ready: &'a [u64],
-    lanes: u64,
-    step: u64,
+    pub ready: &'a [u64],
+    pub lanes: u64,
+    pub step: u64,
     /// Steps that count.
-    counted: Range<usize>,
+    pub counted: Range<usize>,
 }
 
 impl Track<'_> {
@@ -60,7 +60,7 @@ impl Track<'_> {
 
     /// Nominal time of the steps that count, over the time that they took. Batches that lay there when they began and not
     /// when they ended came in a time that isn't counted: their steps aren't either.
-    fn utilisation(&self) -> f64 {
+    pub fn utilisation(&self) -> f64 {
         let Range { start, end } = self.counted;
         // Where all steps to the last count, nothing is left at their end, however fast the storage.
         let is_cut = end < self.ends.len();

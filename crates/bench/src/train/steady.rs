@@ -15,10 +15,8 @@ use crate::samples::Set;
 /// So many times as many steps count as were read ahead. What lay there when they began is taken off, to the batch; a batch
 /// more or less is then a twentieth of a window.
 const TURNS: u64 = 20;
-/// Fewer say little of anything.
-const COUNTED_MIN: u64 = 20;
 
-/// Of an epoch of one accelerator.
+/// Of an epoch of one accelerator, whatever loads for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
     /// Batches that can be read before the first step, and so steps that don't count, at either end.
@@ -43,14 +41,18 @@ impl Job {
             Order::Sequential => read.prefetch_batches.max(rows.div_ceil(read.batch)),
             Order::Shuffled | Order::Random => read.prefetch_batches,
         };
-        let lead = lead.max(1);
         let own = self.workload.files.samples_per_file as f64;
-        let samples_per_file = set.map_or(own, |set| set.samples() as f64 / set.files.len() as f64);
-        Steady { lead, least: 2 * lead + (TURNS * lead).max(COUNTED_MIN), samples_per_file }
+        Steady::of(lead, set.map_or(own, |set| set.samples() as f64 / set.files.len() as f64))
     }
 }
 
 impl Steady {
+    /// Where so many batches can be read ahead.
+    pub fn of(lead: u64, samples_per_file: f64) -> Steady {
+        let lead = lead.max(1);
+        Steady { lead, least: 2 * lead + TURNS * lead, samples_per_file }
+    }
+
     /// Steps that count, of so many: of too few for a verdict all after those that don't, and always one.
     pub fn counted(&self, steps: u64) -> Range<u64> {
         let end = if steps >= self.least { steps - self.lead } else { steps };

@@ -176,10 +176,10 @@ fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> R
 fn warnings(args: &Args, question: &Question) -> Vec<String> {
     let mut warnings = Vec::new();
     let read = &question.workload.read;
-    if question.steps < 10 * read.prefetch_batches {
+    if question.steps < question.least() {
         warnings.push(format!(
-            "{} steps are few beside {} batches ahead: what was fetched during the first step flatters the others; ask for more with --epochs {}x{}",
-            question.steps, read.prefetch_batches, question.epochs, 20 * read.prefetch_batches
+            "{} steps are few beside {} batches ahead, which flatter the steps that take them; ask for more with --epochs {}x{}",
+            question.steps, read.prefetch_batches, question.epochs, question.least()
         ));
     }
     if args.calibrate.is_some() {

@@ -37,7 +37,7 @@ pub fn run(
     let files = if target == "null:" { Vec::new() } else { Folder::at(Path::new(&target))?.list()? };
     let bar = super::line();
     let ceiling = {
-        let lead = asked(job, ranks, None)?.ahead();
+        let lead = asked(job, ranks, None)?.steady().lead;
         let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(lead as f64 + CEILING_STEPS_MIN) as u64;
         let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked(job, ranks, None)? };
         let mut watch = Around { job, machine, files: &[], bar: &bar, what: "ceiling" };
@@ -54,7 +54,7 @@ pub fn run(
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
         }
-        report.summary = Some(summary(&report, job, None, &job.steady(None)));
+        report.summary = Some(summary(&report, job, None, &asked.steady()));
         if ranks.rank() == 0 {
             args.output.save(&report)?;
         }
