@@ -125,7 +125,7 @@ pub fn invalid() -> Report {
     let summary = report.summary.as_mut().expect("a summary");
     (summary.cold_au_percent, summary.warm_au_percent, summary.passed) = (None, None, false);
     summary.verdict = Some(Verdict::Invalid);
-    summary.reason = Some("an epoch has 30 steps, and what is read ahead of the first lasts for 8. A run of 8 accelerators takes 88 steps at least, which are 2816 files".into());
+    summary.reason = Some("an epoch has 30 steps, and what is read ahead of the first lasts for 8. A run of 8 accelerators takes 176 steps at least, which are 5632 samples or 5632 files".into());
     summary.limited_by = "unknown".into();
     report.epochs[0].share_of_bound_percent = None;
     report

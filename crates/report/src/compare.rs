@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{Epoch, Mean, Point, Report, Summary};
+use crate::{Epoch, Mean, Point, Report};
 
 #[cfg(test)]
 mod tests;
@@ -162,7 +162,7 @@ fn values(report: &Report) -> Vec<Values> {
             ("utilisation", "%", |epoch| epoch.au_percent),
             ("bytes per second", "B/s", |epoch| epoch.bytes_per_second),
         ];
-        let is_valid = report.summary.as_ref().is_none_or(|summary| summary.invalid().is_none());
+        let is_valid = report.invalid().is_none();
         for (name, unit, value) in of.into_iter().filter(|(name, ..)| is_valid || *name != "utilisation") {
             let values = by_repetition(&report.epochs, is_cold, value);
             if !values.is_empty() {
@@ -170,7 +170,8 @@ fn values(report: &Report) -> Vec<Values> {
             }
         }
     }
-    found.extend(grouped("%", Better::More, report.points.iter().map(|point| (place(point), point.au_percent))));
+    let points = report.points.iter().filter(|_| report.invalid().is_none());
+    found.extend(grouped("%", Better::More, points.map(|point| (place(point), point.au_percent))));
     let rates = report.cells.iter().filter_map(|cell| Some((cell_name(cell)?, cell["bytes_per_second"].as_f64()?)));
     found.extend(grouped("B/s", Better::More, rates.filter(|(_, rate)| *rate > 0.0)));
     // Phases that move no bytes are compared by files.
@@ -261,7 +262,7 @@ fn warnings(reports: &[Report]) -> Vec<String> {
         if !report.finished {
             found.push(format!("report {} is of a run that was interrupted", index + 1));
         }
-        if let Some(reason) = report.summary.as_ref().and_then(Summary::invalid) {
+        if let Some(reason) = report.invalid() {
             found.push(format!("report {} is of an invalid run, which did not pass: {reason}", index + 1));
         }
     }

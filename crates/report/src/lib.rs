@@ -119,7 +119,7 @@ pub struct Epoch {
     pub samples_per_second: f64,
     pub bytes_per_second: f64,
     /// `store`, `requests`, `cpu`, `disk`, `loader`, `barrier`, `unknown`: seconds that accelerators waited;
-    /// `start`: in the steps before those that count.
+    /// `start`: in the steps that don't count, before those that do and behind them.
     pub wait_seconds_by_cause: BTreeMap<String, f64>,
     /// `asked`, `verified`, `network`, `disk`: bytes.
     pub bytes: BTreeMap<String, u64>,
@@ -187,8 +187,8 @@ pub enum Verdict {
 }
 
 impl Summary {
-    /// Why there is no verdict, where there is none.
-    pub fn invalid(&self) -> Option<&str> {
+    /// Why there is no verdict, where there is none. Of a whole report, [`Report::invalid`] tells.
+    fn invalid(&self) -> Option<&str> {
         let reason = self.reason.as_deref().unwrap_or("the run was too short");
         (self.verdict == Some(Verdict::Invalid)).then_some(reason)
     }
@@ -261,6 +261,11 @@ impl Report {
     pub fn failed(&self) -> Vec<&str> {
         let section = self.sections.get("failed_checks").and_then(serde_json::Value::as_array);
         section.into_iter().flatten().filter_map(serde_json::Value::as_str).collect()
+    }
+
+    /// Why no verdict stands on its figures, where none does: they contradict each other, or the run doesn't tell.
+    pub fn invalid(&self) -> Option<&str> {
+        self.failed().first().copied().or_else(|| self.summary.as_ref()?.invalid())
     }
 
     /// Write the document in one step: whoever reads it sees the last whole one.

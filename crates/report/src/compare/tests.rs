@@ -1,7 +1,7 @@
 //! What compare says, against answers worked out by hand.
 
 use super::*;
-use crate::{Environment, Kind, SCHEMA, Verdict};
+use crate::{Environment, Kind, SCHEMA, Summary, Verdict};
 
 fn report(epochs: &[(u64, bool, f64)]) -> Report {
     let epochs = epochs.iter().map(|&(repetition, cold, rate)| Epoch {
@@ -159,4 +159,16 @@ fn an_invalid_run_has_no_utilisation_to_compare() {
     assert!(row(&found, "samples per second, cold").entries[1].is_some());
     let expected = "report 2 is of an invalid run, which did not pass: an epoch has 4 steps";
     assert!(found.warnings.iter().any(|warning| warning == expected), "{:?}", found.warnings);
+}
+
+#[test]
+fn a_search_whose_figures_contradict_each_other_has_no_utilisation_to_compare() {
+    let mut valid = report(&[]);
+    valid.points = vec![Point { accelerators: 8, au_percent: 80.0, ..Point::default() }];
+    let mut invalid = valid.clone();
+    invalid.fail("8 accelerators reached 150 % of the bound");
+    let found = compare(&[valid, invalid]);
+    let entries = &row(&found, "utilisation at 8 accelerators").entries;
+    assert!(entries[0].is_some() && entries[1].is_none());
+    assert!(found.warnings.iter().any(|warning| warning.contains("150 % of the bound")), "{:?}", found.warnings);
 }

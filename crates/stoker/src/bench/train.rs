@@ -171,7 +171,7 @@ fn interrupted(args: &Args, job: &Job) -> Error {
 fn tell(report: &Report, job: &Job, output: &Output) -> Result<ExitCode> {
     print::out(format_args!("{}", table::text(report, job)))?;
     output.finish(report)?;
-    if !report.failed().is_empty() || report.summary.as_ref().is_some_and(|summary| summary.invalid().is_some()) {
+    if report.invalid().is_some() {
         return Ok(ExitCode::from(INVALID));
     }
     let found_none = report.sections.get("find_max").is_some_and(|found| found["accelerators"].is_null());
@@ -360,7 +360,7 @@ fn judge(
         shaped: args.shape_disk.is_some(),
         step_changed: args.set.iter().any(|change| change.starts_with("step=")),
         au_percent: report.epochs.iter().map(|epoch| epoch.au_percent).collect(),
-        invalid: report.summary.as_ref().and_then(report::Summary::invalid),
+        invalid: report.invalid(),
     };
     let broken = closed::broken(job, &around);
     report.sections.insert("closed".into(), serde_json::json!({ "broken": broken }));

@@ -97,7 +97,7 @@ fn epochs(report: &Report, job: &Job) -> String {
         "verified",
     ];
     let columns = std::iter::once(Column::left("epoch")).chain(names.map(Column::right)).collect();
-    let invalid = report.summary.as_ref().and_then(report::Summary::invalid);
+    let invalid = report.invalid();
     let row = |epoch: &Epoch| {
         let percent = |value: f64| if invalid.is_some() { "-".into() } else { format!("{value:.2}") };
         let ms =
@@ -146,7 +146,7 @@ fn epochs(report: &Report, job: &Job) -> String {
 /// Whether accelerators were busy enough, in one line.
 fn verdict(report: &Report) -> String {
     let Some(summary) = &report.summary else { return String::new() };
-    if let Some(reason) = summary.invalid() {
+    if let Some(reason) = report.invalid() {
         return format!("\n  invalid, neither passed nor failed: {reason}\n");
     }
     let verdict = if summary.passed { "passed" } else { "not passed" };
