@@ -24,3 +24,12 @@ pub mod samples;
 pub mod simulate;
 pub mod sweep;
 pub mod train;
+
+/// What rank 0 found, at every rank.
+fn told<T: serde::Serialize + serde::de::DeserializeOwned>(ranks: &dyn ranks::Ranks, own: &T) -> block::Result<T> {
+    let own = serde_json::to_vec(own).expect("what is told is numbers");
+    serde_json::from_slice(&ranks.broadcast(own)?).map_err(|error| {
+        block::Error::invalid(format!("rank 0 sent no figures: {error}"), "the ranks")
+            .hint("start the same program on all")
+    })
+}

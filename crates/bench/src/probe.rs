@@ -26,14 +26,15 @@ const ALONE_LASTS: u64 = SECOND;
 const REQUESTS_LASTS: u64 = 2 * SECOND;
 const MANY_LASTS: u64 = 2 * SECOND;
 
-/// Of what there is: to one stream of short reads, to one of long ones, to many of short ones; the rest to many of long
-/// ones.
+/// Of what there is, the part (one in so many) that one stream of short reads gets, one of long ones, and many of short
+/// ones; many of long ones get what they are likely to read of the rest.
 const PARTS: [usize; 3] = [8, 8, 4];
 
-/// Ranges of a rank that are enough for all parts, each a few answers for each of them.
+/// Ranges of a rank that are enough for all parts: a few answers in each.
 const RANGES_MIN: usize = 32;
 
-/// Short reads of a part: as many as the fastest disks answer in its time.
+/// Short reads of a part at most. Storage that gives more than these in its time, 32,768 a second to many streams, ends it
+/// early.
 const SHORT_READS_MAX: [usize; 2] = [8192, 65_536];
 
 /// Long reads of one stream: 8 GiB.
@@ -149,14 +150,13 @@ pub fn probe(asking: &Asking, read: &[Run]) -> Result<Probe> {
     let begun = asking.clock.now();
     let own = Prober { asking, found: Found::default(), in_memory: Vec::new() }.all(read)?;
     let own = serde_json::to_vec(&own).expect("what was found is numbers");
-    let mut whole = Vec::new();
+    let mut whole = Probe::default();
     let gathered = asking.ranks.gather(&own)?;
     if !gathered.is_empty() {
         let parts = gathered.iter().map(|bytes| parsed::<Found>(bytes)).collect::<Result<Vec<_>>>()?;
-        let probe = Probe { seconds: seconds(asking.clock.now() - begun), ..together(&parts) };
-        whole = serde_json::to_vec(&probe).expect("a probe is numbers");
+        whole = Probe { seconds: seconds(asking.clock.now() - begun), ..together(&parts) };
     }
-    parsed(&asking.ranks.broadcast(whole)?)
+    crate::told(asking.ranks, &whole)
 }
 
 fn parsed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
@@ -222,7 +222,7 @@ impl Prober<'_> {
         let part = self.part(1, ALONE_LASTS, to_first(pool.long(alone.min(ALONE_READS_MAX))))?;
         self.found.stream_bytes_per_second = part.bytes as f64 / transfer(&part, self.found.latency).max(1e-9);
         self.found.alone_bytes_per_second = part.bytes as f64 / part.seconds.max(1e-9);
-        let alone = self.told(self.found.alone_bytes_per_second)?;
+        let alone = crate::told(ranks, &self.found.alone_bytes_per_second)?;
 
         let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
         let streams = streams.div_ceil(size).min(STREAMS_MAX).min(pool.len().min(share.reads.len()) as u64 / 4).max(1);
@@ -234,11 +234,6 @@ impl Prober<'_> {
         self.found.bytes_per_second = self.part(streams, MANY_LASTS, pool.long(most))?.bytes_per_second;
         self.restore()?;
         Ok(self.found)
-    }
-
-    /// What rank 0 found, at every rank.
-    fn told(&self, own: f64) -> Result<f64> {
-        parsed(&self.asking.ranks.broadcast(serde_json::to_vec(&own).expect("a number"))?)
     }
 
     /// Forget, meet the other ranks, and read.

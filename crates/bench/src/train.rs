@@ -325,7 +325,7 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
     job.steps(bench.set)?;
     job.lanes(bench.outside.ranks)?;
     let ceiling = ceiling::measure(bench, report)?;
-    bench.probed(0, report)?;
+    bench.probed(&job.reads(bench.set, 0), report)?;
     let (mut clock, epochs) = (0.0, job.workload.read.epochs);
     for repetition in 1..=job.repetitions {
         // Each repetition has other permutations, as runs of a job have.

@@ -30,6 +30,13 @@ impl Chance {
         u64::try_from(scaled).expect("a product shifted by 64 bits fits in 64")
     }
 
+    /// A permutation, each as likely (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+
     /// A number from `low` to below `high`.
     pub fn between(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * (self.below(1 << 24) as f32 / (1 << 24) as f32)

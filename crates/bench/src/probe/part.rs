@@ -1,6 +1,7 @@
 //! One part of a probe: streams that read ranges for a while, and the rate at which answers came meanwhile.
 //!
-//! It doesn't choose what is read. Invariant: a rate is of a time in which all streams were busy.
+//! It doesn't choose what is read. Invariant: a rate is of a time in which all streams were busy, unless one of them had
+//! no two answers in it; then it is of all the time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -2,6 +2,7 @@
 //!
 //! It reads nothing. Invariants: no two ranges that it gives overlap; the same seed gives the same ranges.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -30,20 +31,18 @@ pub struct Share {
 }
 
 impl Pool {
-    /// All of a set, in an order by the seed; what is `read` soon comes last. Of several ranks each gets its part.
+    /// All of a set, in an order by the seed; what is `read` soon comes last, and the first of it at the very end. Of several
+    /// ranks each gets its part.
     pub fn of(set: &Set, read: &[Run], seed: u64, rank: (u64, u64)) -> Pool {
         let cut = |(file, listed): (usize, &targets::Listed)| {
             let bytes = listed.bytes;
             (0..bytes).step_by(LONG as usize).map(move |at| Run { file, range: at..(at + LONG).min(bytes) })
         };
         let mut all: Vec<Run> = set.files.iter().enumerate().flat_map(cut).collect();
-        let is_read = touched(&all, read);
+        let touched = touched(&all, read);
         let mut order: Vec<usize> = (0..all.len()).collect();
-        let mut chance = Chance::of(seed, 0x9001);
-        for place in (1..order.len()).rev() {
-            order.swap(place, chance.below(place as u64 + 1) as usize);
-        }
-        order.sort_by_key(|&place| is_read[place]);
+        Chance::of(seed, 0x9001).shuffle(&mut order);
+        order.sort_by_key(|&place| Reverse(touched[place]));
         let (rank, ranks) = rank;
         let own = order.into_iter().skip(rank as usize).step_by(ranks as usize);
         Pool(own.map(|place| std::mem::replace(&mut all[place], Run { file: 0, range: 0..0 })).collect())
@@ -68,24 +67,22 @@ impl Pool {
             found.reads.extend(run.range.clone().step_by(APART as usize).map(place));
             found.own.push(run);
         }
-        let mut chance = Chance::of(seed, 0x5407);
-        for place in (1..found.reads.len()).rev() {
-            found.reads.swap(place, chance.below(place as u64 + 1) as usize);
-        }
+        Chance::of(seed, 0x5407).shuffle(&mut found.reads);
         found
     }
 }
 
-/// Which of these ranges, in the order of their files, have bytes in common with what is read.
-fn touched(all: &[Run], read: &[Run]) -> Vec<bool> {
-    let mut found = vec![false; all.len()];
-    for Run { file, range: Range { start, end } } in read {
+/// Of each of these ranges, in the order of their files, the first of the reads that has bytes in common with it; of
+/// others a number above all.
+fn touched(all: &[Run], read: &[Run]) -> Vec<usize> {
+    let mut found = vec![usize::MAX; all.len()];
+    for (number, Run { file, range: Range { start, end } }) in read.iter().enumerate() {
         let first = all.partition_point(|run| (run.file, run.range.end) <= (*file, *start));
         for (place, run) in all.iter().enumerate().skip(first) {
             if run.file != *file || run.range.start >= *end {
                 break;
             }
-            found[place] = true;
+            found[place] = found[place].min(number);
         }
     }
     found
@@ -151,6 +148,11 @@ mod tests {
         let is_read = |run: &Run| run.file >= 4 || run.file == 0 && run.range.start == LONG;
         assert!(!free.iter().any(is_read), "{free:?}");
         assert!(pool.long(usize::MAX).own.iter().all(is_read));
+        // What the job reads last is taken before what it reads first.
+        let mut pool = Pool::of(&set, &[Run { file: 4, range: 0..9 }, Run { file: 2, range: 0..9 }], 3, (0, 1));
+        pool.long(28);
+        let rest: Vec<usize> = pool.long(usize::MAX).own.iter().map(|run| run.file).collect();
+        assert_eq!(rest, [2, 4]);
         let order = |seed| Pool::of(&set, &[], seed, (0, 1)).long(usize::MAX).own;
         assert!(order(1) == order(1) && order(1) != order(2));
     }

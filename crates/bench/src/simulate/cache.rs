@@ -127,7 +127,6 @@ impl Shelf {
 mod tests {
     use super::{Policy, Shelf};
     use crate::simulate::latency::Draws;
-    use crate::simulate::order;
 
     /// Share of hits of each epoch of permutations.
     fn hits(policy: Policy, ratio: f64, epochs: usize) -> Vec<f64> {
@@ -136,7 +135,7 @@ mod tests {
         let mut shelf = Shelf::new(policy, ITEMS, (f64::from(ITEMS) * ratio) as u32);
         let mut items: Vec<u32> = (0..ITEMS).collect();
         let mut epoch = || {
-            order::shuffle(&mut items, &mut draws);
+            draws.shuffle(&mut items);
             let found = items.iter().filter(|item| shelf.ask(**item, &mut draws)).count();
             found as f64 / f64::from(ITEMS)
         };

@@ -85,6 +85,10 @@ impl Draws {
         self.0.below(bound)
     }
 
+    pub fn shuffle(&mut self, items: &mut [u32]) {
+        self.0.shuffle(items);
+    }
+
     /// Mean 1.
     pub fn exponential(&mut self) -> f64 {
         -(1.0 - self.even()).ln()

@@ -49,7 +49,7 @@ impl Visit {
         self.answers.fill(None);
         match self.order {
             Order::Sequential => {}
-            Order::Shuffled | Order::Random => shuffle(&mut self.items, draws),
+            Order::Shuffled | Order::Random => draws.shuffle(&mut self.items),
             Order::Shards => self.shuffle_shards(draws),
         }
     }
@@ -57,7 +57,7 @@ impl Visit {
     fn shuffle_shards(&mut self, draws: &mut Draws) {
         let count = self.items.len();
         let mut shards: Vec<u32> = (0..count.div_ceil(self.run) as u32).collect();
-        shuffle(&mut shards, draws);
+        draws.shuffle(&mut shards);
         let inside = |shard: u32| {
             let first = shard as usize * self.run;
             first as u32..(first + self.run).min(count) as u32
@@ -87,12 +87,5 @@ impl Visit {
             None if self.rate >= 1.0 => places.len() as u64,
             None => (self.rate * places.len() as f64 + draws.even()).floor() as u64,
         }
-    }
-}
-
-/// A permutation (Fisher and Yates).
-pub fn shuffle(items: &mut [u32], draws: &mut Draws) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, draws.below(last as u64 + 1) as usize);
     }
 }

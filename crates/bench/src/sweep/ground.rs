@@ -38,9 +38,7 @@ enum Base {
 impl Ground {
     /// The folder of a sweep on all ranks: rank 0 makes it, and every other has to see it. The seed is rank 0's.
     pub fn meet(site: Site, seed: u64, ranks: &dyn Ranks) -> Result<(Ground, u64)> {
-        let sent = ranks.broadcast(seed.to_le_bytes().to_vec())?;
-        let sent = sent.try_into().map_err(|_| Error::invalid("rank 0 sent no seed", "the ranks of the sweep"))?;
-        let seed = u64::from_le_bytes(sent);
+        let seed = crate::told(ranks, &seed)?;
         let id = format!("{seed:016x}");
         let ground = if ranks.rank() == 0 {
             let made = Ground::make(site, &id);

@@ -308,9 +308,7 @@ impl Turn<'_> {
 /// The numbers below `count`, each once.
 fn deal(count: u64, chance: &mut Chance) -> Vec<u32> {
     let mut cards: Vec<u32> = (0..u32::try_from(count).expect("fewer blocks than DEALT_BLOCKS_MAX")).collect();
-    for last in (1..cards.len()).rev() {
-        cards.swap(last, chance.below(last as u64 + 1) as usize);
-    }
+    chance.shuffle(&mut cards);
     cards
 }
 

@@ -1,7 +1,7 @@
 //! What the target could give, and the share of it that an epoch reached.
 //!
 //! Invariants: what a probe found in caches is no bound; a share is only of bytes that storage gave, and one that can't
-//! be is a failed check, never a figure.
+//! be is a failed check, never a figure; nor is it one where the epoch was too short to tell.
 
 use block::Result;
 use report::{Epoch, Report};
@@ -16,6 +16,10 @@ use crate::samples::{Run, Set};
 /// A share of the bound up to this is noise of the probe; one above it says that the bound or the epoch is wrong.
 pub const OVER_PERCENT: f64 = 102.0;
 
+/// Storage with a limit gives so many seconds' worth at once: what it hadn't given before an epoch comes on top of it.
+/// So do the kernel's limits on block devices, and token buckets of stores.
+const GRAIN_SECONDS: f64 = 0.1;
+
 /// An epoch beside its bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Against {
@@ -26,17 +30,20 @@ pub enum Against {
     },
     /// Faster than the storage that its bytes came from.
     Over(f64),
+    /// The same, but by no more than what came at once at its ends.
+    Short(f64),
 }
 
-/// What an epoch reached, where there is a bound.
-pub fn against(epoch: &Epoch) -> Option<Against> {
+/// What an epoch reached, where there is a bound. `grain_percent` of what counts may have come before, or at once.
+pub fn against(epoch: &Epoch, grain_percent: f64) -> Option<Against> {
     let share = 100.0 * epoch.au_percent / epoch.bound_percent?;
     let of = |name: &str| epoch.bytes.get(name).map(|bytes| *bytes as f64);
     let given_percent = of("storage").zip(of("asked")).map(|(storage, asked)| 100.0 * storage / asked.max(1.0));
     let is_cached = given_percent.map_or(share > OVER_PERCENT && !epoch.cold, |given| given < GIVEN_MIN_PERCENT);
     Some(match () {
         () if is_cached => Against::Cached { given_percent },
-        () if share > OVER_PERCENT => Against::Over(share),
+        () if share > OVER_PERCENT + grain_percent => Against::Over(share),
+        () if share > OVER_PERCENT => Against::Short(share),
         () => Against::Share(share),
     })
 }
@@ -56,49 +63,55 @@ impl Job {
         }
     }
 
-    /// Where the samples of an epoch lie that doesn't read the whole set.
-    fn reads(&self, set: &Set, epoch: u64) -> Vec<Run> {
-        let Ok(steps) = self.steps(set) else { return Vec::new() };
-        if steps * self.workload.read.batch * self.accelerators >= set.samples() {
-            return Vec::new();
-        }
+    /// In percent of what counts in an epoch, what storage may have given before it or at once: its grain, and for each
+    /// stream a batch that was half read.
+    fn grain_percent(&self, epoch: &Epoch) -> f64 {
+        let read = &self.workload.read;
+        let steps = epoch.steps_counted.max(1) as f64;
+        let seconds = steps * self.step_seconds / (epoch.au_percent / 100.0).max(f64::MIN_POSITIVE);
+        100.0 * (GRAIN_SECONDS / seconds + read.threads.min(read.prefetch_batches) as f64 / steps)
+    }
+
+    /// Where the samples of an epoch lie that doesn't read the whole set, in the order in which they are read.
+    pub(super) fn reads(&self, set: &Set, epoch: u64) -> Vec<Run> {
+        let Some(steps) = self.workload.read.steps_max.and_then(|_| self.steps(set).ok()) else { return Vec::new() };
         let hand = self.dealing(steps).deal(epoch, &set.numbers);
-        let batches = (0..self.accelerators).flat_map(|lane| (0..steps).map(move |batch| (lane, batch)));
+        let batches = (0..steps).flat_map(|batch| (0..self.accelerators).map(move |lane| (lane, batch)));
         let samples = batches.flat_map(|(lane, batch)| hand.batch(lane, batch));
         samples.flat_map(|samples| set.locate(&samples, &mut None)).collect()
     }
 }
 
 impl Bench<'_> {
-    /// Ask the target what it gives, all ranks at once. The epoch of this number comes next: what it reads is left
-    /// alone as far as the set allows.
-    pub fn probe(&mut self, epoch: u64) -> Result<()> {
+    /// Ask the target what it gives, all ranks at once. What is `read` next is left alone as far as the set allows: longest
+    /// what is read first.
+    pub fn probe(&mut self, read: &[Run]) -> Result<()> {
         (self.outside.look)(&Progress { what: "probe".into(), ..Progress::default() });
         if self.job.chill != Chill::Never {
             (self.outside.chill)(self.set)?;
         }
-        let read = &self.job.workload.read;
+        let workload = &self.job.workload;
         let asking = Asking {
             target: self.target,
             set: self.set,
             clock: self.outside.clock,
             ranks: self.outside.ranks,
-            streams: self.job.accelerators * read.threads.min(read.prefetch_batches),
+            streams: self.job.accelerators * workload.read.threads.min(workload.read.prefetch_batches),
             seed: self.job.seed,
             given: &|| self.counters().given,
             forget: self.outside.forget,
             is_kept: self.job.chill == Chill::Never,
         };
-        self.probe = Some(probe(&asking, &self.job.reads(self.set, epoch))?);
+        self.probe = Some(probe(&asking, read)?);
         Ok(())
     }
 
     /// The same, with what came out in the report.
-    pub fn probed(&mut self, epoch: u64, report: &mut Report) -> Result<()> {
+    pub fn probed(&mut self, read: &[Run], report: &mut Report) -> Result<()> {
         if !self.set.real {
             return Ok(());
         }
-        self.probe(epoch)?;
+        self.probe(read)?;
         let Some(found) = self.probe else { return Ok(()) };
         let mut section = serde_json::to_value(found).expect("numbers");
         if let Some(reason) = found.no_bound() {
@@ -141,7 +154,7 @@ impl Bench<'_> {
     pub(super) fn beside(&self, epoch: &mut Epoch) {
         epoch.bound_percent = self.bound().map(|bound| bound.au_percent);
         if self.job.steady(Some(self.set)).invalid(self.job, epoch.steps).is_none()
-            && let Some(Against::Share(share)) = against(epoch)
+            && let Some(Against::Share(share)) = against(epoch, self.job.grain_percent(epoch))
         {
             epoch.share_of_bound_percent = Some(share);
         }
@@ -152,11 +165,18 @@ impl Bench<'_> {
         if self.job.steady(Some(self.set)).invalid(self.job, epoch.steps).is_some() {
             return;
         }
-        match against(epoch) {
+        match against(epoch, self.job.grain_percent(epoch)) {
             Some(Against::Over(share)) => report.fail(format!(
                 "{what} reached {share:.0} % of what the probe found the storage to give: one of the two is wrong. Storage that is \
                 shared or keeps bytes of its own gives more at one time than at another: run it again, with a larger set or longer"
             )),
+            Some(Against::Short(share)) => warn(
+                report,
+                format!(
+                    "{what} reached {share:.0} % of what the probe found the storage to give, and is too short to judge it: what came \
+                    at once weighs so much in it. It has no share of the bound"
+                ),
+            ),
             Some(Against::Cached { given_percent: Some(given) }) => warn(
                 report,
                 format!("{what} got {:.0} % of its bytes from memory: it has no share of a bound of storage", 100.0 - given),
@@ -183,6 +203,7 @@ mod tests {
 
     #[test]
     fn a_share_is_only_of_bytes_that_storage_gave() {
+        let against = |epoch: &Epoch| against(epoch, 0.0);
         assert_eq!(against(&epoch(49.0, false, Some(960))), Some(Against::Share(98.0)));
         assert_eq!(against(&epoch(49.0, true, Some(940))), Some(Against::Cached { given_percent: Some(94.0) }));
         assert_eq!(against(&epoch(90.0, true, Some(1000))), Some(Against::Over(180.0)));
@@ -192,5 +213,19 @@ mod tests {
         assert_eq!(against(&epoch(90.0, false, None)), Some(Against::Cached { given_percent: None }));
         assert_eq!(against(&epoch(40.0, false, None)), Some(Against::Share(80.0)));
         assert_eq!(against(&Epoch { bound_percent: None, ..epoch(40.0, false, None) }), None);
+    }
+
+    #[test]
+    fn a_share_above_the_bound_fails_unless_the_epoch_is_too_short_to_tell() {
+        let epoch = |au, seconds: f64| Epoch { steps_counted: (seconds / 0.01) as u64, ..epoch(au, true, Some(1000)) };
+        let mut job = super::super::tests::job(1, 0.005);
+        job.workload.read.threads = 1;
+        let judged = |epoch: &Epoch| against(epoch, job.grain_percent(epoch));
+        // A quarter of a second at half utilisation, of which a tenth came at once: 140 % is honest there, 150 % isn't.
+        let short = |au| epoch(au, 0.25);
+        assert!(matches!(judged(&short(68.0)), Some(Against::Short(_))), "{:?}", judged(&short(68.0)));
+        assert!(matches!(judged(&short(95.0)), Some(Against::Over(_))), "{:?}", judged(&short(95.0)));
+        assert!(matches!(judged(&epoch(53.0, 60.0)), Some(Against::Over(_))));
+        assert!(matches!(judged(&short(50.0)), Some(Against::Share(_))));
     }
 }

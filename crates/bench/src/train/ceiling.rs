@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use block::{Error, Result, crc64};
+use block::{Result, crc64};
 use data::noise::{Chance, LANES, Noise};
 use report::{Epoch, Report};
 use targets::{Listed, Null, Opened, Target, Writable};
@@ -67,7 +67,7 @@ fn from_memory(bench: &Bench, job: &Job) -> Result<f64> {
         let (memory, set, checks) = memory(bench, steps * each);
         let epoch = measured(bench, &job, &memory, &set, &checks, "ceiling from memory")?;
         // Rank 0 alone knows, and all go on by what it says.
-        rate = told(bench, epoch.map_or(0.0, |epoch| epoch.samples_per_second))?;
+        rate = crate::told(bench.outside.ranks, &epoch.map_or(0.0, |epoch| epoch.samples_per_second))?;
         let wanted = (SECONDS * rate / each as f64).ceil() as u64;
         if wanted <= steps {
             break;
@@ -75,12 +75,6 @@ fn from_memory(bench: &Bench, job: &Job) -> Result<f64> {
         steps = wanted.min(MEMORY_STEPS_MAX);
     }
     Ok(rate)
-}
-
-fn told(bench: &Bench, own: f64) -> Result<f64> {
-    let told = bench.outside.ranks.broadcast(f64::to_le_bytes(own).to_vec())?;
-    let told = told.as_slice().try_into().map(f64::from_le_bytes);
-    told.map_err(|_| Error::invalid("rank 0 sent no result", "the ranks").hint("start the same program on all"))
 }
 
 fn measured(

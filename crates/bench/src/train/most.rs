@@ -42,11 +42,14 @@ pub fn find(
         let on = format!("{} samples", bench.set.samples());
         let wanted = steps * read.batch * ranks;
         let files = (wanted as f64 * bench.set.files.len() as f64 / bench.set.samples() as f64).ceil();
-        return Err(Error::invalid(format!("the set is too small for a try of {steps} steps"), on).hint(format!(
-            "{wanted} samples or {files} files are enough for one; make a larger set, or ask for fewer steps: --set steps={least}"
-        )));
+        let fewer =
+            if steps > least { format!(", or ask for fewer steps: --set steps={least}") } else { String::new() };
+        return Err(Error::invalid(format!("the set is too small for a try of {steps} steps"), on)
+            .hint(format!("{wanted} samples or {files} files are enough for one: make a larger set{fewer}")));
     }
-    bench.probed(1, report)?;
+    // How many the first try has is for the probe to say. What the most would read first, fewer read too.
+    let largest_try = Job { accelerators: limit * ranks, ..job.clone() };
+    bench.probed(&largest_try.reads(bench.set, 1), report)?;
     let guess = bench.bound().map_or(1, |_| knee(bench, &job) / ranks).clamp(1, limit);
     let mut number = 0;
     let mut tries = BTreeMap::<u64, Tries>::new();
@@ -105,7 +108,5 @@ fn try_it(
         });
         save(report)?;
     }
-    let told = bench.outside.ranks.broadcast(f64::to_le_bytes(reached).to_vec())?;
-    let told = told.as_slice().try_into().map(f64::from_le_bytes);
-    told.map_err(|_| Error::invalid("rank 0 sent no result", "the ranks").hint("start the same program on all"))
+    crate::told(bench.outside.ranks, &reached)
 }

@@ -13,7 +13,7 @@ use targets::clock::Monotonic;
 use targets::{Folder, Null, Shape, Shaped};
 use workload::{Files, Format, Read};
 
-fn job(accelerators: u64, step_seconds: f64) -> Job {
+pub(super) fn job(accelerators: u64, step_seconds: f64) -> Job {
     Job {
         workload: Workload {
             name: "small".into(),
@@ -67,7 +67,7 @@ fn measured(job: &Job, target: &dyn Target, set: &Set) -> Result<Epoch> {
         let checks = Checks::default();
         let mut bench = Bench { job, target, set, checks: &checks, outside, probe: None };
         if set.real {
-            bench.probe(0)?;
+            bench.probe(&job.reads(set, 0))?;
         }
         Ok(bench.epoch(0, false, "a test")?.expect("the only rank is rank 0").0)
     })
@@ -185,7 +185,8 @@ fn half_fed(steps: u64) -> report::Summary {
 fn only_a_steady_loop_has_a_verdict() {
     let short = half_fed(12);
     assert!(!short.passed && short.cold_au_percent.is_none() && short.warm_au_percent.is_none(), "{short:?}");
-    let reason = short.invalid().expect("12 steps are too few");
+    assert_eq!(short.verdict, Some(report::Verdict::Invalid), "12 steps are too few");
+    let reason = short.reason.unwrap();
     assert!(reason.contains("704 samples or 704 files") && reason.contains("176 steps"), "{reason}");
     // As many as it named are enough, and tell.
     let long = half_fed(176);
@@ -290,7 +291,7 @@ fn probed_in_memory(forget: &ForgetBelow) -> (Probe, Report) {
         let checks = Checks::default();
         let mut bench =
             Bench { job: &job, target: &target, set: &set, checks: &checks, outside: &outside, probe: None };
-        bench.probed(0, &mut report).unwrap();
+        bench.probed(&[], &mut report).unwrap();
         (bench.probe.unwrap(), report)
     })
 }
