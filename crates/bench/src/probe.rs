@@ -204,7 +204,7 @@ impl Prober<'_> {
     fn all(mut self, read: &[Run]) -> Result<Found> {
         let Asking { set, ranks, streams, seed, .. } = *self.asking;
         let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
-        let mut pool = Pool::of(set, read, seed, (rank, size));
+        let mut pool = Pool::of(set, read, seed, (rank, size), streams.div_ceil(size).min(STREAMS_MAX));
         let all = pool.len();
         (self.found.ranges, self.found.is_enough) = (all as u64, all >= RANGES_MIN);
         // Ranks that have too little still meet the others, and a bound is made of nobody's.
@@ -219,15 +219,17 @@ impl Prober<'_> {
         let at = |share| at(share).map_or(0.0, |time| seconds(*time));
         (self.found.latency, self.found.latency_p99) = (at(0.5), at(0.99));
 
+        // Short reads come behind short ones: what limits requests saves up those that nobody asked for meanwhile.
+        let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
+        let left = pool.len().saturating_sub(if is_first { alone } else { 0 });
+        let streams = streams.div_ceil(size).min(STREAMS_MAX).min(left.min(share.reads.len()) as u64 / 4).max(1);
+        self.found.streams = streams;
+        self.found.requests_per_second = self.part(streams, REQUESTS_LASTS, share)?.answers_per_second;
+
         let part = self.part(1, ALONE_LASTS, to_first(pool.long(alone.min(ALONE_READS_MAX))))?;
         self.found.stream_bytes_per_second = part.bytes as f64 / transfer(&part, self.found.latency).max(1e-9);
         self.found.alone_bytes_per_second = part.bytes as f64 / part.seconds.max(1e-9);
         let alone = crate::told(ranks, &self.found.alone_bytes_per_second)?;
-
-        let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
-        let streams = streams.div_ceil(size).min(STREAMS_MAX).min(pool.len().min(share.reads.len()) as u64 / 4).max(1);
-        self.found.streams = streams;
-        self.found.requests_per_second = self.part(streams, REQUESTS_LASTS, share)?.answers_per_second;
 
         let likely = PLENTY * alone * streams as f64 * seconds(MANY_LASTS) / pool::LONG.min(mean(set)) as f64;
         let most = (likely as usize).max((4 * streams.max(ANSWERS_MIN)) as usize);

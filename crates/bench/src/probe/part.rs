@@ -157,30 +157,43 @@ fn of(begun: Moment, streams: Vec<Stream>) -> Part {
     }
 }
 
-/// Bytes and answers per second of all streams, out of the time from one answer to the next, as long as the first of
-/// them has not ended: what is on its way at the ends is then neither lost nor counted twice, and what others get when
-/// one has nothing more to do counts for nothing. Where a stream had no two answers in it, all of all the time.
+/// The part of the time at the beginning in which more comes than storage goes on to give, or less: connections are opened,
+/// a kernel reads ahead of all streams at once, limits have saved up what nobody asked for.
+const BEGINNING: u64 = 4;
+
+/// Bytes and answers per second of all streams while all were busy, without the beginning where enough is left; of too
+/// few answers, all of all the time.
 fn rates(begun: Moment, streams: &[&[Answer]], first_end: Moment) -> (f64, f64) {
+    let steady = begun + first_end.saturating_sub(begun) / BEGINNING;
+    [steady, begun].into_iter().find_map(|from| while_busy(streams, from, first_end)).unwrap_or_else(|| {
+        let all = || streams.iter().copied().flatten();
+        let took = all().map(|answer| answer.moment).max().map_or(f64::INFINITY, |last| seconds((last - begun).max(1)));
+        (all().map(|answer| answer.bytes).sum::<u64>() as f64 / took, all().count() as f64 / took)
+    })
+}
+
+/// Out of the time from one answer to the next, until the first stream ended: what is on its way at the ends is then
+/// neither lost nor counted twice, and what others get when one has nothing more to do counts for nothing.
+fn while_busy(streams: &[&[Answer]], from: Moment, first_end: Moment) -> Option<(f64, f64)> {
     let (mut bytes, mut gaps, mut time) = (0, 0, 0);
-    let mut is_whole = true;
     for answers in streams {
-        let answers = &answers[..answers.partition_point(|answer| answer.moment <= first_end)];
-        let [first, others @ ..] = answers else {
-            is_whole = false;
-            continue;
-        };
-        is_whole &= !others.is_empty();
+        let within = |moment| answers.partition_point(|answer| answer.moment <= moment);
+        let others = &answers[within(from.saturating_sub(1))..within(first_end)];
+        let (first, others) = others.split_at(lump(others)?);
         bytes += others.iter().map(|answer| answer.bytes).sum::<u64>();
         gaps += others.len();
-        time += others.last().map_or(0, |last| last.moment - first.moment);
+        time += others.last()?.moment - first.last()?.moment;
     }
-    if is_whole && gaps >= ANSWERS_MIN as usize {
-        let took = seconds(time.max(1)) / streams.len() as f64;
-        return (bytes as f64 / took, gaps as f64 / took);
-    }
-    let all = || streams.iter().copied().flatten();
-    let took = all().map(|answer| answer.moment).max().map_or(f64::INFINITY, |last| seconds((last - begun).max(1)));
-    (all().map(|answer| answer.bytes).sum::<u64>() as f64 / took, all().count() as f64 / took)
+    let took = seconds(time.max(1)) / streams.len().max(1) as f64;
+    (gaps >= ANSWERS_MIN as usize).then(|| (bytes as f64 / took, gaps as f64 / took))
+}
+
+/// How many of these answers came at once with the first: what was read ahead comes in lumps, and a time that begins with
+/// the first of one would count the rest of it as if it had taken none.
+fn lump(answers: &[Answer]) -> Option<usize> {
+    let [first, .., last] = answers else { return None };
+    let usual = (last.moment - first.moment) / (answers.len() as u64 - 1);
+    answers.windows(2).position(|pair| pair[1].moment - pair[0].moment >= usual.div_ceil(2)).map(|place| place + 1)
 }
 
 #[cfg(test)]
@@ -211,6 +224,23 @@ mod tests {
         assert!((rates_of(&slow, 3200).0 - 130.0 / 3300e-9).abs() < 1.0);
         let (bytes, _) = rates_of(&streams(8, 5, |stream, number| 800 * (number + 1) + stream), 4000);
         assert!((bytes - 0.1e9).abs() < 1.0, "{bytes}");
+    }
+
+    #[test]
+    fn what_comes_at_once_at_the_beginning_is_no_rate() {
+        // A limit of one answer each 100 moments lets thirty pass at once.
+        let line =
+            streams(4, 100, |stream, number| (100 * (4 * number + stream + 1)).saturating_sub(3000).max(stream + 1));
+        let (bytes, answers) = rates_of(&line, 36_000);
+        assert!((bytes - 0.1e9).abs() < 1e6 && (answers - 0.01e9).abs() < 1e5, "{bytes} {answers}");
+    }
+
+    #[test]
+    fn what_comes_in_lumps_is_counted_from_lump_to_lump() {
+        // Four at a time, each 400 moments, of each of two streams.
+        let lumps = streams(2, 64, |stream, number| 400 * (number / 4 + 1) + stream);
+        let (bytes, answers) = rates_of(&lumps, 6300);
+        assert!((bytes - 0.2e9).abs() < 1e6 && (answers - 0.02e9).abs() < 1e5, "{bytes} {answers}");
     }
 
     #[test]

@@ -6,6 +6,9 @@
 const LENGTH: usize = 624;
 const SHIFT: usize = 397;
 
+/// From so many on PyTorch takes 64 bits for each place, for the remainder to stay even.
+const LONG_FROM: u64 = u32::MAX as u64 / 20;
+
 pub struct Mersenne {
     state: [u32; LENGTH],
     next: usize,
@@ -44,12 +47,23 @@ impl Mersenne {
     /// `torch.randperm(count)` on a CPU.
     pub fn permutation(&mut self, count: u64) -> Vec<u32> {
         assert!(u32::try_from(count).is_ok(), "samples are numbered with 32 bits");
+        if count >= LONG_FROM {
+            return self.inside_out(count as u32);
+        }
         let mut order: Vec<u32> = (0..count as u32).collect();
-        // From there on PyTorch takes 64 bits, for the remainder to stay even.
-        let long = count >= u64::from(u32::MAX) / 20;
         for place in 0..count.saturating_sub(1) {
-            let drawn = if long { self.draw_long() } else { u64::from(self.draw()) };
-            order.swap(place as usize, (place + drawn % (count - place)) as usize);
+            order.swap(place as usize, (place + u64::from(self.draw()) % (count - place)) as usize);
+        }
+        order
+    }
+
+    /// How PyTorch shuffles since 2.7 what remainders of 32 bits would shuffle unevenly; before, it did so with those.
+    fn inside_out(&mut self, count: u32) -> Vec<u32> {
+        let mut order = vec![0; count as usize];
+        for place in 0..count {
+            let other = (self.draw_long() % (u64::from(place) + 1)) as usize;
+            order[place as usize] = order[other];
+            order[other] = place;
         }
         order
     }
@@ -84,5 +98,13 @@ mod tests {
         let many = Mersenne::of(125).permutation(100_000);
         assert_eq!(many[..5], [71_645, 89_085, 97_392, 43_036, 43_343]);
         assert_eq!(many[99_997..], [81_988, 80_614, 23_623]);
+    }
+
+    #[test]
+    fn permutations_of_very_many_are_those_of_torch_since_2_7() {
+        // By a program of its own after the source of 2.7, for which no PyTorch was at hand.
+        let many = Mersenne::of(7).permutation(LONG_FROM);
+        assert_eq!(many[..3], [93_268_064, 63_068_233, 165_770_247]);
+        assert_eq!(many[many.len() - 2..], [143_705_087, 187_216_702]);
     }
 }

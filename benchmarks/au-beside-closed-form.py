@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Utilisation that `stoker bench train` measures on shaped disks and stores, beside the closed form: 8 shapes, 4 workloads.
+
+    python3 benchmarks/au-beside-closed-form.py STOKER FOLDER > raw.json
+
+All samples of a workload are of one size, and one accelerator asks for them, so that nothing is left to chance: what storage
+gives is the least of its bandwidth over the bytes of a sample, its requests over the requests of a sample, and the streams over
+the time of one sample in a stream; utilisation is that over the demand, and 100 % at most. None of it is taken from a run, from
+the probe or from the simulator. Makes some gigabytes below FOLDER and removes them. Takes a quarter of an hour.
+"""
+import json, math, os, re, shutil, subprocess, sys
+
+STOKER, FOLDER = sys.argv[1], sys.argv[2]
+ONLY = sys.argv[3:]
+MIB = 1 << 20
+
+# name: format, samples in a file, bytes of a sample, batch, step in seconds, threads, order, files
+WORKLOADS = {
+    "large files": ("raw", 1, 4 * MIB, 2, 0.1, 4, "shuffled", 260),
+    "small files": ("raw", 1, 100_000, 16, 0.04, 8, "shuffled", 2_400),
+    "packed, in order": ("tfrecord", 500, 114_660, 16, 0.04, 8, "sequential", 24),
+    "packed, by chance": ("tfrecord", 500, 114_660, 16, 0.04, 8, "random", 24),
+}
+# name: of a disk or a store, bandwidth as a share of the demand, requests as a share of the demand, milliseconds of a request
+# (or, below 1, as a share of the time that the streams have for one request)
+SHAPES = {
+    "disk, bandwidth .5": ("disk", 0.5, 8, 0),
+    "disk, bandwidth .85": ("disk", 0.85, 8, 0),
+    "disk, reads .5": ("disk", 8, 0.5, 0),
+    "disk, plenty": ("disk", 8, 8, 0),
+    "store, bandwidth .6": ("store", 0.6, None, 2),
+    "store, latency .5": ("store", None, None, "half"),
+    "store, requests .6": ("store", None, 0.6, 2),
+    "store, plenty": ("store", 8, None, 2),
+}
+
+
+def requests_of(format, sample, samples, order, where):
+    """Reads of a sample: docs/report.md, of 1 MiB from a folder and 16 MiB from a store; packed in order, of those it shares."""
+    piece = MIB if where == "disk" else 16 * MIB
+    if format != "raw" and order == "sequential":
+        whole = samples * (sample + 16)
+        return math.ceil(whole / piece) / samples
+    return math.ceil(sample / piece)
+
+
+def run(name, shape):
+    format, samples, sample, batch, step, threads, order, files = WORKLOADS[name]
+    where, bandwidth, operations, latency = SHAPES[shape]
+    demand = batch / step
+    each = requests_of(format, sample, samples, order, where)
+    stored = sample + (16 if format == "tfrecord" else 0)
+    limits, words = [], []
+    seconds = 0 if latency == 0 else (2 * threads / (demand * each) if latency == "half" else latency / 1e3)
+    if bandwidth:
+        rate = math.ceil(bandwidth * demand * stored)
+        limits.append(rate / stored)
+        words.append(f"{rate}B/s")
+    if operations:
+        rate = math.ceil(operations * demand * each)
+        limits.append(rate / each)
+        words.append(f"{rate}iops")
+    if seconds:
+        limits.append(threads / (each * seconds))
+    expected = min(100.0, 100 * min(limits) / demand)
+    workload = os.path.join(FOLDER, "workload.toml")
+    with open(workload, "w") as file:
+        file.write(f'name = "closed-form"\nsource = "benchmarks/au-beside-closed-form.py"\n[files]\nformat = "{format}"\n'
+                   f"count = {files}\nsamples_per_file = {samples}\nsample_bytes = {sample}\n[read]\nbatch = {batch}\n"
+                   f'threads = {threads}\nprefetch_batches = 4\norder = "{order}"\nepochs = 1\npass_au_percent = 90\n')
+    made = os.path.join(FOLDER, "buckets", re.sub("[^a-z]+", "-", name))
+    if not os.path.isdir(made):
+        subprocess.run([STOKER, "bench", "data", made, "--workload", workload], check=True, stdout=subprocess.DEVNULL)
+    saved = os.path.join(FOLDER, "saved.json")
+    command = [STOKER, "bench", "train", "--workload", workload, "--accelerator", "fixed", "--accelerators", "1", "--save", saved,
+               "--set", f"step={step * 1e3:g}ms,steps=110"]
+    server = None
+    environment = dict(os.environ, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="us-east-1")
+    if where == "disk":
+        command += ["--target", made, "--shape-disk", ",".join(words)]
+    else:
+        serve = [STOKER, "emulate", os.path.join(FOLDER, "buckets"), "--latency", f"{seconds * 1e3:g}ms"]
+        for word in words:
+            serve += ["--bandwidth", word] if word.endswith("B/s") else ["--requests-per-second", word[:-4]]
+        server = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        endpoint = re.search(r"http://[0-9.:]+", server.stdout.readline()).group()
+        command += ["--target", f"s3://{os.path.basename(made)}", "--endpoint", endpoint]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    finally:
+        if server:
+            server.terminate()
+            server.wait()
+    assert done.returncode in (0, 3, 5), (command, done.stderr)
+    with open(saved) as file:
+        report = json.load(file)
+    epoch = report["epochs"][0]
+    found = {"workload": name, "shape": shape, "limits": words + ([f"{seconds * 1e3:g}ms"] if seconds else []),
+             "closed_form_percent": expected, "au_percent": epoch["au_percent"], "bound_percent": epoch.get("bound_percent"),
+             "share_of_bound_percent": epoch.get("share_of_bound_percent"), "steps_counted": epoch.get("steps_counted"),
+             "limited_by": report["summary"].get("limited_by"), "verdict": report["summary"].get("verdict"),
+             "reason": report["summary"].get("reason"), "failed_checks": report["sections"].get("failed_checks"),
+             "load": os.getloadavg()[0], "report": report}
+    print("{workload:18} {shape:20} closed {closed_form_percent:6.2f}  measured {au_percent:6.2f}  bound {bound_percent}  "
+          "{limited_by}  {verdict}  load {load:.1f}".format(**found), file=sys.stderr, flush=True)
+    return found
+
+
+os.makedirs(os.path.join(FOLDER, "buckets"), exist_ok=True)
+raw = [run(name, shape) for name in WORKLOADS for shape in SHAPES if not ONLY or name in ONLY or shape in ONLY]
+for found in raw:
+    for heavy in ("timeline", "settings", "environment"):
+        found["report"].pop(heavy, None) if heavy == "timeline" else None
+shutil.rmtree(os.path.join(FOLDER, "buckets"))
+worst = max(abs(found["au_percent"] - found["closed_form_percent"]) for found in raw)
+print(f"worst: {worst:.2f} points", file=sys.stderr)
+print(json.dumps(raw, indent=1))
