@@ -4,7 +4,8 @@
     tests/mutants.py crates/cache/src/disk/room.rs ...      all files of cache and mount where none is named
     tests/mutants.py --sample 20 --seed 7 FILE ...          so many of each file, by chance from a seed
 
-A mutant that no test fails on is printed as it lies in the file. It understands no more of Rust than lines: comments,
+A mutant that no test fails on is printed as it lies in the file; so is one whose tests take five times as long as those of the
+code as it is. That is one that hangs, or that makes a busy machine slow: it is counted apart. It understands no more of Rust than lines: comments,
 texts and tests are left alone, and a mutant that doesn't compile is not counted. The copy and what is built of it stay
 in target/mutants, so that the next mutant compiles one crate. Hours for everything; minutes for a file.
 """
@@ -18,13 +19,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "target/mutants/tree"
 TEST = ["cargo", "test", "--release", "--locked"]
-# A test that hangs on a mutant has noticed it: a wait that never ends is no pass.
-SECONDS = int(os.environ.get("MUTANT_SECONDS", "60"))
+# So many times as long as without a mutant, and no less than this: tests of a blink vary by more.
+TIMES, SECONDS_MIN = 5, 10
 
 # What is looked for in code, and what stands there instead.
 CHANGES = [
@@ -63,41 +66,61 @@ def mutants(path):
             yield number, ""
 
 
-def tests(package, limit):
-    """How the tests of a package end: passed, failed, hung or not compiled. Most mutants fall by those beside the code."""
+def targets_of(package):
+    """The tests of a package in the order in which they are run. Most mutants fall by those beside the code."""
     beside = (ROOT / "crates" / package.removeprefix("stoker-") / "tests").glob("*.rs")
     others = [name for path in sorted(beside) if path.stem != "histories" for name in ("--test", path.stem)]
-    for targets in (["--lib"], others):
-        ended = run([*TEST, "-p", package, *targets], limit) if targets else "passed"
+    return [["--lib"], others] if others else [["--lib"]]
+
+
+def limits_of(package):
+    """What the tests of a package may take, by those of the code as it is."""
+    limits = []
+    for targets in targets_of(package):
+        ended, took = run([*TEST, "-p", package, *targets], None)
+        if ended != "passed":
+            sys.exit(f"the tests of {package} fail without any mutant")
+        limits.append(max(SECONDS_MIN, TIMES * took))
+    return limits
+
+
+def tests(package, limits):
+    """How the tests of a package end: passed, failed, hung or not compiled."""
+    for targets, limit in zip(targets_of(package), limits):
+        ended, _ = run([*TEST, "-p", package, *targets], limit)
         if ended != "passed":
             break
     return ended
 
 
 def run(command, limit):
+    """How tests ended, and the seconds that they took after they were built."""
     environment = dict(os.environ, CARGO_TARGET_DIR=str(ROOT / "target/mutants/built"), CARGO_INCREMENTAL="1")
     # Compiled fast: what is waited for is the compiler.
     environment.update(RUST_BACKTRACE="0", CARGO_PROFILE_RELEASE_OPT_LEVEL="1", CARGO_PROFILE_RELEASE_DEBUG="false")
     built = subprocess.run([*command, "--no-run"], cwd=COPY, env=environment, capture_output=True)
     if built.returncode != 0:
-        return "not compiled"
+        return "not compiled", 0
+    began = time.monotonic()
     tests = subprocess.Popen(
         command, cwd=COPY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )
     over = threading.Timer(limit, os.killpg, (tests.pid, signal.SIGKILL))
-    over.start()
+    if limit is not None:
+        over.start()
     # The first test that fails has told enough.
     failed = any(line.endswith(b"... FAILED\n") for line in tests.stdout)
     if failed and tests.poll() is None:
         os.killpg(tests.pid, signal.SIGKILL)
     code = tests.wait()
-    hung = not over.is_alive()
+    hung = limit is not None and not over.is_alive()
     over.cancel()
-    return "failed" if failed else "hung" if hung else "passed" if code == 0 else "failed"
+    ended = "failed" if failed else "hung" if hung else "passed" if code == 0 else "failed"
+    return ended, time.monotonic() - began
 
 
-def judge(name, chosen):
-    """Killed and surviving mutants of a file."""
+def judge(name, chosen, limits):
+    """How many mutants of a file ended in which way."""
     path, package = COPY / name, "stoker-" + name.split("/")[1]
     whole = path.read_text()
     counts = {"passed": 0, "failed": 0, "hung": 0, "not compiled": 0}
@@ -106,13 +129,21 @@ def judge(name, chosen):
         was, lines[number] = lines[number], changed
         path.write_text("\n".join(lines))
         try:
-            ended = tests(package, SECONDS)
+            ended = tests(package, limits[package])
         finally:
             path.write_text(whole)
         counts[ended] += 1
-        if ended == "passed":
-            print(f"{name}:{number + 1}: survived\n  - {was.strip()}\n  + {changed.strip()}", flush=True)
-    return counts["failed"] + counts["hung"], counts["passed"]
+        if ended in ("passed", "hung"):
+            fate = "survived" if ended == "passed" else "hung"
+            print(f"{name}:{number + 1}: {fate}\n  - {was.strip()}\n  + {changed.strip()}", flush=True)
+    return counts
+
+
+def told(name, counts):
+    total = counts["failed"] + counts["hung"] + counts["passed"]
+    if total:
+        percent = 100 * counts["failed"] // total
+        print(f"{name}: {counts['failed']} of {total} killed, {percent} %; {counts['hung']} hung", flush=True)
 
 
 def main():
@@ -135,20 +166,16 @@ def main():
     # What a run that was killed had built of a mutant is not taken for this.
     for name in filter(lambda name: (COPY / name).is_file(), everything):
         (COPY / name).touch()
-    for package in sorted({"stoker-" + name.split("/")[1] for name in files}):
-        if tests(package, SECONDS) != "passed":
-            sys.exit(f"the tests of {package} fail without any mutant")
-    chance, killed, survived = random.Random(asked.seed), 0, 0
+    limits = {package: limits_of(package) for package in sorted({"stoker-" + name.split("/")[1] for name in files})}
+    chance, all_counts = random.Random(asked.seed), Counter()
     for name in files:
         chosen = list(mutants(COPY / name))
         if asked.sample and len(chosen) > asked.sample:
             chosen = sorted(chance.sample(chosen, asked.sample))
-        dead, alive = judge(name, chosen)
-        killed, survived = killed + dead, survived + alive
-        if dead + alive:
-            print(f"{name}: {dead} of {dead + alive} killed, {100 * dead // (dead + alive)} %", flush=True)
-    total = killed + survived
-    print(f"all: {killed} of {total} killed, {100 * killed // max(total, 1)} %")
+        counts = judge(name, chosen, limits)
+        all_counts.update(counts)
+        told(name, counts)
+    told("all", all_counts)
 
 
 if __name__ == "__main__":
