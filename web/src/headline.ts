@@ -1,7 +1,7 @@
 // The result in one sentence, and its most telling figures.
 import { binary, bytes, figure, percent, rate, seconds } from "./format";
 import { answer, curves, demanded, judged, most, passMark, together } from "./judge";
-import { accelerators, type Cell, cells, checkpoints, isInvalid, type Mean, type Named, type Point, type Report, sample, syncs } from "./report";
+import { accelerators, average, type Cell, cells, checkpoints, isInvalid, type Mean, type Named, type Point, type Report, sample, syncs } from "./report";
 
 export interface Tile {
   label: string;
@@ -82,7 +82,7 @@ export function tiles(report: Report): Tile[] {
     found.push({ label: `${sample(report)} a second`, value: figure(speed.mean), note: wanted ? `of ${figure(wanted)} that they could take` : spread(speed, figure) });
   }
   const shares = epochs.flatMap((epoch) => epoch.share_of_bound_percent ?? []);
-  if (shares.length) found.push({ label: "Share of the bound", value: percent(shares.reduce((a, b) => a + b, 0) / shares.length), note: "of what the target could give" });
+  if (shares.length) found.push({ label: "Share of the bound", value: percent(average(shares)), note: "of what the target could give" });
   found.push(...ofPoints(report));
   if (summary?.limited_by && summary.limited_by !== "unknown") found.push({ label: "Limited by", value: summary.limited_by, note: "" });
   found.push(...ofCells(report), ...ofPasses(report));

@@ -1,5 +1,5 @@
 // What a report is judged by: the mark, the epoch that decides, the number that was asked for.
-import { isInvalid, numbers, places, type Point, type Report } from "./report";
+import { average, isInvalid, numbers, places, type Point, type Report } from "./report";
 
 type Fields = Record<string, unknown>;
 const inner = (value: unknown, ...path: string[]): unknown =>
@@ -31,8 +31,7 @@ export function judged(report: Report): Judged | undefined {
   const epochs = report.epochs ?? [];
   if (!epochs.length || isInvalid(report)) return undefined;
   if (report.kind === "simulated") {
-    const sum = epochs.reduce((sum, epoch) => sum + epoch.au_percent, 0);
-    return { percent: sum / epochs.length, where: epochs.length > 1 ? "in the mean of its epochs" : "" };
+    return { percent: average(epochs.map((epoch) => epoch.au_percent)), where: epochs.length > 1 ? "in the mean of its epochs" : "" };
   }
   const worst = epochs.reduce((worst, epoch) => (epoch.au_percent < worst.au_percent ? epoch : worst));
   const is = worst.cold ? "cold" : "warm";
@@ -54,9 +53,8 @@ export function together(points: Point[]): Point[] {
     const [first] = tries;
     if (!first || tries.length === 1) return first!;
     const all = tries.map((point) => point.au_percent);
-    const mean = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
     const at = { ...first.at, au_percent_low: Math.min(...all), au_percent_high: Math.max(...all) };
-    return { ...first, at, au_percent: mean(all), bytes_per_second: mean(tries.map((point) => point.bytes_per_second)) };
+    return { ...first, at, au_percent: average(all), bytes_per_second: average(tries.map((point) => point.bytes_per_second)) };
   });
 }
 

@@ -185,6 +185,12 @@ export function syncs(report: Report): Sync[] {
   }));
 }
 
+/// The mean; of nothing it is 0.
+export const average = (values: number[]): number => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+
+/// Least and most, where there are several.
+export const range = (values: number[]): { low?: number; high?: number } => (values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {});
+
 /// Checks of the figures against each other that failed.
 export function failed(report: Report): string[] {
   const checks = report.sections?.["failed_checks"];
@@ -279,9 +285,9 @@ export function sample(report: Report): string {
 }
 
 /// Points by what else varies, in words: the share of hits, where one number of accelerators has several. What else
-/// stands in `at` was found, not chosen.
+/// stands in `at` was found, not chosen. Of a run that doesn't tell there are none.
 export function places(report: Report): Map<string, Point[]> {
-  const points = [...(report.points ?? [])].sort((a, b) => a.accelerators - b.accelerators);
+  const points = [...(isInvalid(report) ? [] : (report.points ?? []))].sort((a, b) => a.accelerators - b.accelerators);
   const hit = (point: Point) => Math.round(point.at?.["hit_percent"] ?? 0);
   const varies = points.some((point) => points.some((other) => other.accelerators === point.accelerators && hit(other) !== hit(point)));
   const found = new Map<string, Point[]>();

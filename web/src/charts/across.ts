@@ -2,10 +2,8 @@
 import { type Bar, type BarChart, type Chart, kinds } from "../chart";
 import { figure, percent } from "../format";
 import { answer, judged, passMark } from "../judge";
-import { accelerators, isInvalid, type Named, type Report, sample } from "../report";
+import { accelerators, average, isInvalid, type Named, range, type Report, sample } from "../report";
 
-const average = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
-const range = (values: number[]) => (values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {});
 const job = (report: Report) => [report.workload, accelerators(report)].filter(Boolean).join(", ");
 
 interface Fed {

@@ -2,7 +2,7 @@
 import { type Bar, type Chart, kinds, type Line, type Mark } from "../chart";
 import { figure, percent, seconds } from "../format";
 import { demanded, passMark } from "../judge";
-import { type Epoch, isInvalid, type Named, type Report, sample } from "../report";
+import { average, type Epoch, isInvalid, type Named, range, type Report, sample } from "../report";
 
 /// The colour of each cause of a wait; the same in every report.
 const CAUSES = ["start", "store", "requests", "latency", "network", "disk", "cpu", "loader", "barrier", "straggler", "unknown"];
@@ -24,8 +24,6 @@ function byNumber(report: Report): Group[] {
   return [...found.values()].sort((a, b) => a.epoch - b.epoch);
 }
 
-const average = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
-
 function mean(group: Group, value: (epoch: Epoch) => number | undefined): number | undefined {
   const values = group.epochs.map(value).filter((found) => found !== undefined);
   return values.length ? average(values) : undefined;
@@ -36,11 +34,6 @@ const tag = (group: Group) => (group.cold ? "cold" : "warm");
 
 /// Cold and warm have their colours; of several reports each has its own, paler where it was cold.
 const coloured = (group: Group, several: boolean, run: number) => (several ? { colour: run, pale: group.cold } : { colour: group.cold ? "cold" : "warm" });
-
-/// Least and most over repetitions, where they are several.
-function range(values: number[]): { low?: number; high?: number } {
-  return values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {};
-}
 
 export function busy(reports: Named[]): Chart[] {
   const several = reports.length > 1;

@@ -1,7 +1,7 @@
 // Files of each size by each number of threads: a heat map a phase, a map of the ratio of two sweeps, and both regimes.
 import type { Chart, HeatChart } from "../chart";
 import { binary, figure, rate, seconds } from "../format";
-import { type Cell, cells, type Named, type Regime, regimes } from "../report";
+import { average, type Cell, cells, type Named, type Regime, regimes } from "../report";
 
 /// The program warns of cells that were over sooner.
 const SHORT_SECONDS = 0.1;
@@ -16,8 +16,6 @@ export function most(found: Cell[]): Cell[] {
   const ranks = Math.max(...found.map((cell) => cell.ranks));
   return found.filter((cell) => cell.ranks === ranks);
 }
-
-const average = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /// The mean of repeated cells.
 export function value(found: Cell[], of: (cell: Cell) => number): number | null {
