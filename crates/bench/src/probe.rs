@@ -283,12 +283,25 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
-    use targets::clock::Monotonic;
     use targets::{Null, Shape, Shaped};
     use workload::{Files, Format};
 
     use super::*;
     use crate::pair::Pair;
+
+    /// Time that passes for nothing but the limits of a target, however busy the machine is.
+    #[derive(Default)]
+    struct Jumping(AtomicU64);
+
+    impl Clock for Jumping {
+        fn now(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn sleep_until(&self, moment: u64) {
+            self.0.fetch_max(moment, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn a_small_read_is_latency_once() {
@@ -332,15 +345,16 @@ mod tests {
         let set = Set::imagined(&files, 400, 1);
         let shape =
             Shape { bytes_per_second: Some(200_000_000), operations_per_second: Some(1000), ..Shape::default() };
-        let target = Shaped::over(Box::new(Null::of(set.files.clone())), shape, Arc::new(Monotonic));
+        let clock = Arc::new(Jumping::default());
+        let target = Shaped::over(Box::new(Null::of(set.files.clone())), shape, clock.clone());
         let [one, other] = Pair::both();
         let forgot = AtomicU64::new(0);
-        let ask = |pair: &Pair| {
+        let ask = |ranks: &dyn Ranks| {
             let asking = Asking {
                 target: &target,
                 set: &set,
-                clock: &Monotonic,
-                ranks: pair,
+                clock: &*clock,
+                ranks,
                 streams: 8,
                 seed: 1,
                 given: &|| target.given().map(|given| given.bytes),
@@ -357,11 +371,18 @@ mod tests {
             (ask(&one), other.join().unwrap())
         });
         assert_eq!((first, first.streams, first.ranges), (second, 8, 400));
+        assert!(first.no_bound().is_none() && forgot.load(Ordering::Relaxed) > 200, "{first:?}");
+        // Time that jumps makes ranks take turns. One alone finds what there is, and what several find is added.
+        let alone = ask(&ranks::Alone).supply;
         let close = |found: f64, truth: f64| (found / truth - 1.0).abs() < 0.1;
-        assert!(
-            close(first.supply.bytes_per_second, 200e6) && close(first.supply.requests_per_second, 1000.0),
-            "{first:?}"
-        );
-        assert!(first.no_bound().is_none() && forgot.into_inner() > 200, "{first:?}");
+        assert!(close(alone.bytes_per_second, 200e6) && close(alone.requests_per_second, 1000.0), "{alone:?}");
+        let part = |share| Found {
+            bytes_per_second: share * 200e6,
+            requests_per_second: share * 1000.0,
+            latency: 0.001,
+            ..Found::default()
+        };
+        let both = together(&[part(0.4), part(0.6)]).supply;
+        assert_eq!((both.bytes_per_second, both.requests_per_second, both.latency_seconds), (200e6, 1000.0, 0.001));
     }
 }

@@ -87,6 +87,9 @@ fn the_steps_that_count_are_those_of_the_measured_loop_and_no_share_is_above_the
         let found = epoch.share_of_bound_percent.expect("a steady loop has a share");
         assert!((97.0..=100.5).contains(&found), "{found} of {steps} steps with {share}");
     }
+    let plenty = Store { bytes_per_second: Some(1.5 * 10.0 * 40e6), ..Store::default() };
+    let fed = epochs(&Question { store: plenty, steps: least, ..question(10) }).remove(0);
+    assert!((fed.au_percent - 100.0).abs() < 1e-6, "what storage gives in time is not made smaller: {fed:?}");
     let few = epochs(&Question { steps: least - 1, ..question(10) }).remove(0);
     assert_eq!(few.share_of_bound_percent, None);
 }

