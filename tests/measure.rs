@@ -6,7 +6,7 @@ mod support;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use support::{BUCKET, Bed, eventually, finished, is_root, signal, text};
 
 /// A command that succeeded, or that only found accelerators waiting (3).
@@ -118,6 +118,42 @@ fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
     ran_slowly(&finished(command.arg("--save").arg(&measured)), &measured, 8e6);
     let report = json(&measured);
     assert_eq!(report["epochs"][0]["samples"], 200, "every file that the program read");
+}
+
+#[test]
+fn a_mount_of_our_own_is_made_cold_by_the_command_that_mounts_it_anew() {
+    let Some(bed) = Bed::new() else { return };
+    if !is_root() {
+        return eprintln!("SKIPPED: only root can make the kernel forget a FUSE file system");
+    }
+    images(&bed);
+    bed.set_bandwidth(8_000_000);
+    let at = bed.path("own");
+    fs::create_dir(&at).expect("a folder");
+    let typed = |command: &Command| {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_str().expect("text")).collect::<Vec<_>>().join(" ")
+    };
+    let mut mount = bed.mounting(&format!("s3://{BUCKET}/img"), "own", &["--detach"]);
+    let umount = bed.stoker(["umount".as_ref(), at.as_os_str()]);
+    let cache = bed.path("cache");
+    let anew = format!("{} && rm -r {} && {}", typed(&umount), cache.display(), typed(&mount));
+    ran(&finished(&mut mount));
+    let report = bed.path("own.json");
+    let workload = bed.path("own.toml");
+    let shipped = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/imagenet-folder.toml"))
+        .expect("a shipped workload");
+    fs::write(&workload, shipped.replace("pause_seconds = 30", "")).expect("a workload without pauses");
+    let job = JOB.replace("imagenet-folder", &workload.display().to_string());
+    let mut command = bed.stoker(words(&format!("bench train --target {} {job},{STEADY}", at.display())));
+    let done = finished(command.arg("--save").arg(&report).args(["--drop-command", &anew]));
+    ran(&done);
+    let epochs = json(&report)["epochs"].clone();
+    assert_eq!((&epochs[0]["cold"], &epochs[1]["cold"]), (&true.into(), &false.into()), "{}", text(&done));
+    // The first epoch had to wait for a store of 8 MB/s, the second had all at hand.
+    let rate = |epoch: usize| epochs[epoch]["bytes_per_second"].as_f64().expect("a rate");
+    assert!(rate(0) < 1.1 * 8e6 && rate(1) > 2.0 * rate(0), "{}", text(&done));
+    ran(&finished(&mut bed.stoker(["umount".as_ref(), at.as_os_str()])));
 }
 
 #[test]

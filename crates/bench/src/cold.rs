@@ -1,7 +1,8 @@
 //! Make caches forget files, and prove that nothing of them is left in memory.
 //!
 //! It can't look into a target: what a server or a FUSE program keeps is dropped by a command of the user's, or the
-//! files are not called cold. Invariant: [`Cooled::cold`] is true only after mincore(2) found no page of any file.
+//! files are not called cold. Invariant: [`Cooled::cold`] is true only after mincore(2) found no page of any file, or where
+//! a look would warm what was dropped (a FUSE program fetches what is opened) after the kernel forgot everything.
 
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroU64;
@@ -63,38 +64,40 @@ impl Cooler {
     /// Of files below a folder.
     pub fn cool_files(&self, folder: &Path, files: &[PathBuf]) -> Result<Cooled> {
         let mut means = self.command()?;
+        let is_served = is_served(folder)?;
         flush(folder)?;
         let by_kernel = fs::write(DROP_CACHES, EVERYTHING).is_ok();
         means.push(if by_kernel { "kernel" } else { "advice" }.into());
+        if is_served && self.command.is_some() {
+            let because = "only root can make the kernel forget what it has of a FUSE file system, unopened";
+            let because = (!by_kernel).then(|| because.to_owned());
+            return Ok(Cooled { cold: by_kernel, names_cold: by_kernel, means, resident_bytes: 0, because });
+        }
         let mut left = 0;
         for file in files {
             left += forget(file, by_kernel)?;
         }
         // Whoever looked has brought names and attributes back, and blocks of the disk that they stand in.
         let names_cold = by_kernel && fs::write(DROP_CACHES, EVERYTHING).is_ok();
+        let hidden =
+            "a program serves this file system and may keep files itself: say how to drop them by --drop-command";
         let because = match left {
-            0 => self.hidden(folder)?,
+            0 => is_served.then(|| hidden.to_owned()),
             left => Some(format!("{left} bytes of the files are still in memory")),
         };
         let cold = because.is_none();
         Ok(Cooled { cold, names_cold: cold && names_cold, means, resident_bytes: left, because })
     }
 
-    /// Of ranges of files alone, whatever else caches hold: each with whether most of it was in memory.
+    /// Of ranges of files alone, whatever else caches hold: each with whether most of it was in memory. Of what a FUSE program
+    /// serves and a command drops, all is forgotten.
     pub fn forget(&self, folder: &Path, ranges: &[(PathBuf, Range<u64>)]) -> Result<Vec<bool>> {
         self.command()?;
         flush(folder)?;
+        if self.command.is_some() && is_served(folder)? && fs::write(DROP_CACHES, EVERYTHING).is_ok() {
+            return Ok(vec![false; ranges.len()]);
+        }
         ranges.iter().map(|(path, range)| forget_range(path, range)).collect()
-    }
-
-    /// Why the kernel's cache is not all: a FUSE program has its own, out of its sight.
-    fn hidden(&self, folder: &Path) -> Result<Option<String>> {
-        let found: StatFs = rustix::fs::statfs(folder)
-            .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
-        let is_fuse = found.f_type as u64 == FUSE;
-        let reason =
-            "a program serves this file system and may keep files itself: say how to drop them by --drop-command";
-        Ok((is_fuse && self.command.is_none()).then(|| reason.to_owned()))
     }
 
     fn command(&self) -> Result<Vec<String>> {
@@ -110,6 +113,13 @@ impl Cooler {
         }
         Ok(vec!["command".into()])
     }
+}
+
+/// Whether a FUSE program serves this folder: the kernel's cache is then not all, and an open may bring a file back.
+fn is_served(folder: &Path) -> Result<bool> {
+    let found: StatFs = rustix::fs::statfs(folder)
+        .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
+    Ok(found.f_type as u64 == FUSE)
 }
 
 /// Dirty pages can't be dropped, so they are written first.

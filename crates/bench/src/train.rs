@@ -346,14 +346,14 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
             if empty && !found.cold && bench.set.real {
                 warn(report, "caches could not be emptied: no epoch of this run is cold");
             }
-            bench.held(&found, &what, report);
+            bench.held(&mut found, &what, report);
             let passed = found.seconds;
             report
                 .timeline
                 .extend(seconds.into_iter().map(|second| Second { second: second.second + clock, ..second }));
             clock += passed;
             report.epochs.push(found);
-            let bound = bench.bound();
+            let bound = bench.bound().filter(|_| report.epochs.iter().all(|epoch| epoch.bound_percent.is_some()));
             report.summary = Some(summary(report, job, bound.as_ref(), &job.steady(Some(bench.set))));
             save(report)?;
         }

@@ -95,8 +95,8 @@ fn try_it(
     let what = several(job.accelerators, "accelerator");
     let measured = one.epoch(number, job.chill != Chill::Never, &what)?;
     let mut reached = 0.0;
-    if let Some((epoch, _)) = measured {
-        one.held(&epoch, &what, report);
+    if let Some((mut epoch, _)) = measured {
+        one.held(&mut epoch, &what, report);
         reached = epoch.au_percent;
         report.points.push(Point {
             accelerators: job.accelerators,

@@ -341,7 +341,7 @@ fn an_epoch_that_beats_its_storage_has_no_verdict() {
         let mut epoch = bench.epoch(0, false, "a test").unwrap().unwrap().0;
         epoch.bytes.insert("storage".into(), epoch.bytes["asked"]);
         assert!(epoch.bound_percent.unwrap() < 60.0 && epoch.share_of_bound_percent.is_none(), "{epoch:?}");
-        bench.held(&epoch, "an epoch", &mut report);
+        bench.held(&mut epoch, "an epoch", &mut report);
         report.epochs.push(epoch);
     });
     assert!(report.failed()[0].contains("one of the two is wrong"), "{:?}", report.failed());
