@@ -212,6 +212,8 @@ fn a_node_that_was_stopped_holds_up_neither_the_status_nor_the_unmount_of_others
     let said = text(&done);
     let dead = format!("umount {}", bed.path("mnt").display());
     assert!(done.status.success() && said.contains("does not answer") && !said.contains(&dead), "{said}");
+    let below = bed.run(["umount".as_ref(), bed.path("mnt/not/there").as_os_str()]);
+    assert!(text(&below).contains("by a node that answers"), "{}", text(&below));
     let unmounted = bed.run(["umount".as_ref(), bed.path("second").as_os_str()]);
     assert!(unmounted.status.success(), "{}", text(&unmounted));
     assert!(alive.waited(LONG).is_some_and(|status| status.success()));

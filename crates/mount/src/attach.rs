@@ -16,10 +16,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
-use table::Number;
 
 /// What is to be mounted where.
 pub struct Wanted<'a> {
@@ -184,15 +183,31 @@ pub fn dead_above(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|above| is_ours(above)).filter(|above| is_stale(above)).map(Path::to_owned)
 }
 
-/// Whether a mount of ours is at a path, dead or alive. Of what is one no daemon is asked, unless a link leads there.
-pub fn is_mounted(mount_point: &Path) -> bool {
-    named(mount_point).is_some() || resolve(mount_point).is_ok_and(|target| is_ours(&target))
+/// Whether a mount of ours is at a path, dead or alive.
+pub fn is_mounted(path: &Path) -> bool {
+    named(path).is_ok_and(|named| is_ours(&named))
 }
 
-/// The path without links, if a mount of ours is there. Its daemon is not asked.
-pub fn named(mount_point: &Path) -> Option<PathBuf> {
-    let named = mount_point.parent()?.canonicalize().ok()?.join(mount_point.file_name()?);
-    is_ours(&named).then_some(named)
+/// A path from the top on without links, as far as no daemon of ours has to be asked: one that was stopped never answers,
+/// and of one that died only errors come.
+pub fn named(path: &Path) -> io::Result<PathBuf> {
+    without_links(path, &is_ours)
+}
+
+/// What lies in one of ours, which has no links to folders, is taken as it was typed.
+fn without_links(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> io::Result<PathBuf> {
+    let (mut found, mut rest) = (PathBuf::new(), path.components());
+    while let Some(name) = rest.next() {
+        found.push(name);
+        let leads_out = || rest.clone().any(|name| name == Component::ParentDir);
+        if !is_ours(&found) {
+            found = found.canonicalize()?;
+        }
+        if is_ours(&found) && !leads_out() {
+            return Ok(found.join(rest).components().collect());
+        }
+    }
+    Ok(found)
 }
 
 /// Whether the topmost mount on exactly this folder is ours.
@@ -200,7 +215,7 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::user_at;
+pub use table::{Number, system_of, user_at};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -296,5 +311,33 @@ fn refused_unmount(errno: Errno, target: &Path) -> Error {
             .hint("close the files in it (fuser -vm shows who has them), or let go of it lazily: stoker umount --lazy"),
         Errno::INVAL => Error::invalid("nothing is mounted here", target.display()).hint("see findmnt -t fuse.stoker"),
         errno => Error::io("unmounting", target.display(), &errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_mount_of_ours_is_named_without_asking_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().canonicalize().expect("its name");
+        let ours = top.join("data/mnt");
+        std::fs::create_dir_all(&ours).expect("a mount point");
+        std::os::unix::fs::symlink("data", top.join("to-data")).expect("a link");
+        std::os::unix::fs::symlink("data/mnt", top.join("to-mnt")).expect("a link");
+        let named = |path: &str| without_links(&top.join(path), &|path| path == ours).ok();
+        for (path, below) in [
+            ("data/mnt", ""),
+            ("to-mnt", ""),
+            ("data/../to-data/mnt", ""),
+            ("data/mnt/not/there", "not/there"),
+            ("to-data/mnt/not/there", "not/there"),
+            ("to-mnt/not/there", "not/there"),
+        ] {
+            assert_eq!(named(path), Some(ours.join(below).components().collect()), "{path}");
+        }
+        assert_eq!(named("data/mnt/../mnt/.."), Some(top.join("data")), "it leads out again");
+        assert_eq!(named("data/other/not/there"), None);
     }
 }

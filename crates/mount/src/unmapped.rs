@@ -29,7 +29,7 @@ pub struct Unmapped {
 struct Nodes {
     waiting: BTreeSet<u64>,
     /// Somebody tells the kernel.
-    is_named: bool,
+    is_telling: bool,
     over: bool,
 }
 
@@ -45,7 +45,7 @@ impl Unmapped {
             return;
         }
         nodes.waiting.insert(node);
-        if !std::mem::replace(&mut nodes.is_named, true) {
+        if !std::mem::replace(&mut nodes.is_telling, true) {
             runtime.spawn(self.clone().tell(runtime.clone()));
         }
     }
@@ -81,8 +81,8 @@ impl Unmapped {
         let mut nodes = self.nodes();
         let idle: Vec<u64> = nodes.waiting.iter().copied().filter(|&node| !self.waits.has_node(node)).collect();
         nodes.waiting.retain(|node| idle.binary_search(node).is_err());
-        nodes.is_named = !idle.is_empty() || !nodes.waiting.is_empty();
-        nodes.is_named.then_some(idle)
+        nodes.is_telling = !idle.is_empty() || !nodes.waiting.is_empty();
+        nodes.is_telling.then_some(idle)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {

@@ -12,7 +12,6 @@ use client::messages::{MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use hyper::Method;
-use rustix::fs::{AtFlags, StatxFlags};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,9 +71,14 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     done
 }
 
-/// Whether something has this name, as far as the kernel knows without asking a file system that may hang.
-fn is_there(path: &Path) -> bool {
-    rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok()
+/// A URL, or a folder as it is meant here: the node works in a folder of its own. No file system is asked, which may
+/// hang.
+fn from_here(url: &str) -> block::Result<String> {
+    if url.contains("://") {
+        Ok(url.into())
+    } else {
+        Ok(place::absolute(Path::new(url))?.to_string_lossy().into_owned())
+    }
 }
 
 /// What this command asks of a node.
@@ -85,13 +89,8 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         error.hint("choose another folder")
     })?;
     let log = args.node.log.as_deref().map(place::absolute).transpose()?;
-    // A folder as it was typed here; the node works in a folder of its own.
-    let url = match is_there(Path::new(&args.url)) {
-        true => place::absolute(Path::new(&args.url))?.to_string_lossy().into_owned(),
-        false => args.url.clone(),
-    };
     Ok(MountRequest {
-        url,
+        url: from_here(&args.url)?,
         path: path.to_owned(),
         endpoint: reach.endpoint,
         region: reach.region,
@@ -209,9 +208,7 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
 /// The node that serves a path, and the path as the node knows it.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = place::absolute(path)?;
-    // A mount whose daemon died can't be resolved, and one whose daemon was stopped doesn't answer; a path in it is then
-    // taken as it was typed.
-    let path = mount::named(&path).or_else(|| std::fs::canonicalize(&path).ok()).unwrap_or(path);
+    let path = mount::named(&path).unwrap_or(path);
     let (mut silent, mut found) = (Vec::new(), None);
     place::survey(&mut |(client, status)| {
         match status {
@@ -260,6 +257,15 @@ fn serves(client: &Client, status: &Status, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_told_from_a_url_without_looking_for_it() {
+        for url in ["s3://bucket/train", "file:///data", "/not/there"] {
+            assert_eq!(from_here(url).unwrap(), url);
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(from_here("not/there").unwrap(), here.join("not/there").display().to_string());
+    }
 
     #[test]
     fn what_the_node_of_another_user_claims_is_not_believed() {

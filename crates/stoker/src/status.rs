@@ -59,7 +59,8 @@ pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
         if in_place {
             frame.sort_by(|(one, _), (other, _)| one.cmp(other));
             let frame: String = frame.into_iter().map(|(_, text)| text).collect();
-            print::out(format_args!("{CLEAR}{}", show::plain(&fitting(&frame, size(rustix::stdio::stdout())))))?;
+            let (rows, columns) = size(rustix::stdio::stdout());
+            print::out(format_args!("{CLEAR}{}", show::plain(&cut(&frame, rows, columns))))?;
         }
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
@@ -97,17 +98,12 @@ fn of_dead(args: &args::Status, dead: Vec<(PathBuf, String)>) -> anyhow::Result<
 /// Leave in what is said of one mount; the count of the others.
 fn leave_out_others(status: &mut Status, dir: Option<&Path>) -> usize {
     let all = status.mounts.len();
-    let Some(path) = dir.and_then(|dir| std::fs::canonicalize(dir).ok()) else { return 0 };
+    let Some(path) = dir.and_then(|dir| ::mount::named(dir).ok()) else { return 0 };
     let around = status.mounts.iter().filter(|mount| path.starts_with(&mount.path) && !mount.detached);
     if let Some(meant) = around.max_by_key(|mount| mount.path.len()).map(|mount| mount.id) {
         status.mounts.retain(|mount| mount.id == meant);
     }
     all - status.mounts.len()
-}
-
-/// As many lines as a terminal has: more would scroll it.
-fn fitting(text: &str, (rows, columns): (usize, usize)) -> String {
-    cut(text, rows, columns)
 }
 
 /// Columns of a terminal that doesn't say how many it has.
@@ -130,7 +126,8 @@ fn size(terminal: impl std::os::fd::AsFd) -> (usize, usize) {
     (size.ws_row.into(), size.ws_col.into())
 }
 
-/// The lines that fit into so many rows, one of which stays free for the cursor. A terminal of no size is of any.
+/// The lines that fit into so many rows, one of which stays free for the cursor: more would scroll it. A terminal of no
+/// size is of any.
 fn cut(text: &str, rows: usize, columns: usize) -> String {
     let taken = |line: &&str| line.chars().count().div_ceil(columns.max(1)).max(1);
     if rows < 2 || columns == 0 || text.lines().map(|line| taken(&line)).sum::<usize>() < rows {

@@ -29,7 +29,7 @@ pub struct Ours {
 }
 
 /// The device number of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number {
     pub major: u32,
     pub minor: u32,
@@ -58,6 +58,11 @@ pub fn user_at(folder: &Path) -> Option<u32> {
     user(&std::fs::read(MOUNTS).ok()?, folder)
 }
 
+/// The file system that a path leads into, its links aside. No file system is asked.
+pub fn system_of(path: &Path) -> Option<Number> {
+    system(&std::fs::read(MOUNTS).ok()?, path)
+}
+
 /// All mounts of Stoker that no other lies over.
 pub fn ours() -> Vec<Ours> {
     std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| all_ours(&table))
@@ -73,6 +78,12 @@ pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
 fn topmost(table: &[u8], folder: &Path) -> Option<There> {
     let line = lines(table).rfind(|line| line.at == folder)?;
     Some(There { source: line.source(), kind: text(line.kind) })
+}
+
+/// Of several on one folder the last.
+fn system(table: &[u8], path: &Path) -> Option<Number> {
+    let above = lines(table).filter(|line| path.starts_with(&line.at));
+    above.max_by_key(|line| line.at.components().count())?.number
 }
 
 fn user(table: &[u8], folder: &Path) -> Option<u32> {
@@ -178,6 +189,13 @@ mod tests {
     fn only_the_topmost_mount_of_a_folder_counts() {
         assert_eq!(topmost(TABLE, Path::new("/mnt/covered")).map(|there| there.kind), Some("tmpfs".into()));
         assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn a_path_leads_into_the_topmost_mount_of_the_deepest_folder_above_it() {
+        let minor = |path: &str| system(TABLE, Path::new(path)).map(|number| number.minor);
+        assert_eq!([minor("/mnt/my data/deep"), minor("/mnt/covered"), minor("/mnt")], [Some(52), Some(54), Some(0)]);
+        assert_eq!(minor("relative"), None);
     }
 
     #[test]
