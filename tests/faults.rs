@@ -395,6 +395,16 @@ fn a_folder_that_hangs_keeps_nobody_from_the_node() {
         }
     });
     compare(&bed.path("mnt"), &bed.path("data"));
+    // It goes on to hang where it was, but no longer stands in the way.
+    let unmounted = Command::new("umount").arg("-l").arg(&hung.0).status();
+    assert!(unmounted.is_ok_and(|done| done.success()));
+    fs::write(hung.0.join("file"), b"of another file system").expect("a file");
+    fs::create_dir(bed.path("after")).expect("a folder");
+    let after = finished(&mut bed.mounting(&url, "after", &["--detach"]));
+    assert!(after.status.success(), "{}", support::text(&after));
+    assert_eq!(fs::read(bed.path("after/file")).expect("it is read"), b"of another file system");
+    let unmounted = bed.run(["umount".as_ref(), bed.path("after").as_os_str()]);
+    assert!(unmounted.status.success(), "{}", support::text(&unmounted));
     drop(hung);
     mount.end();
 }

@@ -2,17 +2,16 @@
 
 use block::{Error, Result};
 use client::messages::{Keys, MountRequest};
+use mount::Number;
 use node::DataSet;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Credentials, FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Location};
 use tokio::sync::Semaphore;
 
 /// Folders that are looked for at a time, those that were given up among them: each keeps its thread while it hangs.
 const LOOKED_FOR_MAX: usize = 8;
-
-/// Folders that are being looked for.
-type Looks = BTreeMap<String, Arc<tokio::sync::Mutex<()>>>;
 
 /// How a request wants its store reached.
 pub fn reach(request: &MountRequest) -> store::Settings {
@@ -46,31 +45,61 @@ pub fn settings(
 
 /// Open the store of a URL, without waiting for ever for a folder, and never on a thread that serves others.
 pub async fn source_in_time(url: &str, settings: &store::Settings) -> Result<DataSet> {
-    static TURNS: Semaphore = Semaphore::const_new(LOOKED_FOR_MAX);
-    static LOOKS: Mutex<Looks> = Mutex::new(BTreeMap::new());
-    if !matches!(url.parse()?, Location::Folder(_)) {
-        return source(url, settings);
-    }
+    static LOOKS: Looks = Looks::new();
+    let Location::Folder(path) = url.parse()? else { return source(url, settings) };
     let (owned, settings) = (url.to_owned(), settings.clone());
-    let looking = async {
-        // One look at each: who asks for a folder again that hangs takes no further turn.
-        let one = {
-            let mut looks = LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-            looks.retain(|_, look| Arc::strong_count(look) > 1);
-            looks.entry(owned.clone()).or_default().clone()
+    LOOKS.look(url, mount::system_of(&path), move || source(&owned, &settings)).await
+}
+
+/// A URL, and the file system that it leads into.
+type Place = (String, Option<Number>);
+
+/// Folders that are looked for. A look that hangs is given up, and goes on.
+struct Looks {
+    turns: Semaphore,
+    /// One look at each, until another file system is mounted there: who asks again for a folder that hangs takes no
+    /// further turn.
+    one: Mutex<BTreeMap<Place, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Looks {
+    const fn new() -> Looks {
+        Looks { turns: Semaphore::const_new(LOOKED_FOR_MAX), one: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Look at a folder on a file system.
+    async fn look<T: Send + 'static>(
+        &'static self,
+        url: &str,
+        system: Option<Number>,
+        look: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let waits = AtomicBool::new(false);
+        let looking = async {
+            let one = {
+                let mut looks = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+                looks.retain(|_, look| Arc::strong_count(look) > 1);
+                looks.entry((url.to_owned(), system)).or_default().clone()
+            };
+            let one = one.lock_owned().await;
+            waits.store(true, Relaxed);
+            let turn = self.turns.acquire().await.expect("it is never closed");
+            waits.store(false, Relaxed);
+            let counted = move || {
+                let _turns = (one, turn);
+                look()
+            };
+            let stopped = |_| Error::unavailable("the node is stopping", url);
+            tokio::task::spawn_blocking(counted).await.map_err(stopped)?
         };
-        let one = one.lock_owned().await;
-        let turn = TURNS.acquire().await.expect("it is never closed");
-        let look = move || {
-            let _turns = (one, turn);
-            source(&owned, &settings)
-        };
-        tokio::task::spawn_blocking(look).await.map_err(|_| Error::unavailable("the node is stopping", url))?
-    };
-    tokio::time::timeout(FOLDER_ANSWERS_WITHIN, looking).await.unwrap_or_else(|_| {
-        let hint = "see whether `ls` of it answers, and mount again when its file system does";
-        Err(Error::unavailable(format!("the folder did not answer within {FOLDER_ANSWERS_WITHIN:?}"), url).hint(hint))
-    })
+        tokio::time::timeout(FOLDER_ANSWERS_WITHIN, looking).await.unwrap_or_else(|_| match waits.load(Relaxed) {
+            true => {
+                let what = format!("{LOOKED_FOR_MAX} other folders don't answer, and this one waits for its turn");
+                Err(Error::unavailable(what, url).hint("unmount file systems that hang, and try again"))
+            }
+            false => Err(store::folder_is_silent(url)),
+        })
+    }
 }
 
 /// Open the store of a URL. A prefix names a folder: `s3://bucket/train` is everything under `train/`.
@@ -86,4 +115,45 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<DataSet> {
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
     Ok(DataSet { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::sync::mpsc;
+
+    fn system(minor: u32) -> Option<Number> {
+        Some(Number { major: 0, minor })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_that_hangs_is_looked_at_once_and_one_that_waits_for_others_says_so() {
+        static LOOKS: Looks = Looks::new();
+        let (hang, hung) = mpsc::sync_channel::<()>(0);
+        let hung = Arc::new(Mutex::new(hung));
+        let hangs = || {
+            let hung = hung.clone();
+            move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok()))
+        };
+        let again = || async {
+            let looking = LOOKS.look("one", system(1), || Ok(true));
+            let (found, ()) = tokio::join!(looking, tokio::time::advance(FOLDER_ANSWERS_WITHIN));
+            found.expect_err("the first look hangs").to_string()
+        };
+        assert!(LOOKS.look("one", system(1), hangs()).now_or_never().is_none(), "it hangs, and is given up");
+        for _ in 0..2 * LOOKED_FOR_MAX {
+            assert!(again().await.contains("did not answer"));
+        }
+        assert!(LOOKS.look("one", system(2), || Ok(true)).await.expect("another is mounted there"));
+        for other in 1..LOOKED_FOR_MAX {
+            assert!(LOOKS.look(&other.to_string(), None, hangs()).now_or_never().is_none());
+        }
+        let healthy = LOOKS.look("healthy", None, || Ok(true));
+        let (found, ()) = tokio::join!(healthy, tokio::time::advance(FOLDER_ANSWERS_WITHIN));
+        let said = found.expect_err("no turn is left").to_string();
+        assert!(said.contains("other folders") && !said.contains("did not answer"), "{said}");
+        drop(hang);
+        assert!(LOOKS.look("healthy", None, || Ok(true)).await.expect("they answer again"));
+    }
 }

@@ -76,6 +76,8 @@ pub struct Folder(Arc<Root>);
 
 struct Root {
     identity: Arc<str>,
+    /// The number of its file system, which is no other's while the descriptor is open.
+    device: u64,
     path: PathBuf,
     descriptor: OwnedFd,
     system: FileSystem,
@@ -94,16 +96,16 @@ impl Folder {
         }
         let descriptor = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let descriptor = descriptor.map_err(|errno| failed("the folder can't be opened", &on, errno))?;
-        let system =
-            rustix::fs::fstatfs(&descriptor).map_err(|errno| failed("the file system can't be asked", &on, errno))?;
-        let system = FileSystem::of(system.f_type);
+        let ask = |errno| failed("the file system can't be asked", &on, errno);
+        let system = FileSystem::of(rustix::fs::fstatfs(&descriptor).map_err(ask)?.f_type);
+        let device = rustix::fs::fstat(&descriptor).map_err(ask)?.st_dev;
         let Some(text) = path.to_str() else {
             return Err(Error::invalid("the path of the folder is not UTF-8", &on)
                 .hint("rename it, or bind it to another path"));
         };
         let identity = format!("file://{text}").into();
         let (counters, reads) = (Arc::default(), Arc::new(Semaphore::new(READS_MAX)));
-        Ok(Folder(Arc::new(Root { identity, path, descriptor, system, counters, reads, settings })))
+        Ok(Folder(Arc::new(Root { identity, device, path, descriptor, system, counters, reads, settings })))
     }
 
     /// Where the folder lies: local files are read through, those of a network are worth keeping.
@@ -302,6 +304,12 @@ fn failed(what: &str, on: impl std::fmt::Display, errno: Errno) -> Error {
         return Error::missing("there is no such file", on);
     }
     Error::io(what, on, &errno.into())
+}
+
+/// That a folder did not answer in time.
+pub fn silent(folder: &str) -> Error {
+    let what = format!("the folder did not answer within {ANSWERS_WITHIN:?}");
+    Error::unavailable(what, folder).hint("see whether `ls` of it answers, and try again when its file system does")
 }
 
 /// Do what blocks off the threads that serve requests.

@@ -29,7 +29,9 @@ mod sink;
 pub mod contract;
 
 pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};
-pub use folder::{ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings};
+pub use folder::{
+    ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings, silent as folder_is_silent,
+};
 pub use location::{Location, Settings, check, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};

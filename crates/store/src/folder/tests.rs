@@ -177,6 +177,8 @@ fn a_listing_of_a_folder_that_hangs_is_given_up_and_none_begins_until_it_answers
     let scratch = Scratch::new();
     scratch.write("k", b"content");
     let hangs = Folder::at(scratch.0.path(), Settings { now, ..Settings::default() }).expect("a folder");
+    let mut other = Folder::at(scratch.0.path(), hangs.0.settings).expect("a folder");
+    Arc::get_mut(&mut other.0).expect("no other has it").device += 1;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let held = ANSWERS.lock();
     runtime.expect("a runtime").block_on(async {
@@ -193,6 +195,14 @@ fn a_listing_of_a_folder_that_hangs_is_given_up_and_none_begins_until_it_answers
             pages = hangs.list("");
         }
         assert_eq!(ASKED.load(Relaxed), 1, "the second listing took no further threads");
+        let pages = other.list("");
+        while ASKED.load(Relaxed) == 1 {
+            std::thread::yield_now();
+        }
+        drop(pages);
+        tokio::time::sleep(ANSWERS_WITHIN).await;
+        assert!(other.list("").next().await.expect("an answer").is_err(), "the one that was dropped hangs");
+        assert_eq!(ASKED.load(Relaxed), 2, "another file system was asked, and no longer once it was known to hang");
         tokio::time::resume();
         drop(held);
         while hangs.list("").next().await.is_none_or(|page| page.is_err()) {

@@ -4,12 +4,12 @@
 //! through a channel of few, so that a slow reader slows the walk.
 //!
 //! A file system that hangs keeps its threads until it answers: a listing that waits for one is given up, and no other
-//! of the same folder begins before that.
+//! of the same folder begins before that, unless another file system is mounted there by then.
 //!
 //! Invariant: each file that can be served once for each way to it; a folder that can't be read is an
 //! error, not a gap.
 
-use super::{ANSWERS_WITHIN, Root, failed, path_of, size, times_ns, version_at};
+use super::{ANSWERS_WITHIN, Root, failed, path_of, silent, size, times_ns, version_at};
 use crate::{Counters, Listed, Pages};
 use block::{Error, Result};
 use futures_util::stream::{self, StreamExt};
@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Files of a page.
 const PAGE: usize = 1000;
@@ -32,11 +33,11 @@ const LINKS_DEEP: usize = 4;
 
 /// The pages of a listing.
 pub fn pages(root: Arc<Root>, prefix: &str) -> Pages {
-    if hung().contains_key(&root.identity) {
+    if hung().get(&root.place()).is_some_and(|(_, from)| *from <= Instant::now()) {
         return stream::iter([Err(silent(&root.identity))]).boxed();
     }
     let (sender, pages) = mpsc::channel(PAGES_WAITING);
-    let mut listing = Listing { pages, folder: root.identity.clone(), walk: Weak::new(), entries: Arc::default() };
+    let mut listing = Listing { pages, folder: root.place(), walk: Weak::new(), entries: Arc::default() };
     let start = prefix.rsplit_once('/').map_or("", |(start, _)| start);
     if start.is_empty() && !prefix.starts_with('/') || path_of(start).is_some() {
         let first = Pending { path: start.to_owned(), above: None, links: 0 };
@@ -52,17 +53,18 @@ pub fn pages(root: Arc<Root>, prefix: &str) -> Pages {
 /// The pages of a walk, for whoever reads them. It must not keep the walk alive, which ends them.
 struct Listing {
     pages: mpsc::Receiver<Result<Vec<Listed>>>,
-    folder: Arc<str>,
+    folder: Place,
     walk: Weak<Walk>,
     /// Names that the walk has seen.
     entries: Arc<AtomicU64>,
 }
 
 impl Drop for Listing {
-    /// Threads that wait for one that hangs end with the listing.
+    /// Threads that wait for a folder to list end with the listing. One that is still there after a while hangs.
     fn drop(&mut self) {
         if let Some(walk) = self.walk.upgrade() {
             walk.stop();
+            hung().entry(self.folder.clone()).or_insert((self.walk.clone(), Instant::now() + ANSWERS_WITHIN));
         }
     }
 }
@@ -78,24 +80,30 @@ impl Listing {
             // A walk that is over has sent all of its pages.
             let Some(walk) = self.walk.upgrade().filter(|_| self.entries.load(Relaxed) == before) else { continue };
             walk.stop();
-            hung().insert(self.folder.clone(), self.walk.clone());
+            hung().insert(self.folder.clone(), (self.walk.clone(), Instant::now()));
             self.pages.close();
-            return Some((Err(silent(&self.folder)), self));
+            return Some((Err(silent(&self.folder.0)), self));
         }
     }
 }
 
-/// Walks that were given up and still wait for their file system, by the folder that they list.
-fn hung() -> MutexGuard<'static, BTreeMap<Arc<str>, Weak<Walk>>> {
-    static HUNG: Mutex<BTreeMap<Arc<str>, Weak<Walk>>> = Mutex::new(BTreeMap::new());
+/// A folder and the file system that it lies on.
+type Place = (Arc<str>, u64);
+
+/// Walks that were given up and still wait for their file system, and from when on they are said to hang.
+type Walks = BTreeMap<Place, (Weak<Walk>, Instant)>;
+
+fn hung() -> MutexGuard<'static, Walks> {
+    static HUNG: Mutex<Walks> = Mutex::new(BTreeMap::new());
     let mut hung = HUNG.lock().unwrap_or_else(PoisonError::into_inner);
-    hung.retain(|_, walk| walk.strong_count() > 0);
+    hung.retain(|_, (walk, _)| walk.strong_count() > 0);
     hung
 }
 
-fn silent(folder: &str) -> Error {
-    let what = format!("the folder did not answer within {ANSWERS_WITHIN:?}");
-    Error::unavailable(what, folder).hint("see whether `ls` of it answers, and try again when its file system does")
+impl Root {
+    fn place(&self) -> Place {
+        (self.identity.clone(), self.device)
+    }
 }
 
 fn begin(walk: Arc<Walk>) {
@@ -228,6 +236,9 @@ impl Walk {
             page.push(Listed { key, version: version_at(&found, now), size: size(&found), modified_ns });
             if page.len() >= PAGE {
                 self.send(std::mem::take(page));
+                if self.sender.is_closed() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
