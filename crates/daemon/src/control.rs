@@ -302,26 +302,40 @@ fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
     let (sender, receiver) = channel::<Bytes>(LINES_MAX);
     tokio::spawn(async move {
         let loading = mounted.view.load(&wanted, request.verify, &tally);
-        tokio::pin!(loading);
-        let error = loop {
-            tokio::select! {
-                done = &mut loading => break done.err(),
-                () = tokio::time::sleep(LOAD_TOLD_EVERY) => {
-                    // Who is behind hears the next one: nobody who stops reading may stop the load, and others with it.
-                    let _ = sender.try_send(line(&loaded(&tally, host.requests() - before)));
-                }
-                () = sender.closed() => return,
-                () = mounted.ended() => {
-                    let error = Error::unavailable("the mount ended in the middle of the load", mounted.path.display());
-                    break Some(error.hint("mount again, then the same load: it goes on where it stopped"));
-                }
-            }
+        let ended = async {
+            mounted.ended().await;
+            let error = Error::unavailable("the mount ended in the middle of the load", mounted.path.display());
+            error.hint("mount again, then the same load: it goes on where it stopped")
         };
-        let mut last = loaded(&tally, host.requests() - before);
-        (last.over, last.error) = (true, error.as_ref().map(problem));
-        let _ = sender.send(line(&last)).await;
+        follow(loading, ended, &sender, || loaded(&tally, host.requests() - before)).await;
     });
     Ok(lines(receiver))
+}
+
+/// Tell how far a load is until it is over, or its mount has ended, and then how it ended; give it up when nobody listens
+/// any more.
+async fn follow(
+    loading: impl Future<Output = Result<()>>,
+    ended: impl Future<Output = Error>,
+    sender: &Sender<Bytes>,
+    so_far: impl Fn() -> Loaded,
+) {
+    let telling = async {
+        loop {
+            tokio::time::sleep(LOAD_TOLD_EVERY).await;
+            // Who is behind hears the next one: nobody who stops reading may stop the load, and others with it.
+            let _ = sender.try_send(line(&so_far()));
+        }
+    };
+    // The load lets go of what it holds before somebody who reads no longer is waited for.
+    let error = tokio::select! {
+        done = loading => done.err(),
+        error = ended => Some(error),
+        () = telling => return,
+        () = sender.closed() => return,
+    };
+    let error = error.as_ref().map(problem);
+    let _ = sender.send(line(&Loaded { over: true, error, ..so_far() })).await;
 }
 
 /// A load's progress as a message.
@@ -363,6 +377,27 @@ mod tests {
         assert!(UnixStream::connect(&socket).await.is_ok(), "the second one's is there");
         drop((of_second, second));
         assert!(!socket.exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_load_that_its_mount_ended_holds_nothing_while_nobody_reads_how_it_ended() {
+        let (sender, receiver) = channel(LINES_MAX);
+        let held = tokio::sync::Semaphore::new(1);
+        let loading = async {
+            let _permit = held.acquire().await;
+            std::future::pending().await
+        };
+        let ended = async {
+            tokio::time::sleep(2 * LINES_MAX as u32 * LOAD_TOLD_EVERY).await;
+            Error::unavailable("the mount ended", "/mnt")
+        };
+        let following = follow(loading, ended, &sender, Loaded::default);
+        tokio::pin!(following);
+        let over = tokio::time::timeout(LONG, &mut following).await;
+        assert!(over.is_err() && sender.capacity() == 0, "it waits for who reads nothing");
+        assert_eq!(held.available_permits(), 1, "the load is let go of");
+        drop(receiver);
+        following.await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
