@@ -7,9 +7,9 @@
 
 use crate::manifest::is_draft;
 use block::{Error, Result};
+use cache::disk::medium::{Medium, System};
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -29,14 +29,11 @@ struct Found {
 
 /// Make the folder in that of the cache, for its owner alone, unless it is there.
 pub fn make(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            let what = "cannot make a folder for the names of data sets";
-            Err(Error::io(what, folder.display(), &error).hint("see whether the cache folder is there, and a folder"))
-        }
-        _ => Ok(()),
-    }
+    System.make_folder(folder).map_err(|error| {
+        let what = "cannot make a folder for the names of data sets";
+        let hint = "see whether the cache folder is there, and remove what is no folder in this place, such as a link";
+        Error::io(what, folder.display(), &error).hint(hint)
+    })
 }
 
 /// Make the folder, and remove what a killed node left. Only for who holds the cache folder.
@@ -139,6 +136,18 @@ mod tests {
         }
         bound(folder.path(), &HashSet::new());
         assert_eq!(names(folder.path()), ["2", "3"]);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_in_the_place_of_the_folder() {
+        let cache = tempfile::tempdir().expect("a scratch folder");
+        let (folder, elsewhere) = (cache.path().join("manifests"), tempfile::tempdir().expect("another"));
+        std::os::unix::fs::symlink(elsewhere.path(), &folder).expect("a link");
+        let error = prepare(&folder).expect_err("it leads out of the cache folder");
+        assert!(error.to_string().contains("manifests") && error.hint.contains("link"), "{error}");
+        std::fs::remove_file(&folder).expect("the link goes");
+        prepare(&folder).expect("a folder");
+        prepare(&folder).expect("it is there");
     }
 
     #[test]
