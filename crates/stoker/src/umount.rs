@@ -13,9 +13,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a node without mounts takes at most to end its process.
+/// How long nodes without mounts take at most to end their processes.
 const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
@@ -53,18 +53,21 @@ pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
 /// Of these nodes one may have lost its last mount.
 fn wait_for_those_that_end(nodes: Vec<(Process, Client)>) -> anyhow::Result<()> {
     let (processes, clients): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
-    let processes: HashMap<_, _> = clients.iter().map(|client| client.socket().to_owned()).zip(processes).collect();
+    let mut processes: HashMap<_, _> = clients.iter().map(|client| client.socket().to_owned()).zip(processes).collect();
+    let mut ending = Vec::new();
     let each = &mut |(client, status): Surveyed| {
         let ends = match status {
             Ok(status) => status.ending,
             Err(failure) => matches!(failure, Failure::Absent | Failure::Broken(_)),
         };
-        if let Some(process) = processes.get(client.socket()).filter(|_| ends) {
-            process.wait(NODE_ENDS_WITHIN);
-        }
+        ending.extend(processes.remove(client.socket()).filter(|_| ends));
         ControlFlow::Continue(())
     };
-    Client::survey(clients, rustix::process::geteuid().as_raw(), each).map_err(show::refused)
+    let surveyed = Client::survey(clients, rustix::process::geteuid().as_raw(), each).map_err(show::refused);
+    // Now that all have answered: one that ends holds up the answer of no other.
+    let began = Instant::now();
+    ending.iter().for_each(|process| process.wait(NODE_ENDS_WITHIN.saturating_sub(began.elapsed())));
+    surveyed
 }
 
 /// End the mount that this node serves.
