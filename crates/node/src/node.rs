@@ -41,7 +41,7 @@ impl Settings {
         (self.memory_bytes / READ_BUFFER_SHARE).clamp(READ_BUFFER.0, READ_BUFFER.1) as usize
     }
 
-    /// Turns of reads of local files that take memory of their own.
+    /// Turns of reads of one disk that take memory of their own.
     pub fn disk_reads(&self) -> Arc<Semaphore> {
         let reads = self.memory_bytes / DISK_READS_SHARE / DISK_READ_BYTES;
         Arc::new(Semaphore::new(reads.clamp(DISK_READS.0, DISK_READS.1) as usize))
@@ -55,18 +55,19 @@ const BLOCKS_SHARE: u64 = 2;
 /// What a node uses before the first block: the program's own data, threads, connections at rest.
 const FIXED_BYTES: u64 = 32 << 20;
 
-/// Reads of local files that take memory of their own may take one part in so many of the memory limit, each as much as
-/// the kernel asks for at most; two go on in any case, and more than the machine has threads for are of no use.
+/// Reads that take memory of their own, of the cache's files and of each view's local folder, may take one part each in
+/// so many of the memory limit, each read as much as the kernel asks for at most. Two go on in any case; and however
+/// much memory there is, a disk that hangs keeps no more than a quarter of the threads that may block.
 const DISK_READS_SHARE: u64 = 32;
 const DISK_READ_BYTES: u64 = 1 << 20;
-const DISK_READS: (u64, u64) = (2, 64);
+const DISK_READS: (u64, u64) = (2, 16);
 
 /// A running node.
 pub struct Node {
     pub(crate) origins: Arc<Origins>,
     pub(crate) stack: Stack,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// Turns of these reads.
+    /// Turns of such reads of the cache's files.
     pub(crate) disk_reads: Arc<Semaphore>,
     budget: Budget,
     settings: Settings,
