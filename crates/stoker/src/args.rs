@@ -10,9 +10,9 @@ use std::time::Duration;
 
 /// Keep accelerators fed from the storage you already have.
 ///
-/// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong;
-/// `load` also: 3 not all files fitted into the cache, 4 some files failed, 130 interrupted; `bench train`: 3 accelerators were not busy
-/// enough, 5 the run was too short to tell; `bench sweep`: 130 interrupted; `observe`: that of its command.
+/// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong; 130 interrupted;
+/// `load` also: 3 not all files fitted into the cache, 4 some files failed; `bench train`: 3 accelerators were not busy
+/// enough, 5 no verdict, for the run was too short or a check of it failed; `observe`: that of its command.
 #[derive(Parser)]
 #[command(name = "stoker", version, max_term_width = 110)]
 pub struct Typed {

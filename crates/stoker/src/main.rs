@@ -1,8 +1,8 @@
 //! `stoker`: the command. Here is what was typed and what it leads to; the work is in the crates below.
 //!
-//! Layout: one file a subcommand; `args` (what was typed), `place` (folders of this user), `log` and
-//! `ends` (signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people),
-//! `print` (where it all comes out).
+//! Layout: one file a subcommand; `args` (what was typed), `place` (folders and limits of this user), `log` (events),
+//! `ends` (signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people), `report` (results
+//! as files), `print` (where it all comes out).
 
 #[macro_use]
 mod print;

@@ -174,28 +174,30 @@ impl Index {
 
     /// What is known of a segment.
     pub fn known(&self, segment: &Segment) -> Found {
-        let id = segment.id();
-        let Some(slot) = self.table.get(id).filter(|_| !self.is_lost()) else { return Found::Absent };
-        match slot.state {
-            State::Filling => match self.filling.get(id) {
-                Some(filling) if filling.segment == *segment => Found::Filling(filling.clone()),
-                _ => Found::Absent,
-            },
-            State::Unchecked => Found::Unchecked(self.held(segment, slot)),
-            State::Complete => Found::Complete(self.held(segment, slot)),
+        match self.slot(segment) {
+            None => Found::Absent,
+            Some((_, Some(filling))) => Found::Filling(filling.clone()),
+            Some((slot, None)) if slot.state == State::Complete => Found::Complete(self.held(segment, slot)),
+            Some((slot, None)) => Found::Unchecked(self.held(segment, slot)),
         }
     }
 
     /// Whether a block of a segment is here.
     pub fn has(&self, segment: &Segment, block: u32) -> bool {
+        self.slot(segment).is_some_and(|(_, filling)| filling.is_none_or(|filling| filling.has(block)))
+    }
+
+    /// The slot of a segment that is here, and its file while blocks come into it.
+    fn slot(&self, segment: &Segment) -> Option<(Slot, Option<&Arc<Filling>>)> {
         let id = segment.id();
-        let slot = self.table.get(id).filter(|_| !self.is_lost());
-        slot.is_some_and(|slot| match slot.state {
+        let slot = self.table.get(id).filter(|_| !self.is_lost())?;
+        match slot.state {
             State::Filling => {
-                self.filling.get(id).is_some_and(|filling| filling.segment == *segment && filling.has(block))
+                let filling = self.filling.get(id).filter(|filling| filling.segment == *segment)?;
+                Some((slot, Some(filling)))
             }
-            State::Unchecked | State::Complete => true,
-        })
+            State::Unchecked | State::Complete => Some((slot, None)),
+        }
     }
 
     fn held(&self, segment: &Segment, slot: Slot) -> Held {

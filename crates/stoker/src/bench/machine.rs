@@ -19,11 +19,8 @@ use targets::Listed;
 /// File systems whose bytes lie on this machine's own disks or in its memory.
 const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs"];
 
-/// Those of which the kernel counts for each process what was read from their disks and servers.
-const COUNTED: [&str; 16] = [
-    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "ramfs", "nfs", "nfs4", "cifs", "smb3",
-    "ceph", "vfat",
-];
+/// Others of which the kernel counts too, for each process, what was read from their disks and servers.
+const COUNTED: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "vfat"];
 
 pub struct Machine {
     pub node: String,
@@ -72,7 +69,8 @@ impl Machine {
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
         let (throttled, errors) = store
             .map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
-        let counted = self.environment.file_system.as_deref().is_some_and(|name| COUNTED.contains(&name));
+        let system = self.environment.file_system.as_deref();
+        let counted = system.is_some_and(|name| LOCAL.contains(&name) || COUNTED.contains(&name));
         let given = if counted { read_bytes(&read("/proc/self/io")) } else { None };
         Counters { network, loopback, disk, given, throttled, errors }
     }

@@ -63,7 +63,7 @@ fn hung(key: &str, mebibytes: u64) -> Arc<Object> {
     Arc::new(Object { store: "hung:".into(), key: key.into(), version: "1".into(), size: mebibytes * SMALL })
 }
 
-/// When a reader of an object began, and the seconds after which it got bytes, or an error.
+/// Whether a reader of an object got bytes, and after how many seconds it got them or an error.
 async fn read(memory: Memory, object: Arc<Object>) -> (bool, u64) {
     let began = lanes::now();
     let got = memory.read(&object, 4096, SMALL.min(object.size) / 2, DOOR).await;

@@ -37,9 +37,10 @@ pub fn run(
     let files = if target == "null:" { Vec::new() } else { Folder::at(Path::new(&target))?.list()? };
     let bar = super::line();
     let ceiling = {
-        let lead = asked(job, ranks, None)?.steady().lead;
-        let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(lead as f64 + CEILING_STEPS_MIN) as u64;
-        let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked(job, ranks, None)? };
+        let asked = asked(job, ranks, None)?;
+        let lead = asked.steady().lead as f64;
+        let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(lead + CEILING_STEPS_MIN) as u64;
+        let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked };
         let mut watch = Around { job, machine, files: &[], bar: &bar, what: "ceiling" };
         let found = loader::run(library, &short, among, &mut watch)?;
         found.first().map_or(0.0, |epoch| epoch.au_percent)
