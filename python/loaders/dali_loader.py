@@ -41,6 +41,7 @@ class Loader:
             "shard_id": accelerator,
             "num_shards": job["replicas"],
             "random_shuffle": job["order"] != "sequential",
+            "stick_to_shard": job["partition"] == "fixed",
             "initial_fill": max(1, job["shuffle_buffer"] or 1),
             "prefetch_queue_depth": max(1, job["prefetch_batches"]),
             "name": "Reader",

@@ -39,9 +39,12 @@ class Loader:
 
     def paths(self, number):
         job, files = self.job, list(self.files)
-        if job["order"] != "sequential":
-            random.Random(job["seed"] + number).shuffle(files)
+        chance = random.Random(job["seed"] + number)
+        if job["order"] != "sequential" and job["partition"] == "fresh":
+            chance.shuffle(files)
         mine = files[self.accelerator :: job["replicas"]]
+        if job["order"] != "sequential" and job["partition"] == "fixed":
+            chance.shuffle(mine)
         return [os.path.join(job["folder"], name) for name in mine] if job["folder"] is not None else mine
 
     def batches(self, number):

@@ -3,8 +3,8 @@
 It doesn't train and needs no accelerator. Without `decode` only the figures of a batch cross from worker to trainer, as in
 DLIO; with it samples are decoded, cut to what MLPerf's models take, and cross as tensors.
 
-Invariant: the order of an epoch is that of `DistributedSampler` with the job's seed, or of shards through a
-shuffle buffer.
+Invariant: the order of an epoch is that of `DistributedSampler` with the job's seed, over all samples or over those of a
+fixed partition, or of shards through a shuffle buffer.
 """
 
 import io
@@ -20,7 +20,7 @@ import common
 try:
     import numpy
     import torch
-    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+    from torch.utils.data import DataLoader, IterableDataset, Subset, get_worker_info
     from torch.utils.data.distributed import DistributedSampler
 
     MISSING = None
@@ -119,10 +119,12 @@ class Shards(IterableDataset):
     def endless(self, workers, own):
         """A worker whose shards are fewer begins them again, so that all accelerators have as many steps."""
         job, number = self.job, self.number.value
-        files = list(self.files)
-        if job["order"] == "shards":
+        files, parties = list(self.files), job["replicas"] * workers
+        if job["order"] == "shards" and job["partition"] == "fresh":
             random.Random(job["seed"] + number).shuffle(files)
-        mine = files[self.accelerator * workers + own :: job["replicas"] * workers]
+        mine = files[self.accelerator * workers + own :: parties]
+        if job["order"] == "shards" and job["partition"] == "fixed":
+            random.Random(job["seed"] + number).shuffle(mine)
         chance = random.Random(hash((job["seed"], number, self.accelerator, own)))
         room, buffer = (job["shuffle_buffer"] or 0) // workers, []
         for name, size in itertools.cycle(mine):
@@ -175,10 +177,12 @@ class Loader:
             self.loader = DataLoader(self.set, **options)
         else:
             self.set = Samples(job, common.samples_of(job))
-            shuffle = job["order"] != "sequential"
-            self.sampler = DistributedSampler(
-                self.set, num_replicas=job["replicas"], rank=accelerator, shuffle=shuffle, seed=job["seed"]
-            )
+            shuffle, among = job["order"] != "sequential", (job["replicas"], accelerator)
+            if job["partition"] == "fixed":
+                each = -(-len(self.set) // job["replicas"])
+                own = range(accelerator * each, (accelerator + 1) * each)
+                self.set, among = Subset(self.set, [number % len(self.set) for number in own]), (1, 0)
+            self.sampler = DistributedSampler(self.set, *among, shuffle=shuffle, seed=job["seed"])
             self.steps = common.steps_of(job, len(self.sampler))
             cut = Cut(self.sampler, self.steps * job["batch"])
             self.loader = DataLoader(self.set, sampler=cut, **options)

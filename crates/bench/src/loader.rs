@@ -15,7 +15,7 @@ use report::{Epoch, Process};
 use serde::{Deserialize, Serialize};
 use targets::clock::{Moment, nanoseconds};
 use workload::accelerator::Step;
-use workload::{Format, Order, Workload};
+use workload::{Format, Order, Partition, Workload};
 
 use crate::train::{Steady, Track};
 
@@ -46,6 +46,7 @@ pub struct Job {
     pub workers: u64,
     pub prefetch_batches: u64,
     pub order: Order,
+    pub partition: Partition,
     pub shuffle_buffer: Option<u64>,
     pub epochs: u64,
     pub steps_max: Option<u64>,
@@ -92,6 +93,7 @@ impl Job {
             workers: read.threads,
             prefetch_batches: read.prefetch_batches,
             order: read.order,
+            partition: read.partition,
             shuffle_buffer: read.shuffle_buffer,
             epochs: read.epochs,
             steps_max: read.steps_max,

@@ -38,6 +38,8 @@ const RECORDS_REQUEST_BYTES: f64 = 262_144.0;
 
 /// Readers and batches ahead that a simulation may have: some 100 bytes for each.
 const AHEAD_MAX: u64 = 10_000_000;
+/// Items that the caches of all nodes may be asked for, each of them for all of the set.
+const PRIVATE_MAX: u64 = 1 << 26;
 /// Samples of a batch: the place of each is looked up.
 const BATCH_MAX: u64 = 10_000_000;
 
@@ -95,7 +97,7 @@ pub enum Rule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// Each node has all that hits.
+    /// In each node, for itself alone: of what is simulated all nodes have equal parts, of shares all that hits.
     Local,
     /// Spread over the nodes, which read from each other.
     #[default]
@@ -249,7 +251,10 @@ impl Question {
             return wrong("accelerators, steps, epochs and barriers are at least 1", self.workload.name.clone());
         }
         let ahead = self.accelerators.saturating_mul(read.threads.max(read.prefetch_batches));
-        if self.steps_of_all() > STEPS_MAX || ahead > AHEAD_MAX || read.batch > BATCH_MAX {
+        let is_private = self.cache.place == Placement::Local && matches!(self.cache.rule, Rule::Ratio { .. });
+        let private = if is_private { self.node_count().saturating_mul(self.accelerators) } else { 0 };
+        let is_large = self.steps_of_all() > STEPS_MAX || ahead > AHEAD_MAX || private > PRIVATE_MAX;
+        if is_large || read.batch > BATCH_MAX {
             let on = format!("{} accelerators, {} epochs of {} steps", self.accelerators, self.epochs, self.steps);
             return Err(Error::invalid("that is too much to simulate", on)
                 .hint("ask for fewer accelerators, steps or epochs, or smaller batches"));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use block::{Error, Result};
 use serde::Serialize;
 use workload::accelerator::{Accelerator, Step};
-use workload::{Files, Format, Read, Workload};
+use workload::{Files, Format, Partition, Read, Workload};
 
 use super::{Group, Inside, Trace};
 
@@ -49,6 +49,7 @@ pub fn workload(trace: &Trace, name: &str) -> Result<Workload> {
             threads: trace.streams.max(1),
             prefetch_batches: PREFETCH_BATCHES,
             order: group.order,
+            partition: Partition::Fresh,
             shuffle_buffer: None,
             epochs: at_least_one(group.epochs),
             steps_max: None,

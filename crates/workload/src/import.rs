@@ -7,7 +7,7 @@ use block::{Error, Result};
 use serde::Deserialize;
 
 use crate::accelerator::Step;
-use crate::{Files, Format, Order, Read, Workload};
+use crate::{Files, Format, Order, Partition, Read, Workload};
 
 /// Batches ahead of each reader where DLIO is given none: PyTorch's own.
 const BATCHES_OF_READER: u64 = 2;
@@ -177,6 +177,7 @@ fn read(file: &Dlio) -> Read {
         threads: reader.read_threads,
         prefetch_batches: of_reader * reader.read_threads,
         order,
+        partition: Partition::Fresh,
         shuffle_buffer: (order == Order::Shards && samples).then_some(reader.shuffle_size),
         epochs: train.epochs,
         steps_max: u64::try_from(train.total_training_steps).ok().filter(|steps| *steps > 0),

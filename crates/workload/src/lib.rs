@@ -100,6 +100,8 @@ pub struct Read {
     /// Batches of one accelerator that may be ready or on their way.
     pub prefetch_batches: u64,
     pub order: Order,
+    #[serde(default, skip_serializing_if = "Partition::is_fresh")]
+    pub partition: Partition,
     /// Samples among which the next is chosen, where the order is [`Order::Shards`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle_buffer: Option<u64>,
@@ -126,6 +128,23 @@ pub enum Order {
     Shards,
     /// Records of packed files in any order, each found by an index and read by itself.
     Random,
+}
+
+/// Which samples an accelerator reads in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Partition {
+    /// Dealt anew over all accelerators.
+    #[default]
+    Fresh,
+    /// The same as in every other epoch, in the order of this one: a run of the set as it lies.
+    Fixed,
+}
+
+impl Partition {
+    fn is_fresh(&self) -> bool {
+        *self == Partition::Fresh
+    }
 }
 
 /// Writing and reading back the state of a model.

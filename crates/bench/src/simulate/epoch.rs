@@ -181,10 +181,10 @@ impl<'a> Epoch<'a> {
     fn ask(&mut self, reader: u32, now: f64) {
         let (question, state) = (self.question, self.readers[reader as usize]);
         let rank = u64::from(reader) / question.workload.read.threads;
-        let (batch, ranks) = (question.workload.read.batch, question.accelerators);
+        let batch = question.workload.read.batch;
         let (from, to) = (state.flow * batch / self.flows, (state.flow + 1) * batch / self.flows);
-        let places = (from as usize..to as usize).map(|sample| (state.batch * batch + sample as u64) * ranks + rank);
-        let hits = self.visit.hits(places, self.draws);
+        let numbers = state.batch * batch + from..state.batch * batch + to;
+        let hits = self.visit.hits(rank, numbers, self.draws);
         let misses = to - from - hits;
         let requests = misses as f64 * question.requests_per_sample();
         let requests = if requests.fract() == 0.0 { requests } else { (requests + self.draws.even()).floor() } as u64;

@@ -123,6 +123,33 @@ fn a_cache_hits_what_fits_after_a_cold_epoch() {
 }
 
 #[test]
+fn caches_that_nobody_shares_keep_what_their_nodes_read_again() {
+    use workload::{Order, Partition};
+    // Half of the set in four nodes, each of which has an eighth: of samples that are dealt anew so many are there.
+    let share = |place, partition, order| {
+        let cache = Cache { rule: Rule::Ratio { ratio: 0.5, policy: Policy::Never }, place, ..Cache::default() };
+        let nodes = Nodes { accelerators: 2, ..Nodes::default() };
+        let mut question = Question { cache, nodes, epochs: 2, steps: 1000, ..question(8) };
+        (question.workload.read.partition, question.workload.read.order) = (partition, order);
+        question.workload.files.samples_per_file = 10;
+        let epoch = epochs(&question).remove(1);
+        epoch.bytes["cached"] as f64 / epoch.bytes["asked"] as f64
+    };
+    for order in [Order::Shuffled, Order::Shards, Order::Sequential] {
+        for (place, partition, right) in [
+            (Placement::Peers, Partition::Fresh, 0.5),
+            (Placement::Peers, Partition::Fixed, 0.5),
+            (Placement::Local, Partition::Fixed, 0.5),
+            // What lies in sequence is read by the same accelerator in each epoch.
+            (Placement::Local, Partition::Fresh, if order == Order::Sequential { 0.5 } else { 0.125 }),
+        ] {
+            let found = share(place, partition, order);
+            assert!((found - right).abs() < 0.02, "{order:?}, {place:?}, {partition:?}: {found} is not {right}");
+        }
+    }
+}
+
+#[test]
 fn the_answer_depends_on_the_seed_alone() {
     let store = Store { latency: Latency { median: 0.05, p99: 0.5, ..Latency::default() }, ..Store::default() };
     let questions = [Question { store: store.clone(), ..question(7) }, Question { store, ..question(9) }];
@@ -137,11 +164,14 @@ fn the_answer_depends_on_the_seed_alone() {
 #[test]
 fn a_question_that_makes_no_sense_is_refused() {
     let nodes = |nodes| Question { nodes, ..question(1) };
+    let rule = Rule::Ratio { ratio: 0.5, policy: Policy::Lru };
+    let private = Cache { rule, place: Placement::Local, ..Cache::default() };
     for wrong in [
         question(0),
         Question { steps: 2_000_000, ..question(1000) },
         Question { store: Store { bytes_per_second: Some(0.0), ..Store::default() }, ..question(1) },
         Question { cache: Cache { rule: Rule::Rates(vec![1.5]), ..Cache::default() }, ..question(1) },
+        Question { cache: private, steps: 1, ..question(10_000) },
         nodes(Nodes { accelerators: 0, ..Nodes::default() }),
         nodes(Nodes { straggling: 0.5, ..Nodes::default() }),
     ] {

@@ -54,6 +54,7 @@ impl Job {
         let read = &self.workload.read;
         Dealing {
             order: read.order,
+            partition: read.partition,
             seed: self.seed,
             replicas: self.accelerators,
             batch: read.batch,

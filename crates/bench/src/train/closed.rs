@@ -43,9 +43,9 @@ pub fn broken(job: &Job, around: &Circumstances) -> Vec<String> {
             && shipped.files.samples_per_file == job.workload.files.samples_per_file
             && shipped.files.sample_bytes.total_cmp(&job.workload.files.sample_bytes).is_eq();
         rule(is_same, "the samples are not those of the workload: format, size and number in a file are fixed".into());
-        let is_same =
-            (shipped.read.batch, shipped.read.order, shipped.read.epochs) == (read.batch, read.order, read.epochs);
-        rule(is_same, "batch, order and epochs are fixed by the workload".into());
+        let is_same = [shipped.read.batch, shipped.read.epochs] == [read.batch, read.epochs]
+            && (shipped.read.order, shipped.read.partition) == (read.order, read.partition);
+        rule(is_same, "batch, order, partition and epochs are fixed by the workload".into());
     } else {
         rule(false, format!("{} is no workload of the benchmark", job.workload.name));
     }

@@ -6,12 +6,13 @@
 use std::ops::Range;
 
 use super::mersenne::Mersenne;
-use workload::Order;
+use workload::{Order, Partition};
 
 /// What decides an order.
 #[derive(Clone, Debug)]
 pub struct Dealing {
     pub order: Order,
+    pub partition: Partition,
     pub seed: u64,
     /// Accelerators of all ranks together: what PyTorch calls replicas.
     pub replicas: u64,
@@ -33,6 +34,8 @@ pub struct Hand {
 enum Lots {
     /// A permutation of all samples, every `replicas`th of which is an accelerator's.
     Picks(Vec<u32>),
+    /// Of each accelerator, a permutation of its own samples.
+    Parts(Vec<Vec<u32>>),
     /// Runs of samples as they lie, one after the other: accelerators get equal lengths of it.
     Runs(Vec<Range<u64>>),
 }
@@ -47,12 +50,21 @@ impl Dealing {
     pub fn deal(&self, epoch: u64, files: &[Range<u64>]) -> Hand {
         let samples = files.last().map_or(0, |range| range.end);
         let mut generator = Mersenne::of(self.seed.wrapping_add(epoch));
-        let lots = match self.order {
-            Order::Shuffled | Order::Random => Lots::Picks(generator.permutation(samples)),
-            Order::Sequential => Lots::Runs(files.to_vec()),
-            Order::Shards => {
-                let order = generator.permutation(files.len() as u64);
-                Lots::Runs(order.iter().map(|&file| files[file as usize].clone()).collect())
+        let mut mixed = |runs: &[Range<u64>]| -> Vec<Range<u64>> {
+            generator.permutation(runs.len() as u64).iter().map(|&run| runs[run as usize].clone()).collect()
+        };
+        let lots = match (self.order, self.partition) {
+            (Order::Sequential, _) => Lots::Runs(files.to_vec()),
+            (Order::Shards, Partition::Fresh) => Lots::Runs(mixed(files)),
+            (Order::Shards, Partition::Fixed) => {
+                let each = samples / self.replicas;
+                let own = |replica: u64| mixed(&cut(files, replica * each..(replica + 1) * each));
+                Lots::Runs((0..self.replicas).flat_map(own).collect())
+            }
+            (Order::Shuffled | Order::Random, Partition::Fresh) => Lots::Picks(generator.permutation(samples)),
+            (Order::Shuffled | Order::Random, Partition::Fixed) => {
+                let each = share(samples, self.replicas);
+                Lots::Parts((0..self.replicas).map(|_| generator.permutation(each)).collect())
             }
         };
         Hand { dealing: self.clone(), samples, lots }
@@ -66,6 +78,11 @@ impl Hand {
         match &self.lots {
             Lots::Picks(order) => (batch * size..(batch + 1) * size)
                 .map(|place| u64::from(order[((place * replicas + replica) % self.samples) as usize]))
+                .map(|sample| sample..sample + 1)
+                .collect(),
+            Lots::Parts(orders) => orders[replica as usize][(batch * size) as usize..((batch + 1) * size) as usize]
+                .iter()
+                .map(|&place| (replica * share(self.samples, replicas) + u64::from(place)) % self.samples)
                 .map(|sample| sample..sample + 1)
                 .collect(),
             Lots::Runs(runs) => {
@@ -120,7 +137,7 @@ mod tests {
     use super::*;
 
     fn dealing(order: Order, replicas: u64, batch: u64, streams: u64, steps: u64) -> Dealing {
-        Dealing { order, seed: 123, replicas, batch, streams, steps, shuffle_buffer: 0 }
+        Dealing { order, partition: Partition::Fresh, seed: 123, replicas, batch, streams, steps, shuffle_buffer: 0 }
     }
 
     fn all(hand: &Hand, replicas: u64, steps: u64) -> Vec<u64> {
@@ -163,6 +180,35 @@ mod tests {
             assert_ne!(read(0), read(1));
             assert_eq!(read(1), read(1));
         }
+    }
+
+    #[test]
+    fn a_fixed_partition_is_the_same_in_each_epoch_and_its_order_is_not() {
+        let files: Vec<Range<u64>> = (0..9).map(|file| file * 9..(file + 1) * 9).collect();
+        for order in [Order::Shuffled, Order::Shards, Order::Random] {
+            let of = |partition, epoch, replica| {
+                let hand = Dealing { partition, ..dealing(order, 3, 2, 1, 13) }.deal(epoch, &files);
+                (0..13).flat_map(|batch| hand.batch(replica, batch)).flatten().collect::<Vec<u64>>()
+            };
+            let sorted = |mut read: Vec<u64>| {
+                read.sort_unstable();
+                read
+            };
+            for replica in 0..3 {
+                let fixed = |epoch| of(Partition::Fixed, epoch, replica);
+                assert_ne!(fixed(0), fixed(1), "{order:?}");
+                let part = replica * 27..(replica + 1) * 27;
+                assert!(fixed(0).iter().chain(&fixed(1)).all(|sample| part.contains(sample)), "{order:?}");
+                assert_ne!(sorted(of(Partition::Fresh, 0, replica)), sorted(of(Partition::Fresh, 1, replica)));
+            }
+            let mut all: Vec<u64> = (0..3).flat_map(|replica| of(Partition::Fixed, 0, replica)).collect();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), 78, "{order:?}: nothing is read twice");
+        }
+        // Fewer samples than accelerators: they are repeated, and each keeps its own.
+        let few = Dealing { partition: Partition::Fixed, ..dealing(Order::Shuffled, 7, 1, 1, 1) };
+        assert!((0..5).all(|epoch| few.deal(epoch, &[0..3]).batch(5, 0) == [2..3]));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ranks::Alone;
 use report::{Environment, Kind};
 use targets::clock::Monotonic;
 use targets::{Folder, Null, Shape, Shaped};
-use workload::{Files, Format, Read};
+use workload::{Files, Format, Partition, Read};
 
 pub(super) fn job(accelerators: u64, step_seconds: f64) -> Job {
     Job {
@@ -31,6 +31,7 @@ pub(super) fn job(accelerators: u64, step_seconds: f64) -> Job {
                 threads: 2,
                 prefetch_batches: 4,
                 order: Order::Shuffled,
+                partition: Partition::Fresh,
                 shuffle_buffer: None,
                 epochs: 1,
                 steps_max: None,

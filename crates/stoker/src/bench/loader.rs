@@ -72,7 +72,7 @@ fn unpack(cache: &Path) -> Result<PathBuf, Error> {
 mod tests {
     use super::*;
     use data::{ImageSpec, Set, generate};
-    use workload::{Format, Order, Workload};
+    use workload::{Format, Order, Partition, Workload};
 
     struct Seen {
         begun: Vec<u64>,
@@ -153,6 +153,28 @@ mod tests {
         let gone = job(&scratch.path().join("absent"));
         let error = started(&python, scratch.path(), Loader::Torch, &gone, &mut seen).expect_err("no folder");
         assert!(error.on.contains("absent"), "{error}");
+    }
+
+    #[test]
+    fn pytorch_reads_the_same_part_again_where_the_partition_is_fixed() {
+        let Some(python) = python_with("torch") else { return };
+        let scratch = tempfile::tempdir().expect("a folder");
+        let data = scratch.path().join("data");
+        fs::create_dir(&data).expect("a folder");
+        let images = ImageSpec { count: 48, classes: 2, mean_bytes: 8 << 10 };
+        let made = generate(&Set { images, seed: 1, ..Set::default() }, &data, 2, &|_| {}).expect("a set");
+        let mut files: Vec<_> = made.files.iter().map(|file| (file.path.clone(), file.bytes)).collect();
+        files.sort();
+        let first = files[..24].iter().map(|file| file.1).sum::<u64>();
+        let bytes = |partition| {
+            let job = Job { partition, accelerators: 1, ..job(&data) };
+            let mut seen = Seen { begun: Vec::new() };
+            let epochs = started(&python, scratch.path(), Loader::Torch, &job, &mut seen).expect("two epochs");
+            epochs.iter().map(|epoch| epoch.bytes["asked"]).collect::<Vec<u64>>()
+        };
+        assert_eq!(bytes(Partition::Fixed), [first, first]);
+        let fresh = bytes(Partition::Fresh);
+        assert_ne!(fresh[0], fresh[1]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Args {
     /// A folder, the URL of a store, or `null:` for the loop without storage
     #[arg(long, value_name = "TARGET", required_unless_present = "list")]
     target: Option<String>,
-    /// Change the job: epochs, steps, batch, threads, prefetch, order, shuffle-buffer, step (such as 20ms), pause,
+    /// Change the job: epochs, steps, batch, threads, prefetch, order, partition, shuffle-buffer, step (such as 20ms), pause,
     /// repetitions, seed, pass, checkpoint-bytes, checkpoint-processes, caches (keep, first or each)
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     set: Vec<String>,

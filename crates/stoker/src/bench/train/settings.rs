@@ -6,7 +6,7 @@ use ::bench::train::Chill;
 use block::{Error, Result};
 use emulate::parse;
 use targets::Shape;
-use workload::{Order, Workload};
+use workload::{Order, Partition, Workload};
 
 /// What is to be otherwise than the workload says.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Changes {
     workload: Vec<(String, String)>,
 }
 
-const NAMES: &str = "epochs, steps, batch, threads, prefetch, order, shuffle-buffer, step, pause, repetitions, seed, pass, \
+const NAMES: &str = "epochs, steps, batch, threads, prefetch, order, partition, shuffle-buffer, step, pause, repetitions, seed, pass, \
     checkpoint-bytes, checkpoint-processes, caches";
 
 impl Changes {
@@ -52,6 +52,7 @@ impl Changes {
                 "prefetch" => read.prefetch_batches = number(name, value)?,
                 "shuffle-buffer" => read.shuffle_buffer = Some(number(name, value)?),
                 "order" => read.order = order(value)?,
+                "partition" => read.partition = partition(value)?,
                 "pause" => read.pause_seconds = Some(parse::duration(value)?.as_secs_f64()),
                 "pass" => {
                     read.pass_au_percent = value
@@ -107,6 +108,14 @@ fn order(value: &str) -> Result<Order> {
     }
 }
 
+fn partition(value: &str) -> Result<Partition> {
+    match value {
+        "fresh" => Ok(Partition::Fresh),
+        "fixed" => Ok(Partition::Fixed),
+        _ => Err(bad("partition", value, "fresh (samples are dealt anew each epoch) or fixed (each keeps its own)")),
+    }
+}
+
 /// `160MB/s,10000iops,5ms`: any of them, each once.
 pub fn shape(text: &str) -> Result<Shape, String> {
     let mut shape = Shape::default();
@@ -143,12 +152,20 @@ mod tests {
     fn changes_reach_the_workload_and_unknown_ones_are_refused() {
         let mut workload = workload::shipped("unet3d").unwrap();
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let changes =
-            Changes::parse(&texts(&["epochs=2", "steps=10", "order=shards", "step=20ms", "caches=keep"])).unwrap();
+        let changes = Changes::parse(&texts(&[
+            "epochs=2",
+            "steps=10",
+            "order=shards",
+            "partition=fixed",
+            "step=20ms",
+            "caches=keep",
+        ]))
+        .unwrap();
         changes.apply(&mut workload).unwrap();
         assert_eq!((workload.read.epochs, workload.read.steps_max, workload.read.order), (2, Some(10), Order::Shards));
+        assert_eq!(workload.read.partition, Partition::Fixed);
         assert_eq!((changes.step_seconds, changes.chill), (Some(0.02), Some(Chill::Never)));
-        for wrong in ["epochs=0", "order=any", "colour=red", "pass=101", "checkpoint-bytes=1GB"] {
+        for wrong in ["epochs=0", "order=any", "partition=some", "colour=red", "pass=101", "checkpoint-bytes=1GB"] {
             let applied = Changes::parse(&texts(&[wrong])).and_then(|changes| changes.apply(&mut workload));
             assert!(applied.is_err(), "{wrong}");
         }
