@@ -12,7 +12,8 @@
 //! - W / (b (f L + s / r)): streams that wait L seconds for each of f first bytes a sample and then get r bytes per
 //!   second (Little's law), where no more streams can be busy than batches may be on their way.
 //!
-//! and the utilisation is t times the least of them: of the steady loop, as the steps that count measure it.
+//! and the utilisation is t times the least of them: of the steady loop, as the steps that count measure it. Where nothing
+//! is read during a step, t is added to the time of the last.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +61,7 @@ impl Demand {
 
     /// Streams of one accelerator that can be busy at once.
     fn busy(&self) -> u64 {
-        self.streams.min(self.prefetch_batches).max(1)
+        if self.prefetch_batches == 0 { self.streams.min(self.batch) } else { self.streams.min(self.prefetch_batches) }
     }
 
     /// Streams of all accelerators that can be busy at once.
@@ -94,10 +95,13 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let (all, batch) = (accelerators as f64 * batch as f64, batch as f64);
     let sample_seconds =
         demand.first_bytes_per_sample * supply.latency_seconds + sample_bytes / supply.stream_bytes_per_second;
+    let batch_seconds = batch * sample_seconds / demand.busy() as f64;
+    // A limited rate may be made up for after a step in which nothing was asked; latency may not.
+    let own = if demand.prefetch_batches == 0 { step_seconds } else { 0.0 };
     let rates = [
         ("store bandwidth", supply.bytes_per_second / (all * sample_bytes)),
         ("store requests", supply.requests_per_second / (all * requests_per_sample)),
-        ("latency", demand.busy() as f64 / (batch * sample_seconds)),
+        ("latency", 1.0 / (own + batch_seconds)),
     ];
     let percent = |rate: f64| 100.0 * step_seconds * rate;
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
@@ -168,6 +172,17 @@ mod tests {
         let found = bound(&small, &far);
         assert_eq!(found.limited_by, "latency");
         assert!((found.au_percent - 100.0 * 80.0 / (64.0 / 0.195)).abs() < 0.01);
+    }
+
+    #[test]
+    fn what_is_not_read_ahead_is_waited_for_after_each_step() {
+        let demand = Demand { prefetch_batches: 0, ..unet3d(1) };
+        // Four streams read a batch of four, each as long as a step takes.
+        let supply = Supply { stream_bytes_per_second: demand.sample_bytes / demand.step_seconds, ..plenty() };
+        let found = bound(&demand, &supply);
+        assert!((found.au_percent - 50.0).abs() < 0.01 && found.limited_by == "latency", "{found:?}");
+        // Ahead of the step it is in time.
+        assert!((bound(&unet3d(1), &supply).au_percent - 100.0).abs() < 0.01);
     }
 
     #[test]

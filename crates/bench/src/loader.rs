@@ -90,7 +90,8 @@ impl Job {
             samples_per_file: files.samples_per_file,
             sample_bytes: files.sample_bytes,
             batch: read.batch,
-            workers: read.threads,
+            // Workers of all loaders read ahead, whatever they are asked for.
+            workers: if read.prefetch_batches == 0 { 0 } else { read.threads },
             prefetch_batches: read.prefetch_batches,
             order: read.order,
             partition: read.partition,

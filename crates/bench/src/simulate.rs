@@ -250,6 +250,11 @@ impl Question {
         if [self.accelerators, self.steps, self.epochs, self.nodes.accelerators, self.overhead.every].contains(&0) {
             return wrong("accelerators, steps, epochs and barriers are at least 1", self.workload.name.clone());
         }
+        if read.prefetch_batches == 0 {
+            let on = format!("{}, prefetch_batches = 0", self.workload.name);
+            return Err(Error::invalid("only jobs that read ahead of their steps are simulated", on)
+                .hint("write prefetch_batches = 1 into the workload; what comes out is then an upper bound"));
+        }
         let ahead = self.accelerators.saturating_mul(read.threads.max(read.prefetch_batches));
         let is_private = self.cache.place == Placement::Local && matches!(self.cache.rule, Rule::Ratio { .. });
         let private = if is_private { self.node_count().saturating_mul(self.accelerators) } else { 0 };

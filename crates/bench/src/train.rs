@@ -270,6 +270,7 @@ impl Bench<'_> {
             lanes: lanes as usize,
             first,
             streams: read.threads,
+            batch: read.batch,
             window: read.prefetch_batches,
             steps,
             counted: job.steady(Some(set)).counted(steps),

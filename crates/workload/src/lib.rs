@@ -97,7 +97,8 @@ pub struct Read {
     pub batch: u64,
     /// Streams of one accelerator: each reads one sample after another.
     pub threads: u64,
-    /// Batches of one accelerator that may be ready or on their way.
+    /// Batches of one accelerator that may be ready or on their way. With 0 nothing is read during a step, and all streams
+    /// together read the batch that is wanted after it; else a batch is read by one of them.
     pub prefetch_batches: u64,
     pub order: Order,
     #[serde(default, skip_serializing_if = "Partition::is_fresh")]
@@ -170,6 +171,13 @@ impl Files {
     }
 }
 
+impl Read {
+    /// Streams of an accelerator that can be busy at once.
+    pub fn busy(&self) -> u64 {
+        if self.prefetch_batches == 0 { self.threads.min(self.batch) } else { self.threads.min(self.prefetch_batches) }
+    }
+}
+
 impl Workload {
     /// A workload from the text of its file; `place` names it in errors.
     pub fn parse(text: &str, place: &str) -> Result<Workload> {
@@ -187,10 +195,8 @@ impl Workload {
         if !(1.0..=1e15).contains(&files.sample_bytes) || !(0.0..=1e15).contains(&files.sample_bytes_stdev) {
             return wrong("a sample has from 1 to 10^15 bytes");
         }
-        if [files.count, files.samples_per_file, read.batch, read.threads, read.prefetch_batches, read.epochs]
-            .contains(&0)
-        {
-            return wrong("files, samples, batch, threads, batches ahead and epochs are at least 1");
+        if [files.count, files.samples_per_file, read.batch, read.threads, read.epochs].contains(&0) {
+            return wrong("files, samples, batch, threads and epochs are at least 1");
         }
         if !(0.0..=100.0).contains(&read.pass_au_percent) {
             return wrong("the utilisation that counts as enough is from 0 to 100 percent");

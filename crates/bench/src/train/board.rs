@@ -1,7 +1,7 @@
 //! Who is at which step: batches that are ready, accelerators that wait, the moment at which each step ends.
 //!
 //! It reads no clock and waits for nobody; moments come from outside. Invariants: an accelerator takes its batches in
-//! their order; no batch is begun further ahead than the window; a step ends its nominal time after all who step
+//! their order; no batch is begun further ahead than the window, or than the one that is waited for; a step ends its nominal time after all who step
 //! together have their batch, however late anybody looked.
 
 use std::collections::BTreeMap;
@@ -15,6 +15,8 @@ use targets::clock::Moment;
 pub struct Lane {
     /// Batches taken.
     pub taken: u64,
+    /// Parts of the batch that is wanted which have come, where streams read it together.
+    parts: u64,
     /// Batches that nobody took yet, and when they were whole.
     ready: BTreeMap<u64, Moment>,
     /// When it took the batch of the current step.
@@ -97,6 +99,24 @@ impl Board {
         }
         self.take(number, now.max(begun), |waits| log.book(begun, now.max(begun), waits));
         (true, self.parties[self.members[number]].missing == 0)
+    }
+
+    /// The same of one part of so many, where streams read a batch together.
+    pub fn deliver_part(&mut self, number: usize, batch: u64, of: u64, now: Moment, log: &Log) -> (bool, bool) {
+        self.lanes[number].parts += 1;
+        if self.lanes[number].parts < of {
+            return (false, false);
+        }
+        self.lanes[number].parts = 0;
+        self.deliver(number, batch, now, log)
+    }
+
+    /// How many batches of a lane may have been begun.
+    pub fn room(&self, number: usize, window: u64) -> u64 {
+        let lane = &self.lanes[number];
+        let party = &self.parties[self.members[number]];
+        let is_waited_for = party.missing > 0 && party.step == lane.taken;
+        lane.taken + window.max(u64::from(is_waited_for))
     }
 
     fn take(&mut self, number: usize, start: Moment, book: impl FnOnce(&mut Waits)) {

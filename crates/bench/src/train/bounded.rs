@@ -58,7 +58,8 @@ impl Job {
             seed: self.seed,
             replicas: self.accelerators,
             batch: read.batch,
-            streams: read.threads,
+            // Streams that read a batch together are dealt samples as one.
+            streams: if read.prefetch_batches == 0 { 1 } else { read.threads },
             steps,
             shuffle_buffer: read.shuffle_buffer.unwrap_or(0),
         }
@@ -70,7 +71,7 @@ impl Job {
         let read = &self.workload.read;
         let steps = epoch.steps_counted.max(1) as f64;
         let seconds = steps * self.step_seconds / (epoch.au_percent / 100.0).max(f64::MIN_POSITIVE);
-        100.0 * (GRAIN_SECONDS / seconds + read.threads.min(read.prefetch_batches) as f64 / steps)
+        100.0 * (GRAIN_SECONDS / seconds + read.threads.min(read.prefetch_batches).max(1) as f64 / steps)
     }
 
     /// Where the samples of an epoch lie that doesn't read the whole set, in the order in which they are read.
@@ -97,7 +98,7 @@ impl Bench<'_> {
             set: self.set,
             clock: self.outside.clock,
             ranks: self.outside.ranks,
-            streams: self.job.accelerators * workload.read.threads.min(workload.read.prefetch_batches),
+            streams: self.job.accelerators * workload.read.busy(),
             seed: self.job.seed,
             given: &|| self.counters().given,
             forget: self.outside.forget,

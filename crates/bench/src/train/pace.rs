@@ -29,6 +29,8 @@ pub struct Course<'a> {
     pub lanes: usize,
     pub first: u64,
     pub streams: u64,
+    pub batch: u64,
+    /// Batches ahead. With 0 all streams of an accelerator read the batch together that it waits for.
     pub window: u64,
     pub steps: u64,
     /// Steps that count.
@@ -38,6 +40,13 @@ pub struct Course<'a> {
     pub together: bool,
     pub clock: &'a dyn Clock,
     pub ranks: &'a dyn Ranks,
+}
+
+impl Course<'_> {
+    /// Streams of an accelerator that have something to read.
+    fn streams_each(&self) -> u64 {
+        self.streams.min(if self.window == 0 { self.batch } else { self.steps })
+    }
 }
 
 /// What streams and the pace share.
@@ -73,7 +82,7 @@ pub fn run(course: &Course, hand: &Hand, manner: &Manner, look: &dyn Fn(u64)) ->
     let begun = course.clock.now();
     let paced = thread::scope(|scope| {
         for lane in 0..course.lanes {
-            for stream in 0..course.streams.min(course.steps) {
+            for stream in 0..course.streams_each() {
                 let field = &field;
                 let work = move || field.stream(course, hand, manner, lane, stream);
                 if let Err(error) = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
@@ -114,8 +123,10 @@ impl Field {
     /// The batches of one stream, each begun as soon as the window allows.
     fn stream(&self, course: &Course, hand: &Hand, manner: &Manner, lane: usize, stream: u64) {
         let mut reader = Reader::new(manner);
-        for batch in (stream..course.steps).step_by(course.streams as usize) {
-            let samples = hand.batch(course.first + lane as u64, batch);
+        let (first, stride, parts) =
+            if course.window == 0 { (0, 1, course.streams_each()) } else { (stream, course.streams, 1) };
+        for batch in (first..course.steps).step_by(stride as usize) {
+            let samples = part(hand.batch(course.first + lane as u64, batch), stream % parts, parts);
             if !self.enter(lane, batch, course.window) {
                 return;
             }
@@ -124,7 +135,7 @@ impl Field {
             }
             let now = course.clock.now();
             let mut state = self.lock();
-            let (was_taken, is_complete) = state.board.deliver(lane, batch, now, &reader.log);
+            let (was_taken, is_complete) = state.board.deliver_part(lane, batch, parts, now, &reader.log);
             drop(state);
             if was_taken {
                 self.room[lane].notify_all();
@@ -138,15 +149,18 @@ impl Field {
     /// Wait until a batch is in the window; false if it is not wanted any more.
     fn enter(&self, lane: usize, batch: u64, window: u64) -> bool {
         let mut state = self.lock();
-        while !state.is_over && batch >= state.board.lanes[lane].taken + window {
+        while !state.is_over && batch >= state.board.room(lane, window) {
             state = self.room[lane].wait(state).expect("no thread panics while it holds the board");
         }
         !state.is_over
     }
 
-    fn begin(&self, party: usize, now: Moment) {
-        let moved = self.lock().board.begin(party, now);
-        for lane in moved {
+    fn begin(&self, course: &Course, party: usize, now: Moment) {
+        let mut state = self.lock();
+        let moved = state.board.begin(party, now);
+        let wanted = state.board.parties[party].lanes.clone().filter(|_| course.window == 0);
+        drop(state);
+        for lane in moved.into_iter().chain(wanted) {
             self.room[lane].notify_all();
         }
     }
@@ -154,7 +168,7 @@ impl Field {
     /// Begin and end steps until the epoch is over.
     fn pace(&self, course: &Course, begun: Moment, look: &dyn Fn(u64)) -> Result<()> {
         let parties = self.lock().board.parties.len();
-        (0..parties).for_each(|party| self.begin(party, begun));
+        (0..parties).for_each(|party| self.begin(course, party, begun));
         let mut looked = begun;
         loop {
             let now = course.clock.now();
@@ -197,8 +211,38 @@ impl Field {
             }
         }
         if follows {
-            self.begin(party, start);
+            self.begin(course, party, start);
         }
         Ok(())
+    }
+}
+
+/// The samples of a batch that one of so many streams reads, where they read it together.
+fn part(samples: Vec<Range<u64>>, number: u64, parts: u64) -> Vec<Range<u64>> {
+    let all: u64 = samples.iter().map(|run| run.end - run.start).sum();
+    let own = number * all / parts..(number + 1) * all / parts;
+    let mut before = 0;
+    let cut = |run: Range<u64>| {
+        let at = before;
+        before += run.end - run.start;
+        let place = |wanted: u64| run.start + wanted.clamp(at, before) - at;
+        place(own.start)..place(own.end)
+    };
+    samples.into_iter().map(cut).filter(|run| !run.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_batch_are_the_batch() {
+        let batch = vec![4..5, 9..10, 2..8, 0..1];
+        for parts in 1..12 {
+            let of = |number| part(batch.clone(), number, parts).into_iter().flatten();
+            let all: Vec<u64> = (0..parts).flat_map(of).collect();
+            assert_eq!(all, batch.iter().cloned().flatten().collect::<Vec<_>>());
+            assert!((0..parts).all(|number| of(number).count() <= all.len().div_ceil(parts as usize)));
+        }
     }
 }

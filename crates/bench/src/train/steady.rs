@@ -31,7 +31,7 @@ impl Job {
     /// the set that is what the workload says.
     pub fn steady(&self, set: Option<&Set>) -> Steady {
         let read = &self.workload.read;
-        let streams = read.threads.min(read.prefetch_batches).max(1);
+        let streams = read.busy();
         let rows = set.and_then(|set| Some(set.samples().div_ceil(set.groups?.groups))).unwrap_or(0);
         let lead = match read.order {
             Order::Shards => {

@@ -349,3 +349,16 @@ fn an_epoch_that_beats_its_storage_has_no_verdict() {
     let summary = summary(&report, &job, None, &job.steady(Some(&set)));
     assert_eq!((summary.passed, summary.verdict), (false, Some(report::Verdict::Invalid)));
 }
+
+#[test]
+fn nothing_is_read_during_a_step_where_nothing_is_read_ahead() {
+    let folder = folder(128, 100_000);
+    let mut job = job(1, 0.01);
+    job.workload.read = Read { prefetch_batches: 0, threads: 4, ..job.workload.read };
+    // A batch of four takes four streams as long as a step.
+    let target = shaped(&folder, Shape { latency_seconds: Some(0.01), ..Shape::default() });
+    let set = Set::of(&target, &job.workload.files, 1).unwrap();
+    let epoch = measured(&job, &target, &set).unwrap();
+    assert_eq!((epoch.steps, epoch.samples, epoch.bytes["asked"]), (32, 128, 12_800_000));
+    assert!(epoch.au_percent < 60.0, "{epoch:?}");
+}

@@ -49,7 +49,9 @@ impl Changes {
                 "steps" => read.steps_max = Some(number(name, value)?),
                 "batch" => read.batch = number(name, value)?,
                 "threads" => read.threads = number(name, value)?,
-                "prefetch" => read.prefetch_batches = number(name, value)?,
+                "prefetch" => {
+                    read.prefetch_batches = value.parse().map_err(|_| bad(name, value, "a whole number"))?;
+                }
                 "shuffle-buffer" => read.shuffle_buffer = Some(number(name, value)?),
                 "order" => read.order = order(value)?,
                 "partition" => read.partition = partition(value)?,
