@@ -211,6 +211,103 @@ if __name__ == '__main__':
     assert!((2..=4).contains(&workload.read.threads), "{}", workload.read.threads);
 }
 
+/// What programs have in common that load batches of eight in one of several ways, and step for 150 ms. They say how long a
+/// batch took them.
+const LOADING: &str = "
+import glob, multiprocessing, queue, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+names = sorted(glob.glob(sys.argv[1] + '/*.jpg'))
+batches = [names[at:at + 8] for at in range(0, len(names), 8)]
+def read(name): return len(open(name, 'rb').read())
+def train(loaded):
+    count, began = 0, time.monotonic()
+    for batch in loaded:
+        time.sleep(0.15)
+        count += 1
+    print((time.monotonic() - began) / count)
+";
+
+/// Observe a program that begins as all of them do: the workload, its step, and seconds that a batch took.
+fn loading(seen: &Seen, program: &str) -> (Workload, f64, f64) {
+    seen.images(160);
+    let (script, workload, accelerator) =
+        (seen.script(&format!("{LOADING}{program}")), seen.path("w.toml"), seen.path("a.toml"));
+    let folder = seen.folder.to_string_lossy().into_owned();
+    let flags = ["--workload", &workload, "--accelerator", &accelerator];
+    let done = finished(&mut seen.observing(&flags, &["python3", &script, &folder]));
+    assert!(done.status.success() && text(&done).contains("replayed as"), "{}", text(&done));
+    let told = |path: &str| fs::read_to_string(path).expect("it was written");
+    let workload = Workload::parse(&told(&workload), &workload).expect("a workload that can be run");
+    let accelerator = Accelerator::parse(&told(&accelerator), &accelerator).expect("an accelerator that can be run");
+    let took = String::from_utf8_lossy(&done.stdout).trim().parse().expect("seconds");
+    (workload, accelerator.step("data").expect("of the folder's name").step_seconds, took)
+}
+
+/// The step is the sleep, and not more than what the program itself says that a batch took it.
+fn is_the_sleep(step: f64, took: f64) {
+    assert!(step > 0.135 && step < 1.1 * took, "{step} of {took}");
+}
+
+#[test]
+fn threads_that_share_a_batch_are_replayed_at_the_rate_of_the_program() {
+    let Some(seen) = Seen::new() else { return };
+    let program = "
+pool = ThreadPoolExecutor(4)
+train(list(pool.map(read, batch)) for batch in batches)
+";
+    let (workload, step, took) = loading(&seen, program);
+    is_the_sleep(step, took);
+    assert_eq!((workload.read.batch, workload.read.prefetch_batches), (8, 0));
+    let (toml, accelerator, report) = (seen.path("w.toml"), seen.path("a.toml"), seen.bed.path("r.json"));
+    let words = ["bench", "train", "--workload", &toml, "--accelerator", &accelerator, "--accelerators", "1"];
+    let mut command = seen.bed.stoker(words);
+    command.args(["--set", "repetitions=1,caches=keep", "--target"]).arg(&seen.folder).arg("--save").arg(&report);
+    let done = finished(&mut command);
+    let report: Value = serde_json::from_slice(&fs::read(&report).unwrap_or_default())
+        .unwrap_or_else(|_| panic!("no report: {}", text(&done)));
+    let rate = report["epochs"][0]["samples_per_second"].as_f64().expect("a rate");
+    let ratio = rate / (8.0 / took);
+    assert!((0.9..1.1).contains(&ratio), "{rate} of {}", 8.0 / took);
+}
+
+#[test]
+fn processes_that_own_batches_and_read_ahead_are_seen_as_such() {
+    let Some(seen) = Seen::new() else { return };
+    let program = "
+def work(asked, answered):
+    for number in iter(asked.get, None): answered.put((number, sum(map(read, batches[number]))))
+def loaded():
+    asked, answered, ready = [multiprocessing.Queue() for _ in range(4)], multiprocessing.Queue(), set()
+    for one in asked: multiprocessing.Process(target=work, args=(one, answered), daemon=True).start()
+    for number in range(8): asked[number % 4].put(number)
+    for number in range(len(batches)):
+        while number not in ready: ready.add(answered.get()[0])
+        if number + 8 < len(batches): asked[number % 4].put(number + 8)
+        yield number
+train(loaded())
+";
+    let (workload, step, took) = loading(&seen, program);
+    is_the_sleep(step, took);
+    assert_eq!(workload.read.batch, 8);
+    assert!(workload.read.prefetch_batches >= 4, "{:?}", workload.read);
+}
+
+#[test]
+fn batches_that_are_read_ahead_are_seen_as_such() {
+    let Some(seen) = Seen::new() else { return };
+    let program = "
+waiting = queue.Queue(3)
+def fill():
+    for batch in batches: waiting.put(sum(map(read, batch)))
+threading.Thread(target=fill).start()
+train(waiting.get() for batch in batches)
+";
+    let (workload, step, took) = loading(&seen, program);
+    is_the_sleep(step, took);
+    assert_eq!((workload.read.batch, workload.read.threads), (8, 1));
+    assert!(workload.read.prefetch_batches >= 1, "{:?}", workload.read);
+}
+
 #[test]
 fn shards_of_records_are_known_by_their_records() {
     let Some(seen) = Seen::new() else { return };

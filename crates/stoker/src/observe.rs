@@ -21,6 +21,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 use trace::derive;
 use trace::records::{self, Records};
@@ -65,12 +66,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let (recorder, sweeping) = Recorder::start();
     let mirror = Arc::new(Mirror::new(opened, recorder.clone(), runtime.handle().clone()));
+    let began = Instant::now();
     let ended = runtime.block_on(observe(&args, &folder, mirror));
+    let run_seconds = began.elapsed().as_secs_f64();
     recorder.end();
     let trace = sweeping.join().map_err(|_| Error::invalid("adding up what was seen failed", folder.display()))?;
     let status = ended?;
     runtime.shutdown_background();
-    let trace = with_records(trace, &folder);
+    let trace = Trace { run_seconds: Some(run_seconds), ..with_records(trace, &folder) };
     let said = tell(&args, &folder, &trace);
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     match said {
@@ -217,10 +220,11 @@ fn look(path: &Path) -> Option<Records> {
 
 /// Say what was seen, and write what was asked for.
 fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
+    let name = folder.file_name().map_or_else(|| "observed".into(), |name| name.to_string_lossy().into_owned());
+    let derived = derive::of(trace, &name);
     let terminal = std::io::stderr().is_terminal();
     let style = crate::chart::Style { colour: place::colour(terminal), unicode: place::unicode(), width: 100 };
-    print::err(format_args!("\n{}", summary::text(trace, folder, &style)));
-    let name = folder.file_name().map_or_else(|| "observed".into(), |name| name.to_string_lossy().into_owned());
+    print::err(format_args!("\n{}", summary::text(trace, derived.as_ref().ok(), folder, &style)));
     if let Some(path) = &args.save {
         let document = summary::document(trace, folder, &args.command);
         save(path, &serde_json::to_vec_pretty(&document).expect("a trace has no keys but strings"))?;
@@ -228,12 +232,12 @@ fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
     if args.workload.is_none() && args.accelerator.is_none() {
         return Ok(());
     }
-    let workload = derive::workload(trace, &name)?;
+    let derived = derived?;
     if let Some(path) = &args.workload {
-        save(path, derive::text(&workload).as_bytes())?;
+        save(path, derive::text(&derived.workload).as_bytes())?;
     }
     if let Some(path) = &args.accelerator {
-        save(path, derive::text(&derive::accelerator(trace, &workload)?).as_bytes())?;
+        save(path, derive::text(&derived.accelerator).as_bytes())?;
     }
     Ok(())
 }

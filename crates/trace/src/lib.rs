@@ -3,13 +3,15 @@
 //! Layout:
 //! - [`Event`] is one open, read or close; [`Tracer`] adds them up as they come; [`Trace`] is what was found.
 //! - `tally`: what is remembered of a file, an open and a process. `timeline`: opens, reads and bytes over time.
-//! - `sizes`: how many of each size. `order`: in which order files were visited. `pace`: batches and pauses.
+//! - `sizes`: how many of each size. `order`: in which order files were visited. `gaps`: which of them are pauses; `pace`:
+//!   the batches between them, and who reads one.
 //! - `records`: the records of TFRecord files. [`derive`]: a trace as a workload and as the step of an accelerator.
 //!
 //! It takes no time, opens no file and knows nothing of how events were gathered. Invariants: its memory is bounded by
 //! the constants here, whatever the program does; what was left out for that is counted.
 
 pub mod derive;
+mod gaps;
 mod order;
 mod pace;
 pub mod records;
@@ -27,12 +29,12 @@ use std::sync::Arc;
 use hdrhistogram::Histogram;
 
 pub use order::Judgement;
-pub use pace::Pace;
+pub use pace::{Owner, Pace};
 pub use sizes::{Bin, Sizes};
 pub use summary::{Group, Inside, Process, Trace};
 pub use timeline::Slice;
 
-use tally::{FileTally, GroupTally, Moment, OpenTally, ProcessTally};
+use tally::{FileTally, GroupTally, Idle, Moment, OpenTally, ProcessTally};
 use timeline::Timeline;
 
 /// Files of which more is remembered than that there were more: 100 bytes each, and their names for the first.
@@ -41,7 +43,7 @@ pub const FILES_MAX: usize = 1 << 20;
 /// Files whose names are kept, to compare the order of visits with that of the names.
 pub const NAMES_MAX: usize = 1 << 16;
 
-/// Reads that order and pace are judged by, the first of the run: 40 bytes each. All others are counted.
+/// Reads that order and pace are judged by, the first of the run: 96 bytes each. All others are counted.
 pub const MOMENTS_MAX: usize = 1 << 18;
 
 /// Files open at the same moment; a process may commonly have 1024.
@@ -100,6 +102,8 @@ pub struct Tracer {
     group_of: HashMap<Box<[u8]>, u16>,
     opens: HashMap<u64, OpenTally>,
     processes: BTreeMap<u32, ProcessTally>,
+    /// Of all processes together.
+    idle: Idle,
     moments: Vec<Moment>,
     requests: Sizes,
     read_ns: Histogram<u64>,
@@ -133,6 +137,7 @@ impl Tracer {
             group_of: HashMap::new(),
             opens: HashMap::new(),
             processes: BTreeMap::new(),
+            idle: Idle::default(),
             moments: Vec::new(),
             requests: Sizes::default(),
             read_ns: Histogram::new_with_bounds(1, READ_NS_MAX, 3).expect("the bounds are in order"),
@@ -164,6 +169,7 @@ impl Tracer {
         } else {
             self.totals.beyond += 1;
         }
+        self.idle.wait(event);
         if let Some(process) = self.process(event) {
             process.opens += 1;
             process.wait(event);
@@ -178,9 +184,10 @@ impl Tracer {
         slice.bytes += u64::from(length);
         self.requests.add(u64::from(length));
         self.read_ns.saturating_record(event.end_ns.saturating_sub(event.begin_ns).max(1));
+        let all = self.idle.wait(event);
         let Some(process) = self.process(event) else { return self.totals.beyond += 1 };
-        let gap_ns = process.wait(event);
-        process.count(event.thread, event, u64::from(length));
+        let [own, thread] = process.wait(event);
+        process.count(event, u64::from(length));
         let last_file = process.last_file.replace(event.file);
         let (Some(open), Some(file)) = (self.opens.get_mut(&event.open), self.files.get_mut(&event.file)) else {
             return self.totals.beyond += 1;
@@ -202,8 +209,9 @@ impl Tracer {
         self.groups[usize::from(file.group)].count(length, first, follows);
         if self.moments.len() < MOMENTS_MAX {
             let (file, visit) = (file.index, file.visits);
-            let (process, begin_ns) = (event.process, event.begin_ns);
-            self.moments.push(Moment { begin_ns, gap_ns, process, file, visit, length, starts });
+            let Event { begin_ns, end_ns, process, thread: by, .. } = *event;
+            let gaps_ns = [all, own, thread];
+            self.moments.push(Moment { begin_ns, end_ns, gaps_ns, process, thread: by, file, visit, length, starts });
         }
     }
 

@@ -45,6 +45,9 @@ pub struct Trace {
     pub process_count: u64,
     /// Threads that read at the same time, over all processes.
     pub streams: u64,
+    /// How long the command ran, as far as that is known: what is derived has to fit in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
     /// The same if each read is a record, for files that turn out to hold many.
@@ -131,6 +134,7 @@ pub fn of(tracer: Tracer, lost: u64) -> Trace {
         processes,
         process_count: tracer.processes.len() as u64,
         streams: streams(&tracer),
+        run_seconds: None,
         pace,
         pace_of_reads,
         slice_seconds: seconds(*width_ns),
@@ -141,7 +145,7 @@ pub fn of(tracer: Tracer, lost: u64) -> Trace {
 }
 
 fn process((&process, tally): (&u32, &super::tally::ProcessTally)) -> Process {
-    let threads = tally.threads.len() as u64;
+    let threads = tally.threads.values().filter(|thread| thread.reads > 0).count() as u64;
     Process { process, threads, opens: tally.opens, reads: tally.reads, bytes: tally.bytes }
 }
 
@@ -264,7 +268,8 @@ impl Group {
 
 /// The most threads that were reading, each from its first read to its last, at the same moment.
 fn streams(tracer: &Tracer) -> u64 {
-    let threads = || tracer.processes.values().flat_map(|process| process.threads.values());
+    let threads =
+        || tracer.processes.values().flat_map(|process| process.threads.values()).filter(|thread| thread.reads > 0);
     let busiest = threads().map(|thread| thread.bytes).max().unwrap_or(0) as f64;
     let readers = threads().filter(|thread| thread.bytes as f64 >= READER_SHARE * busiest);
     // An end before a beginning of the same moment: they did not read together.

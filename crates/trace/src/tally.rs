@@ -53,48 +53,69 @@ pub struct ProcessTally {
     pub opens: u64,
     pub reads: u64,
     pub bytes: u64,
-    /// When the last answer was given.
-    last_ns: Option<u64>,
+    pub idle: Idle,
     pub last_file: Option<u64>,
-    /// The longest time without a request since the last read.
-    gap_ns: u64,
     pub threads: HashMap<u32, Thread>,
 }
 
-/// A thread that read.
+/// A thread that asked for something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Thread {
     pub first_ns: u64,
     pub last_ns: u64,
     pub bytes: u64,
     pub reads: u64,
+    pub idle: Idle,
 }
 
-impl ProcessTally {
-    /// How long the process asked for nothing before this event. An open counts to the read that follows it.
+/// How long somebody asks for nothing: a thread, a process, or all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Idle {
+    /// When the last answer was given.
+    last_ns: Option<u64>,
+    /// The longest time without a request since the last read.
+    gap_ns: u64,
+    has_read: bool,
+}
+
+impl Idle {
+    /// How long nothing was asked before this event, since the last read; an open counts to the read that follows it.
+    /// Before the first read there is no pause between reads.
     pub fn wait(&mut self, event: &Event) -> Option<u64> {
         let gap = self.last_ns.map(|last| event.begin_ns.saturating_sub(last));
         self.last_ns = self.last_ns.max(Some(event.end_ns));
         self.gap_ns = self.gap_ns.max(gap.unwrap_or(0));
-        let is_read = matches!(event.what, super::What::Read { .. });
-        // Before the first read there is no pause between reads.
-        let longest = (self.reads > 0).then_some(self.gap_ns);
-        if is_read {
-            self.gap_ns = 0;
+        let longest = self.has_read.then_some(self.gap_ns);
+        if matches!(event.what, super::What::Read { .. }) {
+            (self.gap_ns, self.has_read) = (0, true);
         }
         longest
     }
+}
 
-    pub fn count(&mut self, thread: u32, event: &Event, bytes: u64) {
+impl ProcessTally {
+    /// The gaps of the process and of the thread.
+    pub fn wait(&mut self, event: &Event) -> [Option<u64>; 2] {
+        let process = self.idle.wait(event);
+        let thread = self.thread(event).and_then(|thread| thread.idle.wait(event));
+        [process, thread]
+    }
+
+    pub fn count(&mut self, event: &Event, bytes: u64) {
         self.reads += 1;
         self.bytes += bytes;
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread) {
-            return;
+        let Some(tally) = self.thread(event) else { return };
+        if tally.reads == 0 {
+            tally.first_ns = event.begin_ns;
         }
-        let tally = self.threads.entry(thread).or_insert(Thread { first_ns: event.begin_ns, ..Thread::default() });
         tally.last_ns = event.end_ns;
         tally.bytes += bytes;
         tally.reads += 1;
+    }
+
+    fn thread(&mut self, event: &Event) -> Option<&mut Thread> {
+        let is_known = self.threads.len() < THREADS_MAX || self.threads.contains_key(&event.thread);
+        is_known.then(|| self.threads.entry(event.thread).or_default())
     }
 }
 
@@ -102,9 +123,11 @@ impl ProcessTally {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub begin_ns: u64,
-    /// How long its process asked for nothing before; none before its first read.
-    pub gap_ns: Option<u64>,
+    pub end_ns: u64,
+    /// How long all processes, its process and its thread asked for nothing before; none before their first read.
+    pub gaps_ns: [Option<u64>; 3],
     pub process: u32,
+    pub thread: u32,
     /// Index of the file.
     pub file: u32,
     /// The how manieth visit of the file this belongs to.

@@ -1,6 +1,6 @@
 //! Traces of programs made up, and what is judged of them.
 
-use super::derive::{accelerator, workload};
+use super::derive;
 use super::*;
 use workload::{Format, Order, Workload};
 
@@ -68,12 +68,12 @@ fn shuffled_epochs_with_a_pause_after_each_batch_are_seen_as_such() {
     }
     let trace = program.trace();
     assert_eq!((trace.opens, trace.reads, trace.streams), (320, 640, 1));
-    let workload = parsed(&workload(&trace, "mine").expect("a workload"));
+    let derived = derive::of(&trace, "mine").expect("a workload");
+    let workload = parsed(&derived.workload);
     assert_eq!((workload.files.format, workload.files.count, workload.files.samples_per_file), (Format::Jpeg, 160, 1));
     assert_eq!((workload.read.order, workload.read.epochs, workload.read.batch), (Order::Shuffled, 2, 8));
     assert_eq!((workload.files.sample_bytes, workload.read.threads), (157_950.0, 1));
-    let accelerator = accelerator(&trace, &workload).expect("pauses were seen");
-    let step = accelerator.step("mine").expect("of this workload");
+    let step = derived.accelerator.step("mine").expect("of this workload");
     assert!((0.025..0.027).contains(&step.step_seconds) && step.derived, "{step:?}");
     assert!(trace.groups[0].whole_percent > 99.0 && trace.groups[0].sequential_percent > 99.0);
 }
@@ -109,7 +109,7 @@ fn records_read_here_and_there_are_random() {
         program.push(3, 1, What::Read { offset: record * 64_000, length: 64_000 });
     }
     let trace = program.trace();
-    let workload = parsed(&workload(&trace, "records").expect("a workload"));
+    let workload = parsed(&derive::of(&trace, "records").expect("a workload").workload);
     assert_eq!((workload.read.order, workload.files.samples_per_file), (Order::Random, 1000));
     assert_eq!((workload.files.sample_bytes, workload.read.epochs), (64_000.0, 1));
 }
@@ -140,8 +140,128 @@ fn what_is_bounded_is_counted() {
     assert_eq!(trace.bytes, 100 * (PROCESSES_MAX as u64 + 10));
 }
 
+/// Reads of threads side by side: batches of eight files, which a reader opens and reads in 2 ms each.
+#[derive(Default)]
+struct Threads {
+    events: Vec<Event>,
+    files: u64,
+}
+
+const FILE_MS: u64 = 2;
+
+impl Threads {
+    /// Some files one after another; gives when they were read.
+    fn read(&mut self, mut at_ms: u64, (process, thread): (u32, u32), files: u64) -> u64 {
+        for _ in 0..files {
+            let (file, open) = (self.files % 400, self.files);
+            self.files += 1;
+            let begin_ns = at_ms * MS;
+            let event = Event { begin_ns, end_ns: begin_ns + MS, process, thread, file, open, what: What::Close };
+            let path = format!("{file:05}.jpg").as_bytes().into();
+            self.events.push(Event { what: What::Open { path, size: 1000, listed: 0 }, ..event });
+            at_ms += FILE_MS;
+            let (begin_ns, end_ns) = (event.end_ns, at_ms * MS);
+            let what = What::Read { offset: 0, length: 1000 };
+            self.events.push(Event { begin_ns, end_ns, process, thread, file, open, what });
+        }
+        at_ms
+    }
+
+    fn derived(mut self) -> (Trace, derive::Derived) {
+        self.events.sort_by_key(|event| event.begin_ns);
+        let mut tracer = Tracer::new();
+        self.events.iter().for_each(|event| tracer.add(event));
+        let trace = tracer.finish(0);
+        let derived = derive::of(&trace, "mine").expect("a workload");
+        parsed(&derived.workload);
+        (trace, derived)
+    }
+}
+
+/// Batch, threads, batches ahead, and the step in milliseconds.
+fn figures(derived: &derive::Derived) -> (u64, u64, u64, f64) {
+    let read = &derived.workload.read;
+    let step = derived.accelerator.step("mine").expect("of this workload");
+    (read.batch, read.threads, read.prefetch_batches, (1e4 * step.step_seconds).round() / 10.0)
+}
+
+#[test]
+fn threads_that_share_a_batch_step_once_for_all_of_them() {
+    let mut program = Threads::default();
+    for batch in 0..100 {
+        // Four threads read for 4 ms, then the program computes for 40.
+        (0..4).for_each(|thread| _ = program.read(44 * batch, (1, thread), 2));
+    }
+    let (_, derived) = program.derived();
+    assert_eq!(figures(&derived), (8, 4, 0, 40.0));
+}
+
+#[test]
+fn processes_that_own_a_batch_each_step_from_batch_to_batch() {
+    // A batch takes a process 16 ms, and the program 10: they are never idle together. Each has two on their way.
+    let (mut program, mut free, mut ready) = (Threads::default(), [0; 4], Vec::<u64>::new());
+    let mut taken = Vec::<u64>::new();
+    for batch in 0..200_usize {
+        while taken.len() + 8 <= batch {
+            let number = taken.len();
+            taken.push(ready[number].max(taken.last().map_or(0, |last| last + 10)));
+        }
+        let begin = free[batch % 4].max(batch.checked_sub(8).map_or(0, |freed| taken[freed]));
+        ready.push(program.read(begin, (batch as u32 % 4, 0), 8));
+        free[batch % 4] = ready[batch];
+    }
+    let (trace, derived) = program.derived();
+    let pace = trace.pace.expect("pauses");
+    assert_eq!((pace.owner, pace.owners), (Owner::Process, 4));
+    assert_eq!(figures(&derived), (8, 4, 8, 10.0));
+}
+
+#[test]
+fn what_is_read_ahead_is_no_part_of_the_step() {
+    let (mut program, mut done, mut taken) = (Threads::default(), 0, Vec::<u64>::new());
+    for batch in 0..100_usize {
+        // Four wait or are on their way while one is computed, for 40 ms.
+        let begin = batch.checked_sub(4).map_or(0, |freed| taken[freed]).max(done);
+        done = program.read(begin, (1, 1), 8);
+        taken.push(done.max(taken.last().map_or(0, |last| last + 40)));
+    }
+    assert_eq!(figures(&program.derived().1), (8, 1, 4, 40.0));
+}
+
+#[test]
+fn a_program_that_always_waits_for_reads_has_a_step_of_at_most_their_time() {
+    let mut program = Threads::default();
+    (0..4).for_each(|thread| _ = program.read(0, (thread, 0), 200));
+    let (trace, derived) = program.derived();
+    assert_eq!(trace.pace, None);
+    assert_eq!(figures(&derived), (1, 4, 4, 0.5));
+    let source = &derived.accelerator.steps["mine"].source;
+    assert!(source.contains("at most") && derived.doubts.iter().any(|doubt| doubt.contains("upper bound")), "{source}");
+}
+
+#[test]
+fn pieces_of_any_size_are_no_batches() {
+    let (mut program, mut at) = (Threads::default(), 0);
+    for files in shuffled(40, 3) {
+        at = program.read(at + 30, (1, 1), 1 + files);
+    }
+    let (trace, derived) = program.derived();
+    assert_eq!((trace.pace, derived.workload.read.batch), (None, 1));
+}
+
+#[test]
+fn steps_that_do_not_fit_into_the_run_are_lowered_and_that_is_said() {
+    let mut program = Threads::default();
+    (0..100).for_each(|batch| _ = program.read(60 * batch, (1, 1), 8));
+    let (mut trace, _) = program.derived();
+    trace.run_seconds = Some(3.0);
+    let derived = derive::of(&trace, "mine").expect("a workload");
+    assert_eq!(figures(&derived), (8, 1, 0, 30.0));
+    assert!(derived.workload.source.contains("longer than the run"), "{}", derived.workload.source);
+}
+
 #[test]
 fn nothing_read_is_no_workload() {
-    let error = workload(&Program::default().trace(), "none").expect_err("there is nothing");
+    let error = derive::of(&Program::default().trace(), "none").err().expect("there is nothing");
     assert!(error.to_string().contains("\n  try: "), "{error}");
 }

@@ -6,7 +6,8 @@ use crate::chart::{Bar, Chart, Column, Style, Table, Tone};
 use crate::show::{bytes, count, count_of};
 use std::ffi::OsString;
 use std::path::Path;
-use trace::{Bin, Group, Inside, Pace, Trace};
+use trace::derive::Derived;
+use trace::{Bin, Group, Inside, Owner, Pace, Trace};
 use workload::Order;
 
 /// Bars of the picture.
@@ -29,7 +30,7 @@ pub fn document(trace: &Trace, folder: &Path, command: &[OsString]) -> serde_jso
     })
 }
 
-pub fn text(trace: &Trace, folder: &Path, style: &Style) -> String {
+pub fn text(trace: &Trace, derived: Option<&Derived>, folder: &Path, style: &Style) -> String {
     let title = format!("What was asked of {}", folder.display());
     let Some(group) = trace.groups.first() else {
         let subtitle = format!("{}, and nothing was read.", count_of(trace.opens, "open"));
@@ -44,11 +45,11 @@ pub fn text(trace: &Trace, folder: &Path, style: &Style) -> String {
     let chart = Chart {
         title,
         subtitle: sentence(trace, group),
-        table: Table { columns: vec![Column::left("seen"), Column::left("")], rows: rows(trace, group) },
+        table: Table { columns: vec![Column::left("seen"), Column::left("")], rows: rows(trace, group, derived) },
         unit: "bytes/s".into(),
         bars: if coarse.len() > 1 { bars.collect() } else { Vec::new() },
         mark: None,
-        note: notes(trace),
+        note: notes(trace, derived),
     };
     chart.text(style)
 }
@@ -71,7 +72,7 @@ fn sentence(trace: &Trace, group: &Group) -> String {
     )
 }
 
-fn rows(trace: &Trace, group: &Group) -> Vec<Vec<String>> {
+fn rows(trace: &Trace, group: &Group, derived: Option<&Derived>) -> Vec<Vec<String>> {
     let seconds = trace.seconds.max(1e-9);
     let rate = |number: u64| count((number as f64 / seconds).round() as u64);
     let percentile = |name: &str| 1e3 * trace.read_seconds.get(name).copied().unwrap_or(0.0);
@@ -90,6 +91,7 @@ fn rows(trace: &Trace, group: &Group) -> Vec<Vec<String>> {
         ("processes", format!("{} asked, {} read at the same time", trace.process_count, trace.streams)),
     ];
     rows.extend(trace.pace.as_ref().map(|pace| ("pauses", pauses(pace))));
+    rows.extend(derived.map(|derived| ("replayed as", job(derived))));
     if trace.groups.len() > 1 {
         let others = &trace.groups[1..];
         let files = others.iter().map(|group| group.files).sum();
@@ -107,16 +109,34 @@ fn inside(group: &Group) -> &'static str {
 }
 
 fn pauses(pace: &Pace) -> String {
-    let seconds = |seconds: f64| {
-        if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+    let whose = match pace.owner {
+        Owner::All => "",
+        Owner::Process => " of a process",
+        Owner::Thread => " of a thread",
     };
     format!(
-        "{} of {} after batches of {}; {} from batch to batch",
+        "{} of {} after batches{whose} of {}; {} from batch to batch",
         count(pace.pauses),
-        seconds(pace.pause_seconds),
+        time(pace.pause_seconds),
         count(pace.batch.round() as u64),
-        seconds(pace.cycle_seconds)
+        time(pace.batch_seconds())
     )
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+}
+
+/// What a replay does.
+fn job(derived: &Derived) -> String {
+    let read = &derived.workload.read;
+    let (batch, threads) = (count(read.batch), count_of(read.threads, "thread"));
+    let manner = match read.prefetch_batches {
+        0 => format!("{threads} that read a batch of {batch} together, none ahead"),
+        ahead => format!("{threads}, batches of {batch}, up to {} ahead", count(ahead)),
+    };
+    let step = derived.accelerator.steps.values().next().map_or(0.0, |step| step.step_seconds);
+    format!("{manner}; a step of {}", time(step))
 }
 
 /// The bins that hold most, in the order of sizes.
@@ -140,8 +160,9 @@ fn binary(size: u64) -> String {
     format!("{}{}", size >> (10 * unit), UNITS[unit as usize])
 }
 
-fn notes(trace: &Trace) -> String {
-    let mut notes = Vec::new();
+fn notes(trace: &Trace, derived: Option<&Derived>) -> String {
+    let mut notes: Vec<String> =
+        derived.iter().flat_map(|derived| &derived.doubts).map(|doubt| format!("Derived: {doubt}.")).collect();
     if trace.lost > 0 {
         notes.push(format!("{} events came faster than they could be taken down and are missing.", count(trace.lost)));
     }
