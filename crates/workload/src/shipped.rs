@@ -20,7 +20,7 @@ macro_rules! files {
 pub(crate) const ACCELERATORS: Shipped = Shipped {
     what: "accelerator",
     folder: "accelerators",
-    files: files!["accelerators": "a100", "b200", "fixed", "h100", "mi355", "v100"],
+    files: files!["accelerators": "a100", "b200", "fixed", "h100", "mi355", "p100", "v100"],
 };
 
 pub(crate) const WORKLOADS: Shipped = Shipped {

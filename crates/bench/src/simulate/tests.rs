@@ -1,6 +1,7 @@
 //! The loop against what can be computed without it.
 
 mod published;
+mod rows;
 
 use super::latency::Latency;
 use super::{Cache, Nodes, Overhead, Placement, Policy, Question, Rule, Store, ask};
