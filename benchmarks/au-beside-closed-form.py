@@ -17,9 +17,9 @@ MIB = 1 << 20
 # name: format, samples in a file, bytes of a sample, batch, step in seconds, threads, order, files
 WORKLOADS = {
     "large files": ("raw", 1, 4 * MIB, 2, 0.1, 4, "shuffled", 260),
-    "small files": ("raw", 1, 100_000, 16, 0.04, 8, "shuffled", 2_400),
-    "packed, in order": ("tfrecord", 500, 114_660, 16, 0.04, 8, "sequential", 24),
-    "packed, by chance": ("tfrecord", 500, 114_660, 16, 0.04, 8, "random", 24),
+    "small files": ("raw", 1, 100_000, 16, 0.04, 4, "shuffled", 2_400),
+    "packed, in order": ("tfrecord", 500, 114_660, 16, 0.04, 4, "sequential", 24),
+    "packed, by chance": ("tfrecord", 500, 114_660, 16, 0.04, 4, "random", 24),
 }
 # name: of a disk or a store, bandwidth as a share of the demand, requests as a share of the demand, milliseconds of a request
 # (or, below 1, as a share of the time that the streams have for one request)
