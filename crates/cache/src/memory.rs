@@ -14,7 +14,8 @@ use crate::readahead::Readahead;
 use crate::tally::Tally;
 use crate::waits::{Wait, Waits, clock};
 use block::{
-    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Source, Waiting,
+    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, Proof, RUN_BLOCKS_MAX, Result, Run, Source,
+    Waiting,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -132,6 +133,7 @@ impl Memory {
     /// until the last one has come.
     async fn together(&self, run: &Run, until: &[usize], waits: Option<&Waits>) -> Result<Vec<Block>> {
         let (mut wait, mut run, since) = (None, run.clone(), lanes::now());
+        let mut is_again = false;
         'again: loop {
             let places = self.claim_or_wait(&mut run, until, waits, &mut wait, since).await?;
             let mut blocks = Vec::with_capacity(places.len());
@@ -166,8 +168,10 @@ impl Memory {
                 }
                 // Nor is it one that others were patient before this one came.
                 let lanes = &self.0.lanes;
-                if began < since && got.as_ref().is_err_and(Error::passes) && lanes.is_patient(&key, since) {
+                let is_passing = began < since && got.as_ref().is_err_and(Error::passes);
+                if is_passing && lanes.is_patient(&key, since, is_again) {
                     run.waited = run.waited.max(lanes.silence(Some(&key), since).elapsed());
+                    is_again = true;
                     continue 'again;
                 }
                 blocks.push(got?);
@@ -414,7 +418,10 @@ impl Announced {
     /// The next block came.
     fn keep(&mut self, block: Block, is_short: bool) {
         let Some(Promise { index, sender, share, stamp, lane }) = self.promises.pop_front() else { return };
-        lane.came();
+        // What came from the disk is no sign of life of a store, whichever was asked.
+        if block.proof() != Proof::Local {
+            lane.came();
+        }
         drop(lane);
         let block = block.holding(Arc::new(share));
         let memory = &self.memory.0;

@@ -160,7 +160,15 @@ impl Content for Local {
             read.map_err(|_| Error::changed("the file became shorter while it was read", &*object))?;
             folder.open(&object).map(|_| bytes.into())
         };
-        Reading::Waiting(Box::pin(async move { waiting(&runtime, turns, work).await.map(|bytes| vec![bytes]) }))
+        let of_disk = self.folder.clone();
+        Reading::Waiting(Box::pin(async move {
+            let turn = of_disk.turn().await;
+            let counted = move || {
+                let _turn = turn;
+                work()
+            };
+            waiting(&runtime, turns, counted).await.map(|bytes| vec![bytes])
+        }))
     }
 }
 

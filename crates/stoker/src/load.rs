@@ -7,6 +7,7 @@ use block::Error;
 use client::messages::{LoadRequest, Loaded};
 use daemon::{control, reach};
 use hyper::Method;
+use node::DataSet;
 use node::load::Loading;
 use node::select::Wanted;
 use std::io::BufRead;
@@ -111,27 +112,27 @@ fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result
     let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach);
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
     let runtime = runtime()?;
-    runtime.block_on(store::check(&args.what.parse()?, &settings))?;
-    let source = match runtime.block_on(reach::source_in_time(&args.what, &settings)) {
-        Ok(source) => source,
-        Err(error) => {
-            // Whoever waits for a folder that hangs is not waited for.
-            runtime.shutdown_background();
-            return Err(error.into());
-        }
-    };
+    let copied = runtime.block_on(async {
+        store::check(&args.what.parse()?, &settings).await?;
+        let source = reach::source_in_time(&args.what, &settings).await?;
+        copied(&source, args, folder, list).await
+    });
+    // Whoever waits for a folder that hangs is not waited for.
+    runtime.shutdown_background();
+    copied
+}
+
+async fn copied(source: &DataSet, args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
     let wanted = Wanted { under: String::new(), include: args.include.clone(), exclude: args.exclude.clone(), list };
     let (bar, tally) = (show::bar("copy"), Arc::new(Loading::default()));
-    runtime.block_on(async {
-        let copying = node::copy::copy(&source, folder, &wanted, args.verify, &tally);
-        tokio::pin!(copying);
-        loop {
-            tokio::select! {
-                done = &mut copying => break done,
-                () = tokio::time::sleep(LOOK_EVERY) => show::advance(&bar, &control::loaded(&tally, 0)),
-            }
+    let copying = node::copy::copy(source, folder, &wanted, args.verify, &tally);
+    tokio::pin!(copying);
+    loop {
+        tokio::select! {
+            done = &mut copying => break done?,
+            () = tokio::time::sleep(LOOK_EVERY) => show::advance(&bar, &control::loaded(&tally, 0)),
         }
-    })?;
+    }
     bar.finish_and_clear();
     let counts = source.store.counters().snapshot();
     let mut loaded = control::loaded(&tally, counts.gets + counts.heads + counts.lists);

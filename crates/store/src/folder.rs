@@ -14,6 +14,7 @@
 //! Invariant: nothing outside the folder is ever opened, whatever links or names say.
 
 mod system;
+mod turns;
 mod walk;
 mod write;
 
@@ -30,7 +31,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::Semaphore;
+use turns::Turn;
 
 /// Bytes of one read: a small object, so that it is one system call.
 const PIECE: u64 = block::SMALL;
@@ -45,15 +46,6 @@ const OPEN_TRIES: u32 = 8;
 /// How long a folder may take to be found, or to name the next file of a listing: one of a network never does while its
 /// server doesn't answer.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-
-/// Reads of one folder at a time, those that were given up among them.
-const READS_MAX: usize = 16;
-
-/// Reads of all folders at a time. Half the threads of a node that may block: a file system that hangs keeps its threads
-/// for ever, and however many do, they take none from the cache and from what the node is asked.
-const READS_OF_ALL_MAX: usize = 2 * READS_MAX;
-
-static READS_OF_ALL: Semaphore = Semaphore::const_new(READS_OF_ALL_MAX);
 
 /// How to use a folder.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +74,6 @@ struct Root {
     descriptor: OwnedFd,
     system: FileSystem,
     counters: Arc<Counters>,
-    reads: Arc<Semaphore>,
     settings: Settings,
 }
 
@@ -104,8 +95,8 @@ impl Folder {
                 .hint("rename it, or bind it to another path"));
         };
         let identity = format!("file://{text}").into();
-        let (counters, reads) = (Arc::default(), Arc::new(Semaphore::new(READS_MAX)));
-        Ok(Folder(Arc::new(Root { identity, device, path, descriptor, system, counters, reads, settings })))
+        let counters = Arc::default();
+        Ok(Folder(Arc::new(Root { identity, device, path, descriptor, system, counters, settings })))
     }
 
     /// Where the folder lies: local files are read through, those of a network are worth keeping.
@@ -116,6 +107,11 @@ impl Folder {
     /// The canonical path of the folder.
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// The next turn to read from its file system, for whoever does so on a thread.
+    pub async fn turn(&self) -> Turn {
+        Turn::of(self.0.device).await
     }
 
     /// A read-only descriptor of the whole file, which is of this very version. Who reads from it has to
@@ -162,13 +158,11 @@ impl Root {
         Ok(file)
     }
 
-    /// Do a read when its turn comes, in this folder and among all. Whoever gives it up leaves a thread behind, which counts until the file system
-    /// answers.
+    /// Do a read when its turn comes. Whoever gives it up leaves a thread behind, which counts until the file system answers.
     async fn read<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
-        let turns = (READS_OF_ALL.acquire().await.expect("it is never closed"), turn);
+        let turn = Turn::of(self.device).await;
         let counted = move || {
-            let _turns = turns;
+            let _turn = turn;
             work()
         };
         blocking(counted).await

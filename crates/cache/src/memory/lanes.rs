@@ -135,9 +135,11 @@ impl Lanes {
         }
     }
 
-    /// Whether somebody who waits since then has patience left for more than a last try.
-    pub fn is_patient(&self, key: &Key, since: Instant) -> bool {
-        self.silence(Some(key), since).elapsed() < self.0.patience - last_try(self.0.patience)
+    /// Whether somebody who waits since then has patience left for more than a last try: as long as the store is silent,
+    /// but once, however much it gives to others, where it was tried again already.
+    pub fn is_patient(&self, key: &Key, since: Instant, is_again: bool) -> bool {
+        let from = if is_again { since } else { self.silence(Some(key), since) };
+        from.elapsed() < self.0.patience - last_try(self.0.patience)
     }
 
     /// Since when nothing came from a store, whoever asked, or from any of them; for somebody who waits since then.

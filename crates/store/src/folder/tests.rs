@@ -142,26 +142,30 @@ async fn a_descriptor_is_of_the_version_asked_for_and_read_only() {
 }
 
 #[test]
-fn reads_that_hang_and_were_given_up_leave_threads_for_others() {
+fn reads_that_hang_and_were_given_up_leave_threads_and_turns_to_others() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.max_blocking_threads(READS_OF_ALL_MAX + 1).enable_all().build();
+    let runtime = runtime.max_blocking_threads(turns::ALL + 1).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let scratches: Vec<_> = (0..5).map(|_| Scratch::new()).collect();
-        scratches[0].write("k", b"content");
-        let object = find(&scratches[0].1, "k").await;
+        let scratch = Scratch::new();
+        scratch.write("k", b"content");
+        let object = find(&scratch.1, "k").await;
         let (hang, hung) = std::sync::mpsc::sync_channel::<()>(0);
         let hung = Arc::new(std::sync::Mutex::new(hung));
-        for scratch in &scratches {
-            for _ in 0..3 * READS_MAX {
+        // Two file systems, of which folders are opened again and again.
+        for folder in 0..6 {
+            let mut other = Folder::at(scratch.0.path(), Settings::default()).expect("a folder");
+            Arc::get_mut(&mut other.0).expect("no other has it").device = folder % 2;
+            for _ in 0..3 * turns::ONE_MAX {
                 let hung = hung.clone();
-                let hangs = scratch.1.0.read(move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok())));
+                let hangs = other.0.read(move || Ok(hung.lock().is_ok_and(|hung| hung.recv().is_ok())));
                 assert!(hangs.now_or_never().is_none(), "it hangs, and is given up");
             }
             let others = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| ()));
             assert!(others.await.is_ok(), "all threads of the runtime wait for folders");
+            let healthy = tokio::time::timeout(LONG, scratch.1.get(&object, 0..7));
+            assert!(healthy.await.expect("a turn").is_ok());
         }
         drop(hang);
-        scratches[0].1.get(&object, 0..7).await.expect("the folder answers again");
     });
 }
 

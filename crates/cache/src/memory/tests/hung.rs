@@ -102,8 +102,8 @@ async fn readers_of_one_block_hear_so_together() {
     }
 }
 
-/// A store that gives to some sooner than to others, whose first answer for the object "z" is an error, and that notes for
-/// how long its askers had waited.
+/// A store that gives to some sooner than to others, whose first answer for the object "z" is an error and each for the
+/// object "always", and that notes for how long its askers had waited.
 struct Uneven(Making, Mutex<Vec<(String, u64)>>);
 
 impl Source for Uneven {
@@ -114,6 +114,7 @@ impl Source for Uneven {
         asked.push((object.key.clone(), waited));
         let (seconds, fails) = match (&*object.key, run.via == Door::of(2)) {
             ("z", _) => (59, is_first),
+            ("always", _) => (59, true),
             (_, true) => (100, false),
             _ => (5, false),
         };
@@ -170,6 +171,25 @@ async fn patience_is_not_used_up_while_others_are_answered() {
     let asked = below.1.lock().expect("nobody panicked");
     let waited: Vec<_> = asked.iter().filter(|(key, _)| key == "z").map(|(_, waited)| *waited).collect();
     assert!(waited.len() == 2 && waited[1] <= 5, "{waited:?} seconds without an answer");
+    steady.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_what_always_fails_are_patient_at_most_twice_however_many_they_are() {
+    let (below, memory, steady) = uneven();
+    let object = Object { store: "made:".into(), key: "always".into(), version: "1".into(), size: SMALL };
+    let object = Arc::new(object);
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        readers.spawn(read(memory.clone(), object.clone()));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    while let Some(reader) = readers.join_next().await {
+        let (is_ok, seconds) = reader.expect("a reader");
+        assert!(!is_ok && seconds <= 2 * PATIENCE.as_secs(), "after {seconds} s");
+    }
+    let asked = below.1.lock().expect("nobody panicked").iter().filter(|(key, _)| key == "always").count();
+    assert_eq!(asked, 2, "once for who came first, once for all who came later");
     steady.abort();
 }
 
