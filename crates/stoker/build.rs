@@ -1,15 +1,48 @@
-//! Hands the page of reports (`web/`) to the compiler, if Node has built it.
+//! Hands the page of reports (`web/`) to the compiler, if Node has built it, and the commit, if git knows it.
 //!
 //! It never runs Node: `make build` does. Invariant: without the page the command builds all the same, with an empty
-//! template, and its reports say that they are plain.
+//! template, and its reports say that they are plain; without git they name no commit.
 
 use std::path::Path;
+use std::process::Command;
 use std::{env, fs};
 
 /// What `report.rs` puts the reports into; a page without it is of another version.
 const SLOT: &str = "<script id=\"reports\" type=\"application/json\"></script>";
 
+/// What the command is made of. Only with these does the commit change that is named: one of other files builds nothing
+/// anew, and the earlier one stays true.
+const SOURCES: [&str; 6] = [
+    "../../crates",
+    "../../workloads",
+    "../../accelerators",
+    "../../python/loaders",
+    "../../Cargo.lock",
+    "../../Cargo.toml",
+];
+
 fn main() {
+    SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    if let Some(commit) = commit() {
+        println!("cargo:rustc-env=STOKER_COMMIT={commit}");
+    }
+    page();
+}
+
+/// The commit of this repository, with a `+` where what is built is not what it holds.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let done = Command::new("git").arg("--no-optional-locks").args(arguments).output().ok()?;
+        done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    };
+    // Sources that lie in a repository of others have a commit of theirs.
+    git(&["rev-parse", "--show-prefix"]).filter(|prefix| prefix == "crates/stoker/")?;
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&[&["status", "--porcelain", "--"][..], &SOURCES].concat())?;
+    Some(if changed.is_empty() { commit } else { commit + "+" })
+}
+
+fn page() {
     let web = Path::new("../../web");
     let built = web.join("dist/index.html");
     // A path that isn't there would have this run at every build: its folder tells when it comes.

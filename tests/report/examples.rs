@@ -25,10 +25,13 @@ fn map<T: Copy>(entries: &[(&str, T)]) -> BTreeMap<String, T> {
 fn blank(command: &str, kind: Kind, target: &str, seed: u64) -> Report {
     let environment = Environment {
         version: "0.1.0".into(),
+        commit: Some("0123456789ab".into()),
         kernel: "6.12.0".into(),
+        processor: Some("Example 9000".into()),
         processors: 16,
         memory_bytes: 64 << 30,
         file_system: Some("fuse.stoker".into()),
+        mount_options: Some("ro,noatime".into()),
         ranks: 1,
     };
     Report { finished: true, seed, ..Report::begin(kind, command, target, environment, 1.795e9) }
@@ -113,6 +116,7 @@ fn epoch_of(repetition: u64, epoch: u64, busy: f64) -> Epoch {
             ("network", if cold { 140_900_000_000 } else { 0 }),
             ("disk", 90_000_000_000),
         ]),
+        step_histogram: report::Buckets::default(),
         step_seconds: map(&[("p50", 1.362), ("p99", 1.9), ("p99.9", 2.4), ("max", 2.61)]),
         processes: Vec::new(),
     }

@@ -78,10 +78,13 @@ export interface Report {
   started: number;
   environment: {
     version: string;
+    commit?: string;
     kernel: string;
+    processor?: string;
     processors: number;
     memory_bytes: number;
     file_system?: string;
+    mount_options?: string;
     ranks: number;
   };
   settings: unknown;

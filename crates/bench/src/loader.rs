@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use block::{Error, Result};
 use ranks::Ranks;
@@ -17,6 +18,7 @@ use targets::clock::{Moment, nanoseconds};
 use workload::accelerator::Step;
 use workload::{Format, Order, Partition, Workload};
 
+use crate::sweep::latency::buckets;
 use crate::train::{Steady, Track};
 
 /// A line has some hundred bytes a step.
@@ -447,6 +449,7 @@ fn joined(shares: &[Share], job: &Job) -> Epoch {
         wait_seconds_by_cause: waits,
         bytes: BTreeMap::from([("asked".to_owned(), bytes)]),
         step_seconds: percentiles.map(|(name, share)| (name.to_owned(), at(share))).into(),
+        step_histogram: buckets(between.iter().map(|took| Duration::from_secs_f64(took.max(0.0)))),
         processes: if shares.len() > 1 { shares.iter().zip(0..).map(process).collect() } else { Vec::new() },
         ..Epoch::default()
     }

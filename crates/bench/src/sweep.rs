@@ -14,7 +14,7 @@ mod cell;
 mod clock;
 mod ground;
 mod job;
-mod latency;
+pub(crate) mod latency;
 mod pattern;
 mod plain;
 pub mod regime;
@@ -33,7 +33,6 @@ use crate::cold::Cooler;
 pub use cell::{Cell, Rate};
 pub use ground::{Ground, Site};
 pub use job::Live;
-pub use latency::Buckets;
 pub use run::{Ended, Observer, Step, run};
 
 /// Threads of one rank: more is no longer a question about storage. Numbers of files depend on it.

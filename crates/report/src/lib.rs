@@ -82,12 +82,21 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     pub version: String,
+    /// What it was built from; a `+` behind it: with changes that no commit has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     pub kernel: String,
+    /// Model of the processors, as the kernel names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
     pub processors: u64,
     pub memory_bytes: u64,
     /// Type of the file system of a folder: `ext4`, `fuse.s3fs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
+    /// Those that the folder is mounted with, of the mount and of its file system: `rw,noatime,stripe=4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_options: Option<String>,
     pub ranks: u64,
 }
 
@@ -125,9 +134,25 @@ pub struct Epoch {
     pub bytes: BTreeMap<String, u64>,
     /// Time from one step to the next, in seconds, by percentile: `p50`, `p99`, `p99.9`, `max`.
     pub step_seconds: BTreeMap<String, f64>,
+    /// Each of them as it was measured, nothing counted twice.
+    #[serde(default, skip_serializing_if = "Buckets::is_empty")]
+    pub step_histogram: Buckets,
     /// Of each rank or process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
+}
+
+/// A histogram as two lists of one length: so many took up to so many nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buckets {
+    pub nanoseconds: Vec<u64>,
+    pub counts: Vec<u64>,
+}
+
+impl Buckets {
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
 }
 
 /// The part of one process in an epoch.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use block::Result;
 use report::{Epoch, Mean, Point, Summary};
@@ -16,6 +17,7 @@ use super::latency::Draws;
 use super::order::Visit;
 use super::totals::Totals;
 use super::{Question, Rule};
+use crate::sweep::latency::buckets;
 use crate::train::OVER_PERCENT;
 
 /// Confidence of intervals.
@@ -107,6 +109,7 @@ fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epo
             ("network".to_owned(), whole(totals.bytes_network)),
         ]),
         step_seconds: totals.step_seconds(),
+        step_histogram: buckets(totals.steps.iter().map(|took| Duration::from_secs_f64(took.max(0.0)))),
         processes: Vec::new(),
     }
 }

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use report::Buckets;
 use serde::{Deserialize, Serialize};
 
 use super::Phase;
 use super::job::{Done, Mark};
-use super::latency::{Buckets, Latencies, Recorded};
+use super::latency::{Latencies, Recorded};
 use crate::cold::Cooled;
 
 /// One phase at one size of files and one number of threads.

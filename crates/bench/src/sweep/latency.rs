@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use report::Buckets;
 use serde::{Deserialize, Serialize};
 
 /// Three digits: off by at most a thousandth.
@@ -23,13 +24,6 @@ pub struct Latencies {
     longest: u64,
 }
 
-/// A histogram as two lists of one length: operations that took up to so many nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Buckets {
-    pub nanoseconds: Vec<u64>,
-    pub counts: Vec<u64>,
-}
-
 /// Operations of a rank as it sends them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
@@ -45,6 +39,13 @@ impl Default for Latencies {
         let histogram = Histogram::new_with_bounds(1, longest, DIGITS).expect("the bounds are in order");
         Latencies { histogram, nanoseconds: 0, shortest: None, longest: 0 }
     }
+}
+
+/// How long each took, in few bytes.
+pub fn buckets(times: impl Iterator<Item = Duration>) -> Buckets {
+    let mut latencies = Latencies::default();
+    times.for_each(|took| latencies.record(took));
+    latencies.buckets()
 }
 
 impl Latencies {

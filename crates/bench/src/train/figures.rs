@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use block::{Error, Result};
 use hdrhistogram::Histogram;
@@ -13,6 +14,7 @@ use targets::clock::{Moment, seconds};
 
 use super::cause::{CAUSES, Waits};
 use super::pace::{Course, Ran};
+use crate::sweep::latency::buckets;
 
 /// Three digits: percentiles are within 0.1 %.
 const DIGITS: u8 = 3;
@@ -184,6 +186,7 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
         wait_seconds_by_cause: by_cause(&waits),
         bytes,
         step_seconds: percentiles(parts, step)?,
+        step_histogram: buckets(parts.iter().flat_map(|part| &part.intervals).map(|took| Duration::from_nanos(*took))),
         processes: parts.iter().flat_map(|part| part.processes.clone()).collect(),
         ..Epoch::default()
     })
@@ -248,11 +251,16 @@ mod tests {
             au: vec![au; 2],
             au_dlio: vec![au; 2],
             bytes: BTreeMap::from([("asked".to_owned(), asked)]),
+            intervals: vec![100, asked * 1000],
             ..Part::default()
         };
         let whole = epoch(&[part(90.0, 10), part(80.0, 30)], 4, 100).unwrap();
         assert!((whole.au_percent - 85.0).abs() < 1e-9);
         assert_eq!((whole.samples, whole.bytes["asked"]), (160, 40));
+        // Of both ranks, to two digits, and no stall counted twice.
+        let steps = &whole.step_histogram;
+        assert_eq!((steps.counts.iter().sum::<u64>(), steps.nanoseconds[0]), (4, 100));
+        assert!(steps.nanoseconds[1].abs_diff(10_000) < 100, "{steps:?}");
         assert!((whole.samples_per_second - 80.0).abs() < 1e-9 && (whole.bytes_per_second - 20.0).abs() < 1e-9);
     }
 }

@@ -6,7 +6,7 @@ use ::bench::cold::Cooler;
 use ::bench::samples::{Run, Set};
 use ::bench::train::Cause;
 use ::bench::train::counters::{Counters, disk, read_bytes, received};
-use block::Result;
+use block::{Error, Result};
 use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
@@ -43,16 +43,24 @@ impl Machine {
             .and_then(|folder| fs::metadata(folder).ok())
             .map(|found| (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())));
         let memory = read("/proc/meminfo");
+        let mounted = folder.as_deref().and_then(mounted);
+        let processor = read("/proc/cpuinfo").lines().find_map(|line| {
+            let (name, model) = line.split_once(':')?;
+            (name.trim() == "model name").then(|| model.trim().to_owned())
+        });
         let kilobytes =
             memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
         Machine {
             node: read("/proc/sys/kernel/hostname"),
             environment: Environment {
                 version: env!("CARGO_PKG_VERSION").into(),
+                commit: option_env!("STOKER_COMMIT").map(str::to_owned),
+                processor,
                 kernel: read("/proc/sys/kernel/osrelease"),
                 processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
                 memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
-                file_system: folder.as_deref().and_then(file_system),
+                file_system: mounted.as_ref().map(|mounted| mounted.file_system.clone()),
+                mount_options: mounted.map(|mounted| mounted.options),
                 ranks: 1,
             },
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64()),
@@ -94,24 +102,90 @@ impl Machine {
 
 /// What bytes of a target are waited for.
 pub fn transfer(target: &str) -> Cause {
-    let local = fs::canonicalize(target).ok().and_then(|folder| file_system(&folder));
-    if local.is_some_and(|name| LOCAL.contains(&name.as_str())) { Cause::Disk } else { Cause::Store }
+    let found = fs::canonicalize(target).ok().and_then(|folder| mounted(&folder));
+    if found.is_some_and(|found| LOCAL.contains(&found.file_system.as_str())) { Cause::Disk } else { Cause::Store }
 }
 
-/// The type of the file system that a folder lies on: that of the longest mount point above it.
-fn file_system(folder: &Path) -> Option<String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
+/// What a folder lies on.
+#[derive(Debug, PartialEq)]
+struct Mounted {
+    file_system: String,
+    /// Of the mount, then those of its file system that are not among them.
+    options: String,
+}
+
+fn mounted(folder: &Path) -> Option<Mounted> {
+    mounted_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, folder)
+}
+
+/// That of the longest mount point above the folder.
+fn mounted_in(text: &str, folder: &Path) -> Option<Mounted> {
     let mounts = text.lines().filter_map(|line| {
         let (front, back) = line.split_once(" - ")?;
         let point = front.split(' ').nth(4)?.replace("\\040", " ");
-        folder.starts_with(&point).then(|| (point.len(), back.split(' ').next().unwrap_or_default().to_owned()))
+        folder.starts_with(&point).then_some((point.len(), front, back))
     });
     // Of mounts over each other the last is what is seen.
-    mounts.max_by_key(|(length, _)| *length).map(|(_, name)| name)
+    let (_, front, back) = mounts.max_by_key(|(length, ..)| *length)?;
+    let (own, mut back) = (front.split(' ').nth(5)?, back.split(' '));
+    let file_system = back.next()?.to_owned();
+    let mut options: Vec<&str> = own.split(',').collect();
+    for option in back.nth(1).unwrap_or_default().split(',') {
+        if !option.is_empty() && !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    Some(Mounted { file_system, options: options.join(",") })
+}
+
+/// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.
+pub fn can_start(readers: u64) -> Result<()> {
+    let most = ["threads-max", "pid_max"].map(|name| fs::read_to_string(format!("/proc/sys/kernel/{name}")));
+    let most = most.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min().unwrap_or(u64::MAX);
+    if readers < most {
+        return Ok(());
+    }
+    let what = format!("this machine runs at most {most} threads, and each reader is one");
+    Err(Error::invalid(what, format!("{readers} readers"))
+        .hint("ask for fewer --accelerators, fewer threads of each with --set threads=N, or more ranks"))
 }
 
 /// Readers keep files open: as many as this user may.
 pub fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_lies_on_the_last_mount_of_the_longest_point_above_it() {
+        let text = "\
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+40 27 0:50 / /my\\040data rw,nosuid - tmpfs none rw,size=4k
+41 27 0:51 / /my\\040data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0";
+        let found = |folder| mounted_in(text, Path::new(folder)).map(|found| (found.file_system, found.options));
+        let of = |name: &str, options: &str| Some((name.to_owned(), options.to_owned()));
+        assert_eq!(found("/my data/set"), of("fuse.s3fs", "ro,noatime,rw,user_id=0"));
+        assert_eq!(found("/my database"), of("ext4", "rw,relatime,discard"));
+    }
+
+    #[test]
+    fn the_environment_of_a_folder_says_what_it_ran_on() {
+        let scratch = tempfile::tempdir().unwrap();
+        let found = Machine::look(&scratch.path().display().to_string(), None).environment;
+        assert!(found.file_system.is_some() && found.mount_options.is_some(), "{found:?}");
+        let has_model = fs::read_to_string("/proc/cpuinfo").unwrap().contains("model name");
+        assert_eq!(found.processor.is_some_and(|name| !name.is_empty()), has_model);
+        assert!(found.commit.is_none_or(|commit| commit.trim_end_matches('+').len() >= 7));
+        assert_eq!(Machine::look("null:", None).environment.mount_options, None);
+    }
+
+    #[test]
+    fn more_readers_than_threads_are_refused() {
+        assert!(can_start(1).is_ok());
+        assert!(can_start(1 << 40).unwrap_err().hint.contains("fewer"));
+    }
 }
