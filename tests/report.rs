@@ -271,11 +271,11 @@ fn reports_are_compared_with_intervals_and_written_in_three_forms() {
     ]);
     let (out, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{said}");
-    assert!(out.contains("utilisation, cold") && out.contains("samples per second, warm"), "{out}");
+    assert!(out.contains("utilisation, first epoch") && out.contains("samples per second, later epochs"), "{out}");
     assert!(said.contains("the seed differs: 1, 2"), "{said}");
     let found: Value = serde_json::from_slice(&fs::read(&json).expect("the JSON")).expect("JSON");
     let rows = found["comparison"]["rows"].as_array().expect("rows");
-    let cold = rows.iter().find(|row| row["measure"] == "utilisation, cold").expect("a row");
+    let cold = rows.iter().find(|row| row["measure"] == "utilisation, first epoch").expect("a row");
     let ratio = &cold["entries"][1]["ratio"];
     let at = |name: &str| ratio[name].as_f64().expect("a number");
     assert!(at("low") < at("ratio") && at("ratio") < at("high"), "{ratio}");

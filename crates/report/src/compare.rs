@@ -4,9 +4,10 @@
 //! interval is given only where values were repeated, and [`Comparison::warnings`] says what makes the runs differ
 //! besides their target.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::Value;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::{Epoch, Mean, Point, Report};
@@ -154,9 +155,27 @@ struct Values {
 type OfEpoch = fn(&Epoch) -> f64;
 type OfReport = fn(&Report) -> String;
 
+/// Rows of epochs: by their place in a repetition, which was asked for. Whether one was cold is a result.
+const EPOCHS: [(bool, &str); 2] = [(true, "first epoch"), (false, "later epochs")];
+
+/// Settings that are told elsewhere, or follow from the target.
+const PASSED_OVER: [&str; 11] = [
+    "accelerators",
+    "arguments",
+    "folder",
+    "question.accelerators",
+    "question.store.name",
+    "question.workload.name",
+    "question.workload.source",
+    "seed",
+    "transfer",
+    "workload.name",
+    "workload.source",
+];
+
 fn values(report: &Report) -> Vec<Values> {
     let mut found = Vec::new();
-    for (is_cold, phase) in [(true, "cold"), (false, "warm")] {
+    for (is_first, which) in EPOCHS {
         let of: [(&str, &'static str, OfEpoch); 3] = [
             ("samples per second", "samples/s", |epoch| epoch.samples_per_second),
             ("utilisation", "%", |epoch| epoch.au_percent),
@@ -164,14 +183,14 @@ fn values(report: &Report) -> Vec<Values> {
         ];
         let is_valid = report.invalid().is_none();
         for (name, unit, value) in of.into_iter().filter(|(name, ..)| is_valid || *name != "utilisation") {
-            let values = by_repetition(&report.epochs, is_cold, value);
+            let values = by_repetition(&report.epochs, is_first, value);
             if !values.is_empty() {
-                found.push(Values { measure: format!("{name}, {phase}"), unit, better: Better::More, values });
+                found.push(Values { measure: format!("{name}, {which}"), unit, better: Better::More, values });
             }
         }
     }
     let points = report.points.iter().filter(|_| report.invalid().is_none());
-    found.extend(grouped("%", Better::More, points.map(|point| (place(point), point.au_percent))));
+    found.extend(grouped("%", Better::More, points.map(|point| (place(point, &report.points), point.au_percent))));
     let rates = report.cells.iter().filter_map(|cell| Some((cell_name(cell)?, cell["bytes_per_second"].as_f64()?)));
     found.extend(grouped("B/s", Better::More, rates.filter(|(_, rate)| *rate > 0.0)));
     // Phases that move no bytes are compared by files.
@@ -187,9 +206,9 @@ fn values(report: &Report) -> Vec<Values> {
 
 /// A value for each repetition where there are several, since epochs of one run aren't independent; else one for each
 /// epoch.
-fn by_repetition(epochs: &[Epoch], is_cold: bool, value: OfEpoch) -> Vec<f64> {
+fn by_repetition(epochs: &[Epoch], is_first: bool, value: OfEpoch) -> Vec<f64> {
     let mut repetitions: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for epoch in epochs.iter().filter(|epoch| epoch.cold == is_cold) {
+    for epoch in epochs.iter().filter(|epoch| (epoch.epoch == 1) == is_first) {
         repetitions.entry(epoch.repetition).or_default().push(value(epoch));
     }
     if repetitions.len() == 1 {
@@ -210,11 +229,14 @@ fn grouped(unit: &'static str, better: Better, named: impl Iterator<Item = (Stri
     found
 }
 
-/// `utilisation at 64 accelerators, hit_percent 85`.
-fn place(point: &Point) -> String {
-    let at = point.at.iter().map(|(name, value)| format!(", {name} {value}"));
+/// `utilisation at 64 accelerators`. What a point says beside them was found, or follows from settings of all points; but
+/// where the same number of accelerators has several shares of hits, these are what was varied.
+fn place(point: &Point, all: &[Point]) -> String {
+    let hits = |point: &Point| point.at.get("hit_percent").copied();
+    let is_varied = all.iter().any(|other| other.accelerators == point.accelerators && hits(other) != hits(point));
+    let hit = hits(point).filter(|_| is_varied).map(|hit| format!(", {hit} % hits"));
     let plural = if point.accelerators == 1 { "" } else { "s" };
-    format!("utilisation at {} accelerator{plural}{}", point.accelerators, at.collect::<String>())
+    format!("utilisation at {} accelerator{plural}{}", point.accelerators, hit.unwrap_or_default())
 }
 
 /// `read, 1 MiB x 8 threads x 2 ranks`; `None` of a cell that says too little.
@@ -233,18 +255,20 @@ fn binary(bytes: u64) -> String {
 
 /// What is not the same in all reports, although the comparison takes it to be; and what each of them lacks.
 fn warnings(reports: &[Report]) -> Vec<String> {
-    let of: [(&str, OfReport); 12] = [
+    let of: [(&str, OfReport); 14] = [
         ("command", |report| report.command.clone()),
         ("kind", |report| report.kind.name().to_owned()),
         ("workload", |report| report.workload.clone().unwrap_or_default()),
         ("accelerator", |report| report.accelerator.clone().unwrap_or_default()),
         ("number of accelerators", |report| report.accelerators.map(|count| count.to_string()).unwrap_or_default()),
         ("seed", |report| report.seed.to_string()),
+        ("model of processor", |report| report.environment.processor.clone().unwrap_or_default()),
         ("number of processors", |report| report.environment.processors.to_string()),
         ("memory", |report| format!("{} GiB", report.environment.memory_bytes >> 30)),
         ("kernel", |report| report.environment.kernel.clone()),
         ("number of ranks", |report| report.environment.ranks.to_string()),
         ("version of stoker", |report| report.environment.version.clone()),
+        ("commit of stoker", |report| report.environment.commit.clone().unwrap_or_default()),
         ("set of measures", |report| {
             values(report).iter().map(|values| values.measure.clone()).collect::<Vec<_>>().join("; ")
         }),
@@ -258,6 +282,8 @@ fn warnings(reports: &[Report]) -> Vec<String> {
             found.push(format!("the {name} differs: {differs}"));
         }
     }
+    found.extend(settings(reports));
+    found.extend(coldness(reports));
     for (index, report) in reports.iter().enumerate() {
         if !report.finished {
             found.push(format!("report {} is of a run that was interrupted", index + 1));
@@ -272,6 +298,68 @@ fn warnings(reports: &[Report]) -> Vec<String> {
         found.push(what.to_owned());
     }
     found
+}
+
+/// Settings of one command that differ: batch, threads, caches, blocks and whatever else was asked for.
+fn settings(reports: &[Report]) -> Option<String> {
+    if reports.iter().any(|report| report.command != reports[0].command) {
+        return None;
+    }
+    let each: Vec<BTreeMap<String, String>> = reports.iter().map(|report| told(&report.settings)).collect();
+    let names = each.iter().flat_map(BTreeMap::keys).filter(|name| !PASSED_OVER.contains(&name.as_str()));
+    let names: BTreeSet<&String> = names.collect();
+    let differing = names.into_iter().filter_map(|name| {
+        let values: Vec<String> = each.iter().map(|one| one.get(name).cloned().unwrap_or_default()).collect();
+        values.iter().any(|value| *value != values[0]).then(|| format!("{name} ({})", said(&values)))
+    });
+    let differing = differing.collect::<Vec<_>>().join("; ");
+    (!differing.is_empty()).then(|| format!("settings differ: {differing}"))
+}
+
+/// Settings by dotted names.
+fn told(settings: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let Value::Object(members) = settings else { return BTreeMap::new() };
+    members
+        .iter()
+        .flat_map(|(name, value)| match value {
+            Value::Object(_) => {
+                told(value).into_iter().map(|(below, text)| (format!("{name}.{below}"), text)).collect()
+            }
+            value => vec![(name.clone(), text(value))],
+        })
+        .collect()
+}
+
+/// Rows in which one report found empty caches and another did not.
+fn coldness(reports: &[Report]) -> Vec<String> {
+    let mut rows: BTreeMap<String, Vec<BTreeSet<bool>>> = BTreeMap::new();
+    for (index, report) in reports.iter().enumerate() {
+        let epochs = report.epochs.iter().map(|epoch| {
+            let (_, which) = EPOCHS[usize::from(epoch.epoch != 1)];
+            (which.to_owned(), epoch.cold)
+        });
+        let cells = report.cells.iter().filter_map(|cell| Some((cell_name(cell)?, cell["cold"].as_bool()?)));
+        for (name, is_cold) in epochs.chain(cells) {
+            rows.entry(name).or_insert_with(|| vec![BTreeSet::new(); reports.len()])[index].insert(is_cold);
+        }
+    }
+    let state = |found: &BTreeSet<bool>| match (found.contains(&true), found.contains(&false)) {
+        (true, true) => "partly cold",
+        (true, false) => "cold",
+        _ => "not cold",
+    };
+    let differing = rows.iter().filter_map(|(name, found)| {
+        let first = found.iter().find(|found| !found.is_empty())?;
+        let differs = found.iter().any(|found| !found.is_empty() && found != first);
+        let states = found.iter().map(|found| if found.is_empty() { "none" } else { state(found) });
+        differs.then(|| format!("the coldness of \"{name}\" differs: {}", states.collect::<Vec<_>>().join(", ")))
+    });
+    differing.collect()
 }
 
 /// Warnings of the reports themselves, each once.

@@ -4,8 +4,10 @@ use super::*;
 use crate::{Environment, Kind, SCHEMA, Summary, Verdict};
 
 fn report(epochs: &[(u64, bool, f64)]) -> Report {
-    let epochs = epochs.iter().map(|&(repetition, cold, rate)| Epoch {
+    let before = |index: usize, repetition| epochs[..index].iter().filter(|epoch| epoch.0 == repetition).count() as u64;
+    let epochs = epochs.iter().enumerate().map(|(index, &(repetition, cold, rate))| Epoch {
         repetition,
+        epoch: 1 + before(index, repetition),
         cold,
         samples_per_second: rate,
         au_percent: 50.0,
@@ -79,13 +81,13 @@ fn what_was_not_repeated_has_a_ratio_without_interval() {
 }
 
 #[test]
-fn cold_and_warm_epochs_are_apart_and_repetitions_are_the_values() {
+fn first_and_later_epochs_are_apart_and_repetitions_are_the_values() {
     let slow = report(&[(1, true, 50.0), (1, false, 90.0), (1, false, 110.0), (2, true, 60.0), (2, false, 100.0)]);
     let fast = report(&[(1, true, 110.0), (1, false, 200.0), (2, true, 110.0), (2, false, 300.0)]);
     let found = compare(&[slow, fast]);
-    let cold = row(&found, "samples per second, cold").entries[1].expect("an entry");
+    let cold = row(&found, "samples per second, first epoch").entries[1].expect("an entry");
     near(cold.ratio.map(|ratio| ratio.ratio), 2.0);
-    let warm = row(&found, "samples per second, warm");
+    let warm = row(&found, "samples per second, later epochs");
     let first = warm.entries[0].expect("an entry");
     assert_eq!((first.mean.mean, first.mean.count, first.ratio), (100.0, 2, None), "two epochs of one run are one");
     near(warm.entries[1].expect("an entry").ratio.map(|ratio| ratio.ratio), 2.5);
@@ -135,6 +137,56 @@ fn what_makes_runs_differ_is_said_and_another_target_is_not() {
 }
 
 #[test]
+fn rows_meet_by_what_was_set_and_what_was_found_otherwise_is_said() {
+    let mut first = report(&[(1, true, 50.0), (1, false, 90.0), (2, true, 50.0), (2, false, 90.0)]);
+    let mut second = report(&[(1, false, 80.0), (1, false, 90.0), (2, false, 80.0), (2, false, 90.0)]);
+    let point = |hit: f64, low: f64| Point {
+        accelerators: 8,
+        au_percent: 80.0,
+        at: [("hit_percent".to_owned(), hit), ("au_percent_low".to_owned(), low)].into(),
+        ..Point::default()
+    };
+    let cell = |cold: bool| {
+        serde_json::json!({"phase": "read", "file_bytes": 1024, "threads": 1, "ranks": 1,
+        "bytes_per_second": 1e6, "cold": cold})
+    };
+    (first.points, second.points) = (vec![point(40.0, 79.0)], vec![point(60.0, 78.0)]);
+    (first.cells, second.cells) = (vec![cell(true)], vec![cell(false)]);
+    first.settings =
+        serde_json::json!({"workload": {"read": {"batch": 4, "threads": 4}}, "chill": "first", "transfer": "disk"});
+    second.settings =
+        serde_json::json!({"workload": {"read": {"batch": 7, "threads": 4}}, "chill": "never", "transfer": "store"});
+    second.environment.commit = Some("abc".into());
+    let found = compare(&[first, second]);
+    assert!(found.rows.iter().all(|row| row.entries.iter().all(Option::is_some)), "{:?}", found.rows);
+    assert!(row(&found, "utilisation at 8 accelerators").entries[1].is_some());
+    let warnings = found.warnings.join("\n");
+    for said in [
+        "settings differ: chill (first, never); workload.read.batch (4, 7)\n",
+        "\"first epoch\" differs: cold, not cold",
+        "\"read, 1 KiB x 1 threads\" differs: cold, not cold",
+        "commit of stoker differs: none, abc",
+    ] {
+        assert!(warnings.contains(said), "{said} is missing in\n{warnings}");
+    }
+    assert!(!warnings.contains("later epochs"), "{warnings}");
+}
+
+#[test]
+fn points_of_several_shares_of_hits_stay_apart() {
+    let mut one = report(&[]);
+    let point = |hit| Point {
+        accelerators: 8,
+        au_percent: hit,
+        at: [("hit_percent".to_owned(), hit)].into(),
+        ..Point::default()
+    };
+    one.points = vec![point(40.0), point(60.0)];
+    let found = compare(&[one.clone(), one]);
+    assert_eq!(row(&found, "utilisation at 8 accelerators, 40 % hits").entries[0].expect("an entry").mean.mean, 40.0);
+}
+
+#[test]
 fn a_warning_that_several_reports_give_is_shown_once() {
     let mut first = report(&[(1, true, 50.0), (2, true, 50.0)]);
     first.warnings = vec!["the set fits in memory".into()];
@@ -154,9 +206,9 @@ fn an_invalid_run_has_no_utilisation_to_compare() {
     let reason = Some("an epoch has 4 steps".into());
     invalid.summary = Some(Summary { verdict: Some(Verdict::Invalid), reason, ..Summary::default() });
     let found = compare(&[valid, invalid]);
-    let entries = &row(&found, "utilisation, cold").entries;
+    let entries = &row(&found, "utilisation, first epoch").entries;
     assert!(entries[0].is_some() && entries[1].is_none());
-    assert!(row(&found, "samples per second, cold").entries[1].is_some());
+    assert!(row(&found, "samples per second, first epoch").entries[1].is_some());
     let expected = "report 2 is of an invalid run, which did not pass: an epoch has 4 steps";
     assert!(found.warnings.iter().any(|warning| warning == expected), "{:?}", found.warnings);
 }
