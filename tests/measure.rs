@@ -164,6 +164,12 @@ fn what_can_not_be_measured_is_refused_with_what_to_try() {
     for (line, said) in [
         (format!("--target /no/such/folder {JOB}"), "name a folder that exists"),
         (format!("--target {empty} {JOB}"), "stoker bench data"),
+        (format!("--target null: {JOB} --save /proc/x.json"), "name a file in a folder"),
+        (format!("--target null: {JOB} --report /sys/x.html"), "name a file in a folder"),
+        (
+            "--workload UNet3D --accelerator H100 --target null: --accelerators 100000 --set threads=1000000".into(),
+            "fewer",
+        ),
         (format!("--target s3://{BUCKET}/none {JOB}"), "stoker bench data"),
         ("--workload nothing --target null:".into(), "unet3d"),
         (format!("--workload unet3d --accelerator h100 --target {empty} --loader torch --find-max"), "cannot be used"),

@@ -87,8 +87,8 @@ impl Set {
         if found.is_empty() {
             let what = format!("there is no file of the workload's format among {count}");
             return Err(Error::missing(what, target.url()).hint(format!(
-                "it reads {:?} files; make a set with `stoker bench data`, or name another folder or workload",
-                files.format
+                "it reads {} files; make a set with `stoker bench data`, or name another folder or workload",
+                files.format.name()
             )));
         }
         let spans = index::spans(target, &found, files, threads)?;

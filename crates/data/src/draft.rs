@@ -91,6 +91,25 @@ pub fn room(folder: &Path, bytes: u64) -> Result<()> {
     Err(Error::full(what, folder.display()).hint("free some space, choose another folder or ask for fewer files"))
 }
 
+/// Fails at once where not even an empty disk would take so many bytes in so many files. The folder may be yet to make.
+pub fn fits(folder: &Path, bytes: u64, files: u64) -> Result<()> {
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let Some(disk) = folder.ancestors().find_map(|folder| rustix::fs::statvfs(folder).ok()) else { return Ok(()) };
+    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+    // Some file systems count no files.
+    let is_counted = disk.f_files > 0;
+    if (bytes <= whole || whole == 0) && (files <= disk.f_files || !is_counted) {
+        return Ok(());
+    }
+    let most = if is_counted { format!(" in {} files", disk.f_files) } else { String::new() };
+    let what = format!(
+        "the disk is too small for the data set: of {} MB in {files} files it holds {} MB{most}",
+        bytes / 1_000_000,
+        whole / 1_000_000
+    );
+    Err(Error::full(what, folder.display()).hint("choose another folder or ask for fewer files"))
+}
+
 /// An error of the file system with advice for whoever makes data.
 pub fn failed(doing: &str, path: &Path, error: &io::Error) -> Error {
     let error = Error::io(doing, path.display(), error);

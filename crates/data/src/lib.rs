@@ -133,6 +133,11 @@ impl Set {
         Set { replica: Some(replica), ..Set::default() }
     }
 
+    /// Refuse a set that its disk could never hold, before its files are planned: of 10^8 that takes minutes.
+    pub fn fits(&self, folder: &Path) -> Result<()> {
+        self.shape.as_ref().map_or(Ok(()), |shape| draft::fits(folder, shape.bytes(), shape.count))
+    }
+
     fn validate(&self) -> Result<()> {
         let Set { images, volumes, shape, replica, .. } = self;
         if let Some(shape) = shape {

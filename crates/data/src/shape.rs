@@ -57,6 +57,11 @@ impl Shape {
         }
     }
 
+    /// About the bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.samples_per_file).saturating_mul(self.mean_bytes())
+    }
+
     /// Whether all samples have one size.
     pub fn is_even(&self) -> bool {
         matches!(self.sizes, Sizes::Normal { stdev_bytes: 0, .. })

@@ -221,6 +221,15 @@ fn a_set_larger_than_the_disk_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_set_that_no_empty_disk_would_hold_is_refused_before_its_files_are_planned() {
+    let folder = scratch();
+    let of = |count| Set::shaped(Shape::of(&workload::shipped("unet3d").unwrap().files, count), 1);
+    let error = of(u64::MAX / 2).fits(&folder.path().join("not/yet/made")).unwrap_err();
+    assert!(error.kind == Kind::Full && error.hint.contains("fewer files"), "{error}");
+    of(1).fits(folder.path()).unwrap();
+}
+
+#[test]
 fn files_of_others_are_never_overwritten() {
     let folder = scratch();
     fs::create_dir(folder.path().join(IMAGES)).unwrap();

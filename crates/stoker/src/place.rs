@@ -167,15 +167,22 @@ fn can_be_made(file: &Path, begins: &str) -> Result<()> {
         // A result takes its name when it is whole, and would take the place of a device.
         () if file.exists() && !file.is_file() => wrong("this is a device or a pipe and not a file"),
         () if !folder.is_dir() => wrong("there is no such folder for the file"),
-        () if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() => {
-            wrong("the folder of the file can't be written")
-        }
         () if holds_other(file, begins) => {
             let error = Error::invalid("there is a file already, which is no result of this kind", file.display());
             Err(error.hint("name another file, or remove this one"))
         }
-        () => Ok(()),
+        () => tried(file).or_else(|error| wrong(&format!("the folder of the file can't be written: {error}"))),
     }
+}
+
+/// Make the draft that the file begins as: of root, of /proc and of mounts, what permissions say is not what happens.
+fn tried(file: &Path) -> std::io::Result<()> {
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(".draft");
+    std::fs::File::create(&draft)?;
+    // Another rank may have removed it.
+    let _ = std::fs::remove_file(&draft);
+    Ok(())
 }
 
 /// Whether there is a file that is not empty and begins in another way.

@@ -21,6 +21,11 @@ pub fn shipped(name: &str) -> Result<Accelerator> {
     Accelerator::parse(text, &place)
 }
 
+/// How a shipped accelerator is spelt, whatever was typed; another name as it is.
+pub fn spelt(name: &str) -> &str {
+    names().find(|known| known.eq_ignore_ascii_case(name)).unwrap_or(name)
+}
+
 /// One file of `accelerators/`, or one of a user's own: a name, and a table for each workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Accelerator {

@@ -145,7 +145,7 @@ fn name(file: &Dlio, place: &str) -> String {
 }
 
 fn format(name: &str, place: &str) -> Result<Format> {
-    match name {
+    match name.to_ascii_lowercase().as_str() {
         "npz" | "npy" => Ok(Format::Npz),
         "tfrecord" => Ok(Format::Tfrecord),
         "jpeg" => Ok(Format::Jpeg),
@@ -244,7 +244,7 @@ metric:
     fn older_keys_steps_and_records_of_shards_are_understood() {
         let text = "
 model: bert
-dataset: {format: tfrecord, num_files_train: 500, num_samples_per_file: 313532, record_length: 2500}
+dataset: {format: TFRecord, num_files_train: 500, num_samples_per_file: 313532, record_length: 2500}
 reader: {batch_size: 48, read_threads: 3, prefetch_size: 0, sample_shuffle: seed, shuffle_size: 64}
 train:
   total_training_steps: 1000

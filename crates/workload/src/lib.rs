@@ -59,7 +59,7 @@ pub struct Files {
 
 /// How samples lie in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Format {
     /// One image a file, in class folders.
     Jpeg,
@@ -85,6 +85,23 @@ impl Format {
             Format::Parquet => "Parquet",
             Format::Tar => "tar",
             Format::Raw => "raw",
+        }
+    }
+}
+
+/// However it is spelt.
+impl TryFrom<String> for Format {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Format, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "jpeg" | "jpg" => Ok(Format::Jpeg),
+            "npz" => Ok(Format::Npz),
+            "tfrecord" => Ok(Format::Tfrecord),
+            "parquet" => Ok(Format::Parquet),
+            "tar" | "webdataset" => Ok(Format::Tar),
+            "raw" => Ok(Format::Raw),
+            _ => Err(format!("there is no format `{text}`; it is JPEG, npz, TFRecord, Parquet, tar or raw")),
         }
     }
 }
@@ -221,4 +238,21 @@ pub fn place_of(text: &str, place: &str, span: Option<std::ops::Range<usize>>) -
         || place.to_owned(),
         |span| format!("{place}:{}", text[..span.start.min(text.len())].matches('\n').count() + 1),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood_as_people_write_them() {
+        let text = toml::to_string(&shipped("UNet3D").unwrap()).unwrap();
+        for (typed, format) in [("NPZ", Format::Npz), ("TFRecord", Format::Tfrecord), ("JPEG", Format::Jpeg)] {
+            let file = text.replace("\"npz\"", &format!("\"{typed}\""));
+            assert_eq!(Workload::parse(&file, "x.toml").unwrap().files.format, format, "{typed}");
+        }
+        let error = Workload::parse(&text.replace("\"npz\"", "\"hdf5\""), "x.toml").unwrap_err();
+        assert!(error.what.contains("hdf5") && error.what.contains("TFRecord"), "{error}");
+        assert_eq!((accelerator::shipped("H100").unwrap().name.as_str(), accelerator::spelt("H100")), ("h100", "h100"));
+    }
 }

@@ -57,7 +57,7 @@ impl Shipped {
 
     /// What a file says, and where it is kept.
     pub(crate) fn text(&self, name: &str) -> Result<(&'static str, String)> {
-        let Some((_, text)) = self.files.iter().find(|(known, _)| *known == name) else {
+        let Some((name, text)) = self.files.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
             let known = self.names().collect::<Vec<_>>().join(", ");
             return Err(Error::invalid(format!("no such {} is shipped", self.what), name)
                 .hint(format!("one of {known}; or the path of a file of your own")));

@@ -20,6 +20,9 @@ use workload::{Format, Workload, shipped};
 /// Files on their way to or from a store at a time; each takes some 40 MB of memory.
 const FILES_IN_FLIGHT: usize = 8;
 
+/// Files of a set at most: each is planned in memory before the first is made.
+const FILES_MAX: u64 = 10_000_000;
+
 /// Steps of each accelerator that MLPerf Storage asks data for, since version 1.0.
 const STEPS: u64 = 500;
 
@@ -159,6 +162,7 @@ fn make(args: &Args, threads: usize) -> anyhow::Result<(Manifest, serde_json::Va
         (_, _, None, Some(workload)) => Set::shaped(Shape::of(&workload.files, count(args, workload)?), args.seed),
         _ => return Ok((Manifest::open(&args.folder).map_err(ask_for_some)?, json!({"step": "found"}))),
     };
+    set.fits(&args.folder)?;
     make_folder(&args.folder)?;
     if let Some(shape) = &set.shape {
         note!("making {shape} on average");
@@ -203,6 +207,15 @@ fn workload(name: &str) -> Result<Workload> {
 
 /// Files to make of a workload.
 fn count(args: &Args, workload: &Workload) -> Result<u64> {
+    let count = asked(args, workload)?;
+    if count <= FILES_MAX {
+        return Ok(count);
+    }
+    Err(Error::invalid(format!("a set has at most {FILES_MAX} files"), format!("{count} files"))
+        .hint("ask for fewer --files or --accelerators, or for a workload with more samples in a file"))
+}
+
+fn asked(args: &Args, workload: &Workload) -> Result<u64> {
     let files = &workload.files;
     if let Some(text) = &args.accelerators {
         let wrong =
@@ -221,9 +234,9 @@ fn count(args: &Args, workload: &Workload) -> Result<u64> {
     if let Some(share) = text.strip_suffix('%') {
         let share: f64 = share.trim().parse().map_err(|_| wrong())?;
         let files = (files.count as f64 * share / 100.0).ceil();
-        return if share > 0.0 && files <= 1e12 { Ok(files as u64) } else { Err(wrong()) };
+        return if share > 0.0 && files < u64::MAX as f64 { Ok(files as u64) } else { Err(wrong()) };
     }
-    text.parse().ok().filter(|&files| files > 0 && files <= 1_000_000_000_000).ok_or_else(wrong)
+    text.parse().ok().filter(|&files| files > 0).ok_or_else(wrong)
 }
 
 /// A copy goes where there is nothing of another set.

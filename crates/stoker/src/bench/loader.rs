@@ -22,8 +22,8 @@ const FILES: [(&str, &str); 4] = [
 
 /// A loader by its name.
 pub fn named(name: &str) -> Result<Loader, String> {
-    match name {
-        "torch" => Ok(Loader::Torch),
+    match name.to_ascii_lowercase().as_str() {
+        "torch" | "pytorch" => Ok(Loader::Torch),
         "tensorflow" => Ok(Loader::Tensorflow),
         "dali" => Ok(Loader::Dali),
         _ => Err("one of torch, tensorflow, dali".into()),

@@ -154,7 +154,7 @@ fn read(path: &Path) -> Result<String> {
 fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> Report {
     let question = &answers[0].question;
     let alone = (answers.len() == 1).then(|| &answers[0]);
-    let accelerator = args.accelerator.clone().unwrap_or_else(|| "its own step".to_owned());
+    let accelerator = args.accelerator.as_deref().map_or("its own step", accelerator::spelt).to_owned();
     let hits: Vec<&Vec<f64>> = answers.iter().map(|answer| &answer.hits).collect();
     Report {
         finished: true,

@@ -50,7 +50,7 @@ pub struct Args {
     threads: Vec<u64>,
     /// What to do between writing and removing
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "stat,read,random",
-          value_parser = ["write", "stat", "read", "random", "delete"])]
+          ignore_case = true, value_parser = ["write", "stat", "read", "random", "delete"])]
     phases: Vec<String>,
     /// Size of one call, and after a comma that of one call of a random read; by default 1MiB (of a store 8MiB)
     /// and 128KiB
@@ -184,7 +184,10 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
     Ok(Settings {
         sizes: once(&args.sizes),
         threads: once(&args.threads),
-        phases: Phase::ALL.into_iter().filter(|phase| args.phases.iter().any(|name| name == phase.name())).collect(),
+        phases: Phase::ALL
+            .into_iter()
+            .filter(|phase| args.phases.iter().any(|name| name.eq_ignore_ascii_case(phase.name())))
+            .collect(),
         block,
         random_block,
         bytes_max,
@@ -229,6 +232,8 @@ fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
         "random_block": settings.random_block,
         "limit": limit,
         "direct": settings.direct,
+        // A file that was written counts once it is on the disk.
+        "durable": true,
         "verify": settings.verify,
         "drop_caches": settings.cooler.is_some(),
         "drop_command": args.drop_command,

@@ -104,6 +104,9 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     let runtime = runtime()?;
     let asked = args.target.clone().unwrap_or_default();
     let (job, plain) = job(args)?;
+    if args.loader.is_none() {
+        machine::can_start(job.accelerators.div_ceil(u64::from(ranks.size())) * job.workload.read.threads)?;
+    }
     if ranks.rank() == 0 {
         ends::exit_if_told(interrupted(args, &job))?;
     }
@@ -297,7 +300,7 @@ fn report(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Repor
         settings,
         seed: job.seed,
         workload: Some(job.workload.name.clone()),
-        accelerator: args.accelerator.clone(),
+        accelerator: args.accelerator.as_deref().map(|name| accelerator::spelt(name).to_owned()),
         accelerators: Some(job.accelerators),
         sections,
         ..Report::begin(Kind::Measured, "train", target, environment, machine.started)

@@ -13,6 +13,8 @@ use block::{Error, Result};
 const RANGE_POINTS: u64 = 10;
 /// Values of a curve at most.
 const POINTS_MAX: usize = 200;
+/// Accelerators of one point, as of a measured run: more take hours to simulate.
+const ACCELERATORS_MAX: u64 = 100_000;
 
 /// A store: `300Gbit/s,latency=20ms,p99=100ms,stream=70MB/s,rps=5500,request=8MB,slow=1%:2s`.
 pub fn store(name: &str, fields: &[(String, String)]) -> Result<Store> {
@@ -39,7 +41,7 @@ pub fn store(name: &str, fields: &[(String, String)]) -> Result<Store> {
 pub fn cache(text: &str, is_ratio: bool) -> Result<Cache> {
     let (mut cache, mut shares, mut policy) = (Cache::default(), Vec::new(), Policy::default());
     for (field, value) in fields(text) {
-        match (field.as_str(), value.as_str()) {
+        match (field.as_str(), value.to_ascii_lowercase().as_str()) {
             ("", _) => shares.push(share(&value)?),
             ("policy", "never") if is_ratio => policy = Policy::Never,
             ("policy", "lru") if is_ratio => policy = Policy::Lru,
@@ -95,7 +97,7 @@ pub fn overhead(text: &str) -> Result<Overhead> {
     Ok(overhead)
 }
 
-/// Numbers of accelerators: `180`, `60,98,180`, `20..200` or `20..200:20`.
+/// Numbers of accelerators: `180`, `60,98,180`, `20..200` or `20..200:20`. A range ends at its end, whatever the step.
 pub fn counts(text: &str) -> Result<Vec<u64>> {
     let mut counts = Vec::new();
     for part in text.split(',') {
@@ -108,13 +110,18 @@ pub fn counts(text: &str) -> Result<Vec<u64>> {
         let step = step.map(|step| number("accelerators", step)).transpose()?;
         let step = step.unwrap_or(to.saturating_sub(from).div_ceil(RANGE_POINTS)).max(1);
         counts.extend((from..=to).step_by(usize::try_from(step).unwrap_or(usize::MAX)).take(POINTS_MAX + 1));
+        counts.extend((from <= to).then_some(to));
     }
+    counts.sort_unstable();
+    counts.dedup();
     if counts.is_empty() || counts.len() > POINTS_MAX || counts.contains(&0) {
         return Err(Error::invalid(format!("a curve has from 1 to {POINTS_MAX} points, each above 0"), text)
             .hint("write 180, or 60,98,180, or 20..200:20"));
     }
-    counts.sort_unstable();
-    counts.dedup();
+    if counts.iter().any(|count| *count > ACCELERATORS_MAX) {
+        let what = format!("there are at most {ACCELERATORS_MAX} accelerators");
+        return Err(Error::invalid(what, format!("--accelerators {text}")).hint("ask for fewer, such as 1..1000"));
+    }
     Ok(counts)
 }
 
@@ -205,6 +212,7 @@ mod tests {
         assert_eq!(counts("180,60,98").unwrap(), [60, 98, 180]);
         assert_eq!(counts("20..60:20").unwrap(), [20, 40, 60]);
         assert_eq!(counts("10..110").unwrap().len(), 11);
+        assert_eq!((counts("1..200").unwrap().last(), counts("1..8:3").unwrap()), (Some(&200), vec![1, 4, 7, 8]));
         assert_eq!((epochs("5x500").unwrap(), epochs("3").unwrap()), ((5, Some(500)), (3, None)));
         assert_eq!((seeds("7").unwrap(), seeds("1..3").unwrap()), (vec![7], vec![1, 2, 3]));
         assert_eq!(overhead("20ms,every=50").unwrap(), Overhead { seconds: 0.02, every: 50 });
@@ -215,6 +223,9 @@ mod tests {
         assert!(store("x", &fields("300Gbit/s,colour=red")).unwrap_err().hint.contains("latency="));
         assert!(cache("0.5,0.6", true).is_err() && cache("110%", false).is_err());
         assert!(cache("0.5,policy=lru", false).is_err(), "shares that are given have no policy");
+        let error = counts("1,1000000").unwrap_err();
+        assert!(error.on.contains("1000000") && error.hint.contains("fewer"), "{error}");
+        assert!(counts("9..1").is_err() && cache("0.5,policy=LRU", true).is_ok());
         assert!(counts("0").is_err() && counts("1..9999:1").is_err() && seeds("9..1").is_err());
         assert!(nodes("8,stragglers=3").is_err() && overhead("20").is_err());
     }

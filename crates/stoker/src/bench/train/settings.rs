@@ -92,7 +92,7 @@ fn number(name: &str, value: &str) -> Result<u64> {
 }
 
 fn chill(value: &str) -> Result<Chill> {
-    match value {
+    match value.to_ascii_lowercase().as_str() {
         "keep" => Ok(Chill::Never),
         "first" => Ok(Chill::First),
         "each" => Ok(Chill::Each),
@@ -101,7 +101,7 @@ fn chill(value: &str) -> Result<Chill> {
 }
 
 fn order(value: &str) -> Result<Order> {
-    match value {
+    match value.to_ascii_lowercase().as_str() {
         "sequential" => Ok(Order::Sequential),
         "shuffled" => Ok(Order::Shuffled),
         "shards" => Ok(Order::Shards),
@@ -111,7 +111,7 @@ fn order(value: &str) -> Result<Order> {
 }
 
 fn partition(value: &str) -> Result<Partition> {
-    match value {
+    match value.to_ascii_lowercase().as_str() {
         "fresh" => Ok(Partition::Fresh),
         "fixed" => Ok(Partition::Fixed),
         _ => Err(bad("partition", value, "fresh (samples are dealt anew each epoch) or fixed (each keeps its own)")),
@@ -157,8 +157,8 @@ mod tests {
         let changes = Changes::parse(&texts(&[
             "epochs=2",
             "steps=10",
-            "order=shards",
-            "partition=fixed",
+            "order=Shards",
+            "partition=Fixed",
             "step=20ms",
             "caches=keep",
         ]))
