@@ -312,7 +312,7 @@ fn kept(all: &Kept, columns: usize) -> String {
     let mut out = format!("  kept    {}\n", share((all.files, all.bytes), (all.kept_files, all.kept_bytes)));
     for entry in &all.entries {
         let share = share((entry.files, entry.bytes), (entry.kept_files, entry.kept_bytes));
-        out += &show::fitting(columns, [&entry.name], |[name]| format!("    {name:<32} {share}\n"));
+        out += &show::fitting(columns, [&show::line(&entry.name)], |[name]| format!("    {name:<32} {share}\n"));
     }
     let shown: u64 = all.entries.iter().map(|entry| entry.files).sum();
     if !all.entries.is_empty() && shown < all.files {

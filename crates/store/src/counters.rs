@@ -5,7 +5,7 @@
 use block::Error;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -157,6 +157,30 @@ impl Counters {
 
     pub(crate) fn add_time(count: &AtomicU64, more: Duration) {
         count.fetch_add(nanoseconds(more), Relaxed);
+    }
+}
+
+/// Counts a request as in flight for as long as it lives.
+pub struct InFlight(Arc<Counters>);
+
+impl InFlight {
+    pub fn begin(counters: &Arc<Counters>) -> InFlight {
+        counters.in_flight.fetch_add(1, Relaxed);
+        InFlight(counters.clone())
+    }
+}
+
+impl std::ops::Deref for InFlight {
+    type Target = Counters;
+
+    fn deref(&self) -> &Counters {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 

@@ -20,6 +20,7 @@ mod write;
 
 pub use system::FileSystem;
 
+use crate::counters::InFlight;
 use crate::{Body, Counters, Pages, Store, UNSETTLED};
 use block::{Checksum, Error, Object, Result, Waiting};
 use bytes::Bytes;
@@ -196,12 +197,14 @@ impl Reading {
         Counters::add(&self.root.counters.gets, 1);
         let began = tokio::time::Instant::now();
         let (root, object, range) = (self.root.clone(), self.object.clone(), self.range.clone());
+        let in_flight = InFlight::begin(&self.root.counters);
         let first = self.root.read(move || {
             let file = Arc::new(root.open(&object)?);
             let piece = read(&file, &object, &range)?;
             Ok((file, piece))
         });
         let (file, piece) = first.await?;
+        drop(in_flight);
         self.root.counters.answered_after(began.elapsed());
         let rest = stream::try_unfold((self, file, Some(piece)), |(mut reading, file, ready)| async move {
             if reading.range.is_empty() {

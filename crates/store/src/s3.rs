@@ -22,6 +22,7 @@ mod write;
 pub use credentials::Credentials;
 pub use wire::Timeouts;
 
+use crate::counters::InFlight;
 use crate::retry::Chance;
 use crate::{Body, Counters, Pages, Store};
 use block::{Checksum, Error, Kind, Object, Result, Waiting};
@@ -159,7 +160,7 @@ impl Bucket {
             let asked = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
             headers.insert(header::RANGE, HeaderValue::from_str(&asked).expect("digits"));
         }
-        let in_flight = wire::InFlight::begin(&self.counters);
+        let in_flight = InFlight::begin(&self.counters);
         Counters::add(&self.counters.gets, 1);
         let answer =
             self.exchange(Method::GET, &|route| route.object(&object.key), headers, Bytes::new(), object).await?;
@@ -170,7 +171,7 @@ impl Bucket {
     }
 
     async fn checksum(&self, object: &Object) -> Result<Option<Checksum>> {
-        let _in_flight = wire::InFlight::begin(&self.counters);
+        let _in_flight = InFlight::begin(&self.counters);
         Counters::add(&self.counters.heads, 1);
         let headers = of_version(object)?;
         let answer =

@@ -256,7 +256,7 @@ async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
 async fn ask(bucket: &Bucket, task: &Task) -> Result<Page> {
     let on = format!("{}/{}", bucket.identity, task.prefix);
     Counters::add(&bucket.counters.lists, 1);
-    let _in_flight = super::wire::InFlight::begin(&bucket.counters);
+    let _in_flight = crate::counters::InFlight::begin(&bucket.counters);
     let answer = bucket.exchange(Method::GET, &|route| url(route, task), HeaderMap::new(), Bytes::new(), &on).await?;
     let given = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()).and_then(answer::second);
     let body = Limited::new(answer.into_body(), PAGE_MAX).collect();

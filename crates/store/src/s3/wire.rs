@@ -7,6 +7,7 @@
 
 use super::trust;
 use crate::Counters;
+use crate::counters::InFlight;
 use crate::retry::Chance;
 use block::{Error, Kind, Object, Result};
 use bytes::Bytes;
@@ -24,7 +25,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
@@ -172,22 +172,6 @@ pub fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Counts a request as in flight for as long as it lives.
-pub struct InFlight(Arc<Counters>);
-
-impl InFlight {
-    pub fn begin(counters: &Arc<Counters>) -> InFlight {
-        counters.in_flight.fetch_add(1, Relaxed);
-        InFlight(counters.clone())
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
 /// A body on its way. Dropping it closes the connection, unless the body was complete.
 pub struct Arriving {
     body: Incoming,
@@ -229,7 +213,7 @@ impl Stream for Arriving {
                     this.silence = None;
                     // Trailers say nothing that is of use here.
                     let Ok(bytes) = frame.into_data() else { continue };
-                    Counters::add(&this.in_flight.0.bytes, bytes.len() as u64);
+                    Counters::add(&this.in_flight.bytes, bytes.len() as u64);
                     return Poll::Ready(Some(Ok(bytes)));
                 }
                 Poll::Ready(Some(Err(error))) => {

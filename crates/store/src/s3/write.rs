@@ -6,7 +6,8 @@
 use super::answer;
 use super::endpoint::Route;
 use super::page;
-use super::{Bucket, S3, wire};
+use super::{Bucket, S3};
+use crate::counters::InFlight;
 use crate::sink::{Part, Sink, Upload};
 use crate::{Counters, Listed};
 use block::{Error, Result, Waiting, crc64};
@@ -68,7 +69,7 @@ impl Sink for S3 {
         let (bucket, key) = (self.0.clone(), key.to_owned());
         Box::pin(async move {
             let on = bucket.name_of(&key);
-            let _in_flight = wire::InFlight::begin(&bucket.counters);
+            let _in_flight = InFlight::begin(&bucket.counters);
             Counters::add(&bucket.counters.heads, 1);
             let url = |route: &Route| route.object(&key);
             let answer = bucket.exchange(Method::HEAD, &url, HeaderMap::new(), Bytes::new(), &on).await?;
@@ -172,7 +173,7 @@ impl Bucket {
         headers: HeaderMap,
         content: Bytes,
     ) -> Result<Response<Incoming>> {
-        let _in_flight = wire::InFlight::begin(&self.counters);
+        let _in_flight = InFlight::begin(&self.counters);
         Counters::add(&self.counters.writes, 1);
         let bytes = content.len() as u64;
         let url = |route: &Route| route.object_with(key, query);
