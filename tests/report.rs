@@ -101,6 +101,8 @@ fn curves() -> Vec<Page> {
             "utilisation",
         )
         .saying(&["accelerators (logarithmic)", "passes at 90 %"]),
+        page("epochs", vec![examples::cold_and_warm()], "unet3d on H100: 8 cold, 16 warm kept busy", "utilisation")
+            .saying(&["Kept busy, cold", "Kept busy, warm"]),
         page("nodes", vec![examples::nodes()], "unet3d keeps 96 × H100 busy", "utilisation nodes").saying(&[
             "hits in the cache",
             "with a band",

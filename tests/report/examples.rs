@@ -281,6 +281,20 @@ pub fn simulated() -> Report {
     report
 }
 
+/// Curves of cold and of warm epochs.
+pub fn cold_and_warm() -> Report {
+    let mut report = blank("simulate", Kind::Simulated, "s3://training", 1);
+    (report.workload, report.accelerator) = (Some("unet3d".into()), Some("h100".into()));
+    report.settings = json!({"question": job(7, 0.323)});
+    for count in [4, 8, 16, 32, 64] {
+        for (cold, hits, knee) in [(1.0, 0.0, 8.0), (0.0, 60.0, 20.0)] {
+            let at = map(&[("cold", cold), ("hit_percent", hits), ("nodes", count as f64)]);
+            report.points.push(Point { at, ..point(count, knee, 1.0) });
+        }
+    }
+    report
+}
+
 /// Nodes of eight, with intervals over seeds and a share of hits that grows with them.
 pub fn nodes() -> Report {
     let mut report = blank("simulate", Kind::Simulated, "s3://training", 1);

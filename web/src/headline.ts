@@ -39,6 +39,10 @@ function ofCurves(report: Report): string | undefined {
   if (pass === undefined || report.kind === "measured") return [report.workload, accelerators({ ...report, accelerators: 0 })].filter(Boolean).join(" on ");
   const counts = found.map(([place, points]): [string, number] => [place, most(points, pass) ?? 0]);
   const [first, last] = [counts[0]!, counts[counts.length - 1]!];
+  if (counts.length > 1 && counts.every(([place]) => place === "cold" || place === "warm")) {
+    const each = counts.map(([place, count]) => `${figure(count)} ${place}`);
+    return `${loop} on ${accelerators({ ...report, accelerators: 0 })}: ${each.join(", ")} kept busy`;
+  }
   if (counts.length > 1) return `${loop} keeps ${figure(first[1])} to ${kept(report, last[1])} busy, by its hits`;
   return first[1] ? `${loop} keeps ${kept(report, first[1])} busy` : `${loop} keeps none of its accelerators busy`;
 }

@@ -1,5 +1,5 @@
 // What a report is judged by: the mark, the epoch that decides, the number that was asked for.
-import { average, isInvalid, numbers, places, type Point, type Report } from "./report";
+import { average, type Epoch, isInvalid, numbers, places, type Point, type Report } from "./report";
 
 type Fields = Record<string, unknown>;
 const inner = (value: unknown, ...path: string[]): unknown =>
@@ -26,14 +26,13 @@ export interface Judged {
   where: string;
 }
 
-/// The figure that the verdict is about: of what was measured the worst epoch, of a simulation the mean of all.
+/// The figure that the verdict is about: the worst epoch, of a simulation in the mean of its seeds.
 export function judged(report: Report): Judged | undefined {
   const epochs = report.epochs ?? [];
   if (!epochs.length || isInvalid(report)) return undefined;
-  if (report.kind === "simulated") {
-    return { percent: average(epochs.map((epoch) => epoch.au_percent)), where: epochs.length > 1 ? "in the mean of its epochs" : "" };
-  }
-  const worst = epochs.reduce((worst, epoch) => (epoch.au_percent < worst.au_percent ? epoch : worst));
+  const seeds = (epoch: Epoch) => epochs.filter((other) => other.epoch === epoch.epoch).map((other) => other.au_percent);
+  const means = report.kind === "simulated" ? epochs.map((epoch) => ({ ...epoch, au_percent: average(seeds(epoch)) })) : epochs;
+  const worst = means.reduce((worst, epoch) => (epoch.au_percent < worst.au_percent ? epoch : worst));
   const is = worst.cold ? "cold" : "warm";
   return { percent: worst.au_percent, where: epochs.length > 1 ? `in its worst epoch, ${is}` : `(${is})` };
 }

@@ -287,15 +287,18 @@ export function sample(report: Report): string {
   return /resnet|imagenet|retinanet|image/i.test(report.workload ?? "") ? "images" : "samples";
 }
 
-/// Points by what else varies, in words: the share of hits, where one number of accelerators has several. What else
-/// stands in `at` was found, not chosen. Of a run that doesn't tell there are none.
+/// Points by what else varies, in words: cold or warm epochs, where there are both, and the share of hits, where one number
+/// of accelerators has several. What else stands in `at` was found, not chosen. Of a run that doesn't tell there are none.
 export function places(report: Report): Map<string, Point[]> {
   const points = [...(isInvalid(report) ? [] : (report.points ?? []))].sort((a, b) => a.accelerators - b.accelerators);
   const hit = (point: Point) => Math.round(point.at?.["hit_percent"] ?? 0);
-  const varies = points.some((point) => points.some((other) => other.accelerators === point.accelerators && hit(other) !== hit(point)));
+  const kind = (point: Point) => (point.at?.["cold"] ? "cold" : "warm");
+  const both = points.some((point) => kind(point) !== kind(points[0]!));
+  const beside = (point: Point, other: Point) => other.accelerators === point.accelerators && kind(other) === kind(point);
+  const varies = points.some((point) => points.some((other) => beside(point, other) && hit(other) !== hit(point)));
   const found = new Map<string, Point[]>();
   for (const point of points) {
-    const place = varies ? `${hit(point)} % hits` : "";
+    const place = [both ? kind(point) : "", varies ? `${hit(point)} % hits` : ""].filter(Boolean).join(", ");
     found.set(place, [...(found.get(place) ?? []), point]);
   }
   return found;

@@ -109,7 +109,7 @@ pub fn of_node(Problem { kind, what, on, hint }: &Problem) -> Error {
 
 /// One of a thing, or several: `count_of(1, "file")`.
 pub fn count_of(number: u64, thing: &str) -> String {
-    let many = if thing.ends_with("ch") { "es" } else { "s" };
+    let many = if thing.ends_with("tch") { "es" } else { "s" };
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { many })
 }
 
@@ -200,6 +200,7 @@ mod tests {
         assert_eq!(count(12), "12");
         assert_eq!((count_of(1, "file"), count_of(2_000, "file")), ("1 file".into(), "2,000 files".into()));
         assert_eq!((count_of(1, "batch"), count_of(2, "batch")), ("1 batch".into(), "2 batches".into()));
+        assert_eq!(count_of(2, "epoch"), "2 epochs");
         assert_eq!(
             [5.0, 119.0, 7_199.0, 7_200.0, 400_000.0].map(age),
             ["5 s", "119 s", "119 minutes", "2 hours", "4 days"]

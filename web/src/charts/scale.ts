@@ -1,7 +1,7 @@
 // Utilisation against the number of accelerators, and throughput against nodes.
 import { type Chart, kinds, type Line, type Limit, type Panel } from "../chart";
 import { figure, percent, percentTick, rate } from "../format";
-import { answer, judged, passMark, together } from "../judge";
+import { answer, curves, judged, passMark, together } from "../judge";
 import { isInvalid, type Named, places, type Point, type Report, sample } from "../report";
 
 const joined = (...words: string[]) => words.filter((word) => word !== "").join(", ");
@@ -17,7 +17,7 @@ function single(reports: Named[]): Curve[] {
   const found = new Map<string, Curve>();
   for (const [colour, { report }] of reports.entries()) {
     const own = judged(report);
-    if ((report.points?.length ?? 0) > 1 || !report.accelerators || !own || isInvalid(report)) continue;
+    if (curves(report).length || !report.accelerators || !own || isInvalid(report)) continue;
     const bounds = (report.epochs ?? []).flatMap((epoch) => epoch.bound_percent ?? []);
     const all = (report.epochs ?? []).map((epoch) => epoch.au_percent);
     const at = { au_percent_low: Math.min(...all), au_percent_high: Math.max(...all) };

@@ -52,3 +52,21 @@ pub fn accelerators_at(question: &Question, hit: f64, au: f64) -> Option<f64> {
     let demand = question.workload.read.batch as f64 * question.workload.bytes_per_sample() / question.step_seconds;
     Some(question.store.bytes_per_second? / ((1.0 - hit) * demand * au)).filter(|count| count.is_finite())
 }
+
+/// Standard deviations that chance is taken to reach: it passes them once in three million epochs.
+const DEVIATIONS: f64 = 5.0;
+
+/// In percent of the bound at a share of hits, what an epoch may have more by chance: its sizes, hits and latencies are
+/// drawn, and of each stream a batch may be half read when the steps that count begin.
+pub fn chance_percent(question: &Question, hit: f64) -> f64 {
+    let read = &question.workload.read;
+    let steps = question.counted().count() as f64;
+    let samples = steps * (read.batch * question.accelerators) as f64;
+    let sizes = question.workload.files.sample_bytes_stdev / question.workload.bytes_per_sample();
+    // Which of the two is the limit doesn't matter: the rarer of hits and misses spreads more.
+    let rarer = hit.min(1.0 - hit);
+    let (spread, drawn) = if rarer > 0.0 { ((1.0 - rarer) / rarer, rarer) } else { (0.0, 1.0) };
+    let waits = question.store.latency.spread().max(question.cache.latency.spread());
+    let variance = (sizes.powi(2) + waits.powi(2)) / (samples * drawn) + spread / samples;
+    100.0 * (DEVIATIONS * variance.sqrt() + read.threads.min(read.prefetch_batches) as f64 / steps)
+}

@@ -44,6 +44,12 @@ impl Latency {
         ((1.0 - self.slow_share) * body + self.slow_share * self.slow.powi(2) - self.mean().powi(2)).max(0.0)
     }
 
+    /// Standard deviation over the mean.
+    pub fn spread(&self) -> f64 {
+        let mean = self.mean();
+        if mean > 0.0 { self.variance().sqrt() / mean } else { 0.0 }
+    }
+
     /// Time of so many requests, one after another.
     pub fn draw(&self, requests: u64, draws: &mut Draws) -> f64 {
         if requests == 0 || (self.median == 0.0 && self.slow_share == 0.0) {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use super::machine::Machine;
 use super::output::Output;
+use super::train::INVALID;
 use ::bench::simulate::{Answer, Cache, Nodes, Overhead, Question, Rule, Store, ask, fields};
 use anyhow::Result;
 use block::Error;
@@ -72,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let report = report(&args, &answers?, &seeds, machine);
     show::print(&report, &questions[0])?;
     args.output.finish(&report)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.invalid().is_some() { ExitCode::from(INVALID) } else { ExitCode::SUCCESS })
 }
 
 /// One question for each number of accelerators.
@@ -155,8 +156,8 @@ fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> R
     let question = &answers[0].question;
     let alone = (answers.len() == 1).then(|| &answers[0]);
     let accelerator = args.accelerator.as_deref().map_or("its own step", accelerator::spelt).to_owned();
-    let hits: Vec<&Vec<f64>> = answers.iter().map(|answer| &answer.hits).collect();
-    Report {
+    let hits: Vec<Vec<f64>> = answers.iter().flat_map(Answer::hits_by_point).collect();
+    let mut report = Report {
         finished: true,
         settings: serde_json::json!({ "question": question, "seeds": seeds, "accelerators": args.accelerators }),
         seed: seeds[0],
@@ -165,21 +166,33 @@ fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> R
         accelerators: alone.map(|answer| answer.question.accelerators),
         epochs: alone.map(|answer| answer.runs.concat()).unwrap_or_default(),
         summary: alone.map(Answer::summary),
-        points: answers.iter().map(Answer::point).collect(),
+        points: answers.iter().flat_map(Answer::points).collect(),
         sections: [("simulation".to_owned(), serde_json::json!({ "hit_share_by_point_and_epoch": hits }))].into(),
-        warnings: warnings(args, question),
+        warnings: warnings(args, question, answers),
         ..Report::begin(Kind::Simulated, "simulate", &question.store.name, machine.environment, machine.started)
-    }
+    };
+    answers.iter().flat_map(Answer::failed).for_each(|sentence| report.fail(sentence));
+    report
 }
 
 /// What a reader must know before trusting a figure.
-fn warnings(args: &Args, question: &Question) -> Vec<String> {
+fn warnings(args: &Args, question: &Question, answers: &[Answer]) -> Vec<String> {
     let mut warnings = Vec::new();
     let read = &question.workload.read;
     if question.steps < question.least() {
         warnings.push(format!(
             "{} steps are few beside {} batches ahead, which flatter the steps that take them; ask for more with --epochs {}x{}",
             question.steps, read.prefetch_batches, question.epochs, question.least()
+        ));
+    }
+    let short: usize = answers.iter().map(Answer::short).sum();
+    if short > 0 {
+        warnings.push(format!(
+            "{} above the bound of mean sizes, hits and latencies, as chance lets few samples be: no share of it; more \
+            steps tell, with --epochs {}x{}",
+            if short == 1 { "1 epoch is".to_owned() } else { format!("{short} epochs are") },
+            question.epochs,
+            4 * question.steps,
         ));
     }
     if args.calibrate.is_some() {

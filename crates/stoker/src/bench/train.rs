@@ -85,7 +85,7 @@ pub struct Args {
 /// Exit code where all went well but the utilisation.
 const NOT_BUSY: u8 = 3;
 /// Exit code of a run that doesn't tell whether they were busy.
-const INVALID: u8 = 5;
+pub(super) const INVALID: u8 = 5;
 
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.list {

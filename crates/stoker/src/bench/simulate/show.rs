@@ -27,6 +27,9 @@ pub fn print(report: &Report, question: &Question) -> anyhow::Result<()> {
     for warning in &report.warnings {
         note!("  note: {warning}");
     }
+    for failed in report.failed() {
+        note!("  failed check: {failed}");
+    }
     Ok(())
 }
 
@@ -62,6 +65,16 @@ fn percent(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.1}"))
 }
 
+/// Whether a point is of cold epochs, in words; nothing where all are of one kind.
+fn kind(points: &[Point], point: &Point) -> &'static str {
+    let cold = |point: &Point| point.at.get("cold").is_some_and(|cold| *cold > 0.0);
+    match cold(point) {
+        _ if points.iter().all(|other| cold(other) == cold(point)) => "",
+        true => " cold",
+        false => " warm",
+    }
+}
+
 fn points(points: &[Point]) -> Table {
     let right = ["accelerators", "AU %", "interval", "bound %", "hits %", "Gbit/s"].map(Column::right);
     let row = |point: &Point| {
@@ -71,7 +84,7 @@ fn points(points: &[Point]) -> Table {
             _ => String::new(),
         };
         vec![
-            show::count(point.accelerators),
+            format!("{}{}", show::count(point.accelerators), kind(points, point)),
             percent(Some(point.au_percent)),
             interval,
             percent(point.bound_percent),
@@ -84,7 +97,15 @@ fn points(points: &[Point]) -> Table {
 
 fn epochs(report: &Report) -> Table {
     let right = ["epoch", "AU %", "DLIO's AU %", "bound %", "hits %", "samples/s", "Gbit/s"].map(Column::right);
-    let hits = &report.sections["simulation"]["hit_share_by_point_and_epoch"][0];
+    // Cold epochs are the first, and so is their point.
+    let hits = report.sections["simulation"]["hit_share_by_point_and_epoch"].as_array();
+    let hits: Vec<f64> = hits
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_array)
+        .flatten()
+        .filter_map(|hit| hit.as_f64())
+        .collect();
     let count = report.epochs.iter().map(|epoch| epoch.epoch).max().unwrap_or(0);
     let row = |number: u64| {
         let of: Vec<&Epoch> = report.epochs.iter().filter(|epoch| epoch.epoch == number).collect();
@@ -95,7 +116,7 @@ fn epochs(report: &Report) -> Table {
             percent(Some(mean(&|epoch| epoch.au_percent))),
             percent(Some(mean(&|epoch| epoch.au_dlio_percent))),
             percent(Some(mean(&|epoch| epoch.bound_percent.unwrap_or(0.0)))),
-            percent(hits[number as usize - 1].as_f64().map(|share| 100.0 * share)),
+            percent(hits.get(number as usize - 1).map(|share| 100.0 * share)),
             show::count(mean(&|epoch| epoch.samples_per_second) as u64),
             format!("{:.1}", mean(&|epoch| epoch.bytes_per_second) * 8e-9),
         ]
@@ -105,7 +126,7 @@ fn epochs(report: &Report) -> Table {
 
 fn point_bars(points: &[Point], pass: f64) -> Vec<Bar> {
     let bar = |point: &Point| Bar {
-        label: show::count(point.accelerators),
+        label: format!("{}{}", show::count(point.accelerators), kind(points, point)),
         value: point.au_percent,
         text: percent(Some(point.au_percent)),
         tone: if point.au_percent >= pass { Tone::Accent } else { Tone::Plain },
@@ -130,16 +151,70 @@ fn interval(mean: &Mean) -> String {
 }
 
 fn note(report: &Report, question: &Question) -> String {
-    let pass = question.workload.read.pass_au_percent;
     let limit = report.summary.as_ref().map(|summary| format!("Limited by: {}. ", summary.limited_by));
-    let hit = report.points.first().and_then(|point| point.at.get("hit_percent")).map_or(0.0, |hit| hit / 100.0);
-    let reach =
-        accelerators_at(question, hit, 1.0).zip(accelerators_at(question, hit, pass / 100.0)).map(|(knee, enough)| {
-            format!("The store's bandwidth is full from {knee:.0} accelerators on and gives {pass} % to {enough:.0}. ")
-        });
+    let mut kinds: Vec<&str> = report.points.iter().map(|point| kind(&report.points, point)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let reach: String = kinds.into_iter().map(|kind| reach(report, question, kind)).collect();
     format!(
-        "{}{}Time did not pass and no byte was read: docs/simulation.md says what was simulated, and where it misfits.",
+        "{}{reach}Time did not pass and no byte was read: docs/simulation.md says what was simulated, and where it misfits.",
         limit.unwrap_or_default(),
-        reach.unwrap_or_default()
     )
+}
+
+/// How far the store reaches by its bandwidth alone, and of the points of a kind, as far as the table tells.
+fn reach(report: &Report, question: &Question, wanted: &str) -> String {
+    let points: Vec<&Point> = report.points.iter().filter(|point| kind(&report.points, point) == wanted).collect();
+    let hit = points.first().and_then(|point| point.at.get("hit_percent")).map_or(0.0, |hit| hit / 100.0);
+    let full = accelerators_at(question, hit, 1.0);
+    let full = full.map(|full| format!("Accelerators that fill the store's bandwidth{wanted}: {full:.0}. "));
+    let pass = question.workload.read.pass_au_percent;
+    let mut sorted = points.clone();
+    sorted.sort_by_key(|point| point.accelerators);
+    let most = sorted.iter().take_while(|point| point.au_percent >= pass).last();
+    let most = most.map_or("none".to_owned(), |point| show::count(point.accelerators));
+    let most = (points.len() > 1).then(|| format!("Of these the most that reach {pass} %{wanted}: {most}. "));
+    format!("{}{}", full.unwrap_or_default(), most.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::machine::Machine;
+    use super::super::{Args, ask, questions, report};
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What is shown of a question.
+    fn shown(typed: &str) -> super::Chart {
+        let args = Typed::try_parse_from(["x"].into_iter().chain(typed.split_whitespace())).unwrap().args;
+        let questions = questions(&args).unwrap();
+        let answers = ask(&questions, &[1], 2, &|_| ()).unwrap();
+        super::chart(&report(&args, &answers, &[1], Machine::look("", None)), &questions[0])
+    }
+
+    #[test]
+    fn how_many_reach_the_mark_is_what_the_table_says() {
+        let job = "--workload unet3d --accelerator v100 --accelerators 40..110:10 --store 300Gbit/s";
+        for (more, does_any) in [("", true), (",stream=90MB/s", false), (" --overhead 300ms", false)] {
+            let chart = shown(&format!("{job}{more}"));
+            let reaching = chart.table.rows.iter().take_while(|row| row[1].parse::<f64>().unwrap() >= 90.0);
+            let last = reaching.last().map_or("none", |row| row[0].as_str());
+            assert!(chart.note.contains(&format!("reach 90 %: {last}. ")), "{}", chart.note);
+            assert_eq!(last != "none", does_any, "{more}: {last}");
+        }
+    }
+
+    #[test]
+    fn cold_and_warm_epochs_have_lines_of_their_own() {
+        let job = "--workload unet3d --accelerator v100 --accelerators 100,180 --store 300Gbit/s --hit-rate 0%,100%";
+        let chart = shown(&format!("{job} --epochs 3"));
+        let labels: Vec<&str> = chart.table.rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(labels, ["100 cold", "100 warm", "180 cold", "180 warm"]);
+        assert!(chart.note.contains("reach 90 % cold: none. ") && chart.note.contains("reach 90 % warm: 180. "));
+    }
 }
