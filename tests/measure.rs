@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{BUCKET, Bed, eventually, finished, is_root, signal, text};
 
 /// A command that succeeded, or that only found accelerators waiting (3).
@@ -23,6 +24,12 @@ fn ran_slowly(done: &Output, report: &Path, bytes_per_second: f64) {
         assert!(of("seconds") > 1.0 && of("bytes_per_second") < 1.05 * bytes_per_second, "{epoch}");
         assert!((50.0..=102.0).contains(&of("share_of_bound_percent")), "{epoch}: {}", text(done));
     }
+}
+
+/// The machine for itself: what is measured here beside others would be measured too low, by the probe as by the loop.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn json(path: &Path) -> Value {
@@ -47,6 +54,7 @@ const STEADY: &str = "batch=1,threads=1,prefetch=1";
 
 #[test]
 fn a_training_loop_that_is_interrupted_says_so_and_keeps_what_had_ended() {
+    let _alone = alone();
     let Some(bed) = Bed::new() else { return };
     images(&bed);
     let kept = bed.path("kept.json");
@@ -65,6 +73,7 @@ fn a_training_loop_that_is_interrupted_says_so_and_keeps_what_had_ended() {
 
 #[test]
 fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
+    let _alone = alone();
     let Some(bed) = Bed::new() else { return };
     images(&bed);
     let (measured, page) = (bed.path("bucket.json"), bed.path("bucket.html"));
@@ -102,6 +111,7 @@ fn a_bucket_is_measured_verified_and_simulated_from_its_probe() {
 
 #[test]
 fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
+    let _alone = alone();
     let Some(bed) = Bed::new() else { return };
     if !is_root() {
         return eprintln!("SKIPPED: only root has a mount namespace everywhere");
@@ -122,6 +132,7 @@ fn what_a_program_asked_is_asked_again_by_the_workload_that_observe_wrote() {
 
 #[test]
 fn a_mount_of_our_own_is_made_cold_by_the_command_that_mounts_it_anew() {
+    let _alone = alone();
     let Some(bed) = Bed::new() else { return };
     if !is_root() {
         return eprintln!("SKIPPED: only root can make the kernel forget a FUSE file system");
@@ -158,6 +169,7 @@ fn a_mount_of_our_own_is_made_cold_by_the_command_that_mounts_it_anew() {
 
 #[test]
 fn what_can_not_be_measured_is_refused_with_what_to_try() {
+    let _alone = alone();
     let Some(bed) = Bed::new() else { return };
     fs::create_dir(bed.path("empty")).expect("a folder");
     let empty = bed.path("empty").display().to_string();
