@@ -182,6 +182,8 @@ fn what_can_not_be_measured_is_refused_with_what_to_try() {
             "--workload UNet3D --accelerator H100 --target null: --accelerators 100000 --set threads=1000000".into(),
             "fewer",
         ),
+        (format!("--target null: {JOB} --set threads=1000000000000000000"), "at most 10^9"),
+        (format!("--target {empty} {JOB} --set caches=keep --drop-command true"), "leave it out"),
         (format!("--target s3://{BUCKET}/none {JOB}"), "stoker bench data"),
         ("--workload nothing --target null:".into(), "unet3d"),
         (format!("--workload unet3d --accelerator h100 --target {empty} --loader torch --find-max"), "cannot be used"),

@@ -229,14 +229,19 @@ fn grouped(unit: &'static str, better: Better, named: impl Iterator<Item = (Stri
     found
 }
 
-/// `utilisation at 64 accelerators`. What a point says beside them was found, or follows from settings of all points; but
-/// where the same number of accelerators has several shares of hits, these are what was varied.
+/// `utilisation at 64 accelerators, warm`. What a point says beside that was found, or follows from settings of all points;
+/// but where as many accelerators have several shares of hits in the same epochs, these are what was varied.
 fn place(point: &Point, all: &[Point]) -> String {
-    let hits = |point: &Point| point.at.get("hit_percent").copied();
-    let is_varied = all.iter().any(|other| other.accelerators == point.accelerators && hits(other) != hits(point));
+    let hits = |point: &Point| point.at.get("hit_percent").map(|percent| percent.round());
+    let is_cold = |point: &Point| point.at.get("cold").map(|cold| *cold > 0.0);
+    let beside = || all.iter().filter(|other| other.accelerators == point.accelerators);
+    let is_varied = beside().any(|other| is_cold(other) == is_cold(point) && hits(other) != hits(point));
+    let has_both = beside().any(|other| is_cold(other) != is_cold(point));
+    let epochs = is_cold(point).filter(|_| has_both).map(|cold| if cold { ", cold" } else { ", warm" });
     let hit = hits(point).filter(|_| is_varied).map(|hit| format!(", {hit} % hits"));
     let plural = if point.accelerators == 1 { "" } else { "s" };
-    format!("utilisation at {} accelerator{plural}{}", point.accelerators, hit.unwrap_or_default())
+    let (epochs, hit) = (epochs.unwrap_or_default(), hit.unwrap_or_default());
+    format!("utilisation at {} accelerator{plural}{epochs}{hit}", point.accelerators)
 }
 
 /// `read, 1 MiB x 8 threads x 2 ranks`; `None` of a cell that says too little.

@@ -7,6 +7,7 @@
 
 pub mod compare;
 pub mod csv;
+pub mod whole;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -295,11 +296,8 @@ impl Report {
 
     /// Write the document in one step: whoever reads it sees the last whole one.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let draft = path.with_extension("draft");
         let text = serde_json::to_vec_pretty(self).expect("a report has no keys but strings");
-        let doing = |error: std::io::Error| Error::io("cannot write the report", path.display(), &error);
-        fs::write(&draft, text).map_err(doing)?;
-        fs::rename(&draft, path).map_err(doing)
+        whole::write(path, &text).map_err(|error| Error::io("cannot write the report", path.display(), &error))
     }
 
     pub fn open(path: &Path) -> Result<Report> {

@@ -14,7 +14,7 @@ use mount::{Options, Session};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::os::unix::process::ExitStatusExt;
@@ -60,9 +60,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (folder, opened) = open(&args)?;
-    for path in [&args.save, &args.workload, &args.accelerator].into_iter().flatten() {
-        writable(path)?;
-    }
+    let outputs = [(&args.save, place::JSON), (&args.workload, place::TOML), (&args.accelerator, place::TOML)];
+    place::can_be_written(&outputs.map(|(path, begins)| (path.as_deref(), begins)), [])?;
     let runtime = runtime()?;
     let (recorder, sweeping) = Recorder::start();
     let mirror = Arc::new(Mirror::new(opened, recorder.clone(), runtime.handle().clone()));
@@ -105,17 +104,6 @@ fn open(args: &Args) -> Result<(PathBuf, OwnedFd)> {
     let opened = rustix::fs::open(&folder, flags, Mode::empty())
         .map_err(|errno| Error::io("cannot open the folder", folder.display(), &errno.into()))?;
     Ok((folder, opened))
-}
-
-/// Whether a result will find its place: better said before a long run than after.
-fn writable(path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if path.is_dir() || !parent.is_dir() {
-        return Err(Error::missing("the result can't be written there", path.display())
-            .hint("name a file in a folder that exists"));
-    }
-    rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-        .map_err(|errno| Error::io("the result can't be written there", path.display(), &errno.into()))
 }
 
 /// Run the command on the view, to its end.
@@ -244,13 +232,7 @@ fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
 
 /// Write a file in one step: whoever reads it sees it whole.
 fn save(path: &Path, text: &[u8]) -> Result<()> {
-    let draft = path.with_extension("draft");
-    let written = std::fs::File::create(&draft).and_then(|mut file| file.write_all(text));
-    let done = written.and_then(|()| std::fs::rename(&draft, path));
-    done.map_err(|error| {
-        let _ = std::fs::remove_file(&draft);
-        Error::io("cannot write the result", path.display(), &error)
-    })?;
+    report::whole::write(path, text).map_err(|error| Error::io("cannot write the result", path.display(), &error))?;
     note!("  written: {}", path.display());
     Ok(())
 }

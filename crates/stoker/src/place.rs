@@ -139,6 +139,7 @@ pub const JSON: &str = "{";
 pub const PAGE: &str = "<!doctype html>";
 pub const PICTURE: &str = "<svg";
 pub const TABLE: &str = "report,";
+pub const TOML: &str = "name = ";
 
 /// Refuse files that can't be made where they were named, or that would take the place of something else, before the
 /// work is done of which they are to tell.
@@ -171,18 +172,9 @@ fn can_be_made(file: &Path, begins: &str) -> Result<()> {
             let error = Error::invalid("there is a file already, which is no result of this kind", file.display());
             Err(error.hint("name another file, or remove this one"))
         }
-        () => tried(file).or_else(|error| wrong(&format!("the folder of the file can't be written: {error}"))),
+        () => report::whole::can_be_written(file)
+            .or_else(|error| wrong(&format!("the folder of the file can't be written: {error}"))),
     }
-}
-
-/// Make the draft that the file begins as: of root, of /proc and of mounts, what permissions say is not what happens.
-fn tried(file: &Path) -> std::io::Result<()> {
-    let mut draft = file.as_os_str().to_owned();
-    draft.push(".draft");
-    std::fs::File::create(&draft)?;
-    // Another rank may have removed it.
-    let _ = std::fs::remove_file(&draft);
-    Ok(())
 }
 
 /// Whether there is a file that is not empty and begins in another way.

@@ -54,12 +54,7 @@ pub fn replace(path: &Path, text: &str) -> Result<()> {
     let doing = |error: std::io::Error| {
         Error::io("cannot write the report", path.display(), &error).hint("name a file in a folder that exists")
     };
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".draft");
-    std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path)).map_err(|error| {
-        let _ = std::fs::remove_file(&draft);
-        doing(error)
-    })
+    report::whole::write(path, text.as_bytes()).map_err(doing)
 }
 
 /// Targets, numbered where they are the same.

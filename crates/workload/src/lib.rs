@@ -195,6 +195,9 @@ impl Read {
     }
 }
 
+/// Numbers of a job: products of two of them, and of one with a rank's accelerators, stay numbers.
+const NUMBER_MAX: u64 = 1_000_000_000;
+
 impl Workload {
     /// A workload from the text of its file; `place` names it in errors.
     pub fn parse(text: &str, place: &str) -> Result<Workload> {
@@ -206,7 +209,8 @@ impl Workload {
         Ok(parsed)
     }
 
-    pub(crate) fn check(&self, place: &str) -> Result<()> {
+    /// Whether it can be run at all.
+    pub fn check(&self, place: &str) -> Result<()> {
         let Workload { files, read, .. } = self;
         let wrong = |what: &str| Err(Error::invalid(what, format!("{place} ({})", self.name)));
         if !(1.0..=1e15).contains(&files.sample_bytes) || !(0.0..=1e15).contains(&files.sample_bytes_stdev) {
@@ -214,6 +218,11 @@ impl Workload {
         }
         if [files.count, files.samples_per_file, read.batch, read.threads, read.epochs].contains(&0) {
             return wrong("files, samples, batch, threads and epochs are at least 1");
+        }
+        let most = [read.batch, read.threads, read.prefetch_batches, read.epochs, read.shuffle_buffer.unwrap_or(0)];
+        if most.into_iter().any(|number| number > NUMBER_MAX) || read.steps_max.is_some_and(|steps| steps > NUMBER_MAX)
+        {
+            return wrong("batch, threads, prefetched batches, shuffle buffer, epochs and steps are at most 10^9");
         }
         if !(0.0..=100.0).contains(&read.pass_au_percent) {
             return wrong("the utilisation that counts as enough is from 0 to 100 percent");

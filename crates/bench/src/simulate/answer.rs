@@ -280,6 +280,17 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_that_is_so_rare_that_none_counts_is_no_contradiction() {
+        for (seconds, every) in [(0.05, 50), (0.1, 100)] {
+            let (store, step_seconds) = (Store::default(), 0.0035);
+            let overhead = crate::simulate::Overhead { seconds, every };
+            let rare = Question { store, step_seconds, overhead, ..question(1, 100) };
+            let answer = ask(&[rare], &[1], 1, &|_| ()).unwrap().remove(0);
+            assert!(answer.failed().is_empty(), "{:?}", answer.failed());
+        }
+    }
+
+    #[test]
     fn what_is_above_its_bound_by_more_than_chance_is_a_failed_check() {
         let with = |question: Question, au: f64| {
             let mut answer = ask(&[question], &[1], 1, &|_| ()).unwrap().remove(0);

@@ -57,7 +57,8 @@ pub fn accelerators_at(question: &Question, hit: f64, au: f64) -> Option<f64> {
 const DEVIATIONS: f64 = 5.0;
 
 /// In percent of the bound at a share of hits, what an epoch may have more by chance: its sizes, hits and latencies are
-/// drawn, and of each stream a batch may be half read when the steps that count begin.
+/// drawn, of each stream a batch may be half read when the steps that count begin, and one rare barrier more or less may
+/// lie among them.
 pub fn chance_percent(question: &Question, hit: f64) -> f64 {
     let read = &question.workload.read;
     let steps = question.counted().count() as f64;
@@ -68,5 +69,8 @@ pub fn chance_percent(question: &Question, hit: f64) -> f64 {
     let (spread, drawn) = if rarer > 0.0 { ((1.0 - rarer) / rarer, rarer) } else { (0.0, 1.0) };
     let waits = question.store.latency.spread().max(question.cache.latency.spread());
     let variance = (sizes.powi(2) + waits.powi(2)) / (samples * drawn) + spread / samples;
-    100.0 * (DEVIATIONS * variance.sqrt() + read.threads.min(read.prefetch_batches) as f64 / steps)
+    let overhead = &question.overhead;
+    let seconds = steps * (question.step_seconds + overhead.seconds / overhead.every as f64);
+    let barrier = if overhead.every > 1 { overhead.seconds / seconds } else { 0.0 };
+    100.0 * (DEVIATIONS * variance.sqrt() + read.threads.min(read.prefetch_batches) as f64 / steps + barrier)
 }

@@ -187,6 +187,22 @@ fn points_of_several_shares_of_hits_stay_apart() {
 }
 
 #[test]
+fn cold_and_warm_points_meet_their_own_kind_however_many_bytes_hit() {
+    let point = |cold: f64, hit: f64| Point {
+        accelerators: 8,
+        au_percent: 50.0 + hit,
+        at: [("hit_percent".to_owned(), hit), ("cold".to_owned(), cold)].into(),
+        ..Point::default()
+    };
+    let (mut one, mut other) = (report(&[]), report(&[]));
+    (one.points, other.points) = (vec![point(1.0, 0.0), point(0.0, 40.0)], vec![point(1.0, 0.0), point(0.0, 41.3)]);
+    let found = compare(&[one, other]);
+    for (name, mean) in [("utilisation at 8 accelerators, cold", 50.0), ("utilisation at 8 accelerators, warm", 91.3)] {
+        assert_eq!(row(&found, name).entries[1].expect("an entry").mean.mean, mean);
+    }
+}
+
+#[test]
 fn a_warning_that_several_reports_give_is_shown_once() {
     let mut first = report(&[(1, true, 50.0), (2, true, 50.0)]);
     first.warnings = vec!["the set fits in memory".into()];

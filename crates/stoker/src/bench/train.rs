@@ -220,6 +220,11 @@ fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
     }
     let plain = is_shipped.then(|| workload.clone());
     changes.apply(&mut workload)?;
+    workload.check("the job")?;
+    if changes.chill == Some(Chill::Never) && args.drop_command.is_some() {
+        let error = Error::invalid("a command drops caches that are to be kept", "--drop-command");
+        return Err(error.hint("leave it out, or caches=keep").into());
+    }
     let step_seconds = step_seconds.or(workload.checkpoint.as_ref().map(|_| 1.0)).ok_or_else(|| {
         Error::invalid("no accelerator was named", &workload.name)
             .hint("name one with --accelerator (--list names them), or give the time of a step: --set step=20ms")

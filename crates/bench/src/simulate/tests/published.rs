@@ -1,7 +1,7 @@
 //! The simulation beside what was published: the table of `docs/simulation.md` is made of these points and compared.
 //!
 //! Invariants: the verdict of a row follows from its figures, never from who wrote it; a row of which any figure was chosen
-//! so that the row comes out is fitted; no bandwidth is taken from the utilisation that it is to explain.
+//! so that the row comes out is fitted; no bandwidth of a store is taken from a utilisation.
 
 use crate::simulate::latency::Latency;
 use crate::simulate::{Answer, Cache, Nodes, Overhead, Question, Rule, Store, ask};
