@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Utilisation that `stoker bench train` measures on shaped disks and stores, beside the closed form: 8 shapes, 4 workloads.
 
-    python3 benchmarks/au-beside-closed-form.py STOKER FOLDER > raw.json
+    python3 benchmarks/au-beside-closed-form.py STOKER FOLDER > raw.jsonl
 
 All samples of a workload are of one size, and one accelerator asks for them, so that nothing is left to chance: what storage
 gives is the least of its bandwidth over the bytes of a sample, its requests over the requests of a sample, and the streams over
 the time of one sample in a stream; utilisation is that over the demand, and 100 % at most. None of it is taken from a run, from
-the probe or from the simulator. Makes some gigabytes in a folder of its own below FOLDER and removes it. Takes a quarter of an hour.
+the probe or from the simulator. Makes some gigabytes in a folder of its own below FOLDER and removes it. Takes half an hour, and prints a line of JSON a run.
 """
 import json, math, os, re, shutil, subprocess, sys, tempfile
 
@@ -104,6 +104,8 @@ def run(name, shape):
              "load": os.getloadavg()[0], "report": report}
     print("{workload:18} {shape:20} closed {closed_form_percent:6.2f}  measured {au_percent:6.2f}  bound {bound_percent}  "
           "{limited_by}  {verdict}  load {load:.1f}".format(**found), file=sys.stderr, flush=True)
+    report.pop("timeline", None)
+    print(json.dumps(found), flush=True)
     return found
 
 
@@ -112,8 +114,5 @@ try:
     raw = [run(name, shape) for name in WORKLOADS for shape in SHAPES if not ONLY or name in ONLY or shape in ONLY]
 finally:
     shutil.rmtree(FOLDER)
-for found in raw:
-    found["report"].pop("timeline", None)
 worst = max(abs(found["au_percent"] - found["closed_form_percent"]) for found in raw)
 print(f"worst: {worst:.2f} points", file=sys.stderr)
-print(json.dumps(raw, indent=1))
