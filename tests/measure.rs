@@ -193,3 +193,42 @@ fn what_can_not_be_measured_is_refused_with_what_to_try() {
         assert!(!done.status.success() && text(&done).contains(said), "{line}: {}", text(&done));
     }
 }
+
+#[test]
+fn a_checkpoint_that_was_read_from_memory_says_so_and_judges_nothing() {
+    let _alone = alone();
+    let Some(bed) = Bed::new() else { return };
+    let (folder, saved) = (bed.path("state"), bed.path("state.json"));
+    fs::create_dir(&folder).expect("a folder");
+    let workload = bed.path("state.toml");
+    let shipped = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/checkpoint-llama3-8b.toml"));
+    let mut small = shipped.expect("a shipped workload");
+    for (from, to) in
+        [("writes = 10", "writes = 2"), ("reads = 10", "reads = 1"), ("pause_seconds = 5", "pause_seconds = 0")]
+    {
+        small = small.replace(from, to);
+    }
+    fs::write(&workload, small).expect("a workload without pauses");
+    let run = |bytes: &str| {
+        let set = format!("checkpoint-bytes={bytes},checkpoint-processes=2,caches=keep");
+        let mut command =
+            bed.stoker(words(&format!("bench train --set {set} --target {} --workload", folder.display())));
+        finished(command.arg(&workload).arg("--save").arg(&saved))
+    };
+    let done = run("8MiB");
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    assert!(text(&done).matches("not cold").count() > 1, "{}", text(&done));
+    let report = json(&saved);
+    assert!(report.get("summary").is_none() && report["finished"] == true, "{report}");
+    assert!(report["warnings"].to_string().contains("not cold"), "{report}");
+    let passes = report["sections"]["checkpoint"].as_array().expect("passes");
+    assert_eq!(passes.len(), 3, "{report}");
+    for pass in passes {
+        assert_eq!(pass.get("cold").cloned(), (pass["what"] == "read").then_some(Value::from(false)), "{pass}");
+        assert_eq!(pass["process_seconds"].as_array().map(Vec::len), Some(2), "{pass}");
+    }
+    assert!(fs::read_dir(&folder).expect("a folder").next().is_none(), "nothing stays");
+    let done = run("9000000GB");
+    assert!(!done.status.success() && text(&done).contains("checkpoint-bytes="), "{}", text(&done));
+    assert!(fs::read_dir(&folder).expect("a folder").next().is_none(), "nothing was begun");
+}

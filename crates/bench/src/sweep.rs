@@ -15,7 +15,7 @@ mod clock;
 mod ground;
 mod job;
 pub(crate) mod latency;
-mod pattern;
+pub(crate) mod pattern;
 mod plain;
 pub mod regime;
 mod run;

@@ -1,14 +1,15 @@
 //! The state of a model, written by all processes at once and made durable, then read back and compared.
 //!
-//! It keeps one state at a time. Invariants: a write counts when it would survive a loss of power; what is left when it
-//! ends, well or badly, is nothing.
+//! It keeps one state at a time. Invariants: nothing is written where there is no room for all of it; a write counts when
+//! it would survive a loss of power; what is left when it ends, well or badly, is nothing.
 
-use std::sync::Mutex;
+mod room;
+#[cfg(test)]
+mod tests;
+
 use std::thread;
 
 use block::{Error, Kind, Result};
-use crc_fast::{CrcAlgorithm, Digest};
-use data::noise::{Chance, LANES, Noise};
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 use targets::clock::{Clock, nanoseconds, seconds};
@@ -16,6 +17,8 @@ use targets::{Listed, Writable};
 use workload::Checkpoint;
 
 use crate::samples::PIECE;
+use crate::sweep::pattern::Content;
+pub use room::Room;
 
 /// One write or read of the whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,12 +27,21 @@ pub struct Pass {
     pub what: String,
     /// Counts from 1.
     pub number: u64,
+    /// When it began, since the first did.
+    pub start_seconds: f64,
     /// Until the slowest process was done.
     pub seconds: f64,
     pub bytes: u64,
+    /// Over `seconds`.
     pub bytes_per_second: f64,
-    /// What the slowest process reached, times their number.
+    /// What the slowest process reached, times their number: the measure of MLPerf Storage.
     pub slowest_bytes_per_second: f64,
+    /// What processes reached in the mean, times their number.
+    pub mean_bytes_per_second: f64,
+    /// The process in the middle.
+    pub p50_seconds: f64,
+    /// What each process took, to the microsecond, in the order of their numbers.
+    pub process_seconds: Vec<f64>,
     /// Of a read, whether nothing of the state was in memory on any rank, proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<bool>,
@@ -41,9 +53,17 @@ pub struct Course<'a> {
     pub clock: &'a dyn Clock,
     pub ranks: &'a dyn Ranks,
     pub seed: u64,
+    /// What there is to write to, where anybody knows.
+    pub room: Option<Room>,
     /// Before each read, so that memory doesn't answer. Whether nothing of it is there.
     pub chill: &'a dyn Fn(&[Listed]) -> Result<bool>,
     pub look: &'a dyn Fn(&str),
+}
+
+/// The file of one process, as it is after a write.
+struct State<'a> {
+    file: &'a Listed,
+    content: Content,
 }
 
 /// Write the state as often as asked, then read it as often. At rank 0 `ended` is called with each pass as it ends.
@@ -55,136 +75,152 @@ pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> R
     let files: Vec<Listed> = (first..(first + own).min(shape.processes))
         .map(|process| Listed { name: format!("checkpoint-{process:05}.state").into(), bytes })
         .collect();
-    let block = content(course.seed);
-    let sum = checksum(&block, bytes);
-    let done = passes(course, shape, &files, &block, sum, ended);
+    room::check(course.ranks, course.room.as_ref(), bytes * files.len() as u64)?;
+    let done = passes(course, shape, &files, first, ended);
     // Also after an error: nothing of it stays, and the error counts more than what could not be removed.
-    let removed =
-        files.iter().filter(|file| course.target.stat(&file.name).is_ok()).map(|file| course.target.remove(&file.name));
-    let removed: Result<()> = removed.collect();
-    done.and(removed)
+    done.and(removed(course, &files))
+}
+
+fn removed(course: &Course, files: &[Listed]) -> Result<()> {
+    let mut left = files.iter().filter(|file| course.target.stat(&file.name).is_ok());
+    left.try_for_each(|file| course.target.remove(&file.name))
 }
 
 fn passes(
     course: &Course,
     shape: &Checkpoint,
     files: &[Listed],
-    block: &[u8],
-    sum: u64,
+    first: u64,
     ended: &mut dyn FnMut(Pass) -> Result<()>,
 ) -> Result<()> {
     let plan =
         (1..=shape.writes).map(|number| ("write", number)).chain((1..=shape.reads).map(|number| ("read", number)));
+    let mut begun = None;
     for (place, (what, number)) in plan.enumerate() {
         if place > 0 {
             course.clock.sleep_until(course.clock.now() + nanoseconds(shape.pause_seconds));
         }
-        let cold = if what == "read" { Some((course.chill)(files)?) } else { None };
+        let cold = if what == "read" {
+            Some((course.chill)(files)?)
+        } else {
+            // The new state takes the place of the old one on the disk too.
+            removed(course, files)?;
+            None
+        };
         (course.look)(&format!("{what} {number}"));
         course.ranks.barrier()?;
-        let (target, clock) = (course.target, course.clock);
-        let took = each(files, &|file| {
+        let now = course.clock.now();
+        let start_seconds = seconds(now - *begun.get_or_insert(now));
+        let writing = if what == "write" { number } else { shape.writes };
+        let (target, clock, seed) = (course.target, course.clock, course.seed);
+        let took = each(files, &|place, file| {
+            // No other file of any write has this number.
+            let number = writing * shape.processes + first + place as u64;
+            let state = State { file, content: Content::of(seed, number) };
             let begun = clock.now();
             if what == "write" {
-                write(target, file, block)?
+                write(target, &state)?
             } else {
-                read(target, file, sum)?
+                read(target, &state)?
             }
             Ok(seconds(clock.now() - begun))
         })?;
-        let own = took.into_iter().fold(0.0, f64::max);
-        let mut told = own.to_le_bytes().to_vec();
-        told.push(u8::from(cold != Some(false)));
-        let gathered = course.ranks.gather(&told)?;
-        let times = gathered.iter().filter_map(|bytes| Some(f64::from_le_bytes(*bytes.first_chunk()?)));
-        if let Some(slowest) = times.reduce(f64::max) {
+        if let Some((times, is_cold)) = gathered(course.ranks, &took, cold)? {
             let each = files.first().map_or(0, |file| file.bytes);
-            let bytes = each * shape.processes;
-            let rate = bytes as f64 / slowest;
-            ended(Pass {
-                what: what.into(),
-                number,
-                seconds: slowest,
-                bytes,
-                bytes_per_second: rate,
-                cold: cold.map(|_| gathered.iter().all(|bytes| bytes.last() == Some(&1))),
-                slowest_bytes_per_second: each as f64 / slowest * shape.processes as f64,
-            })?;
+            let cold = cold.map(|_| is_cold);
+            ended(Pass { number, start_seconds, cold, ..Pass::of(what, each, &times) })?;
         }
     }
     Ok(())
 }
 
-/// One thread a process.
-fn each(files: &[Listed], work: &(dyn Fn(&Listed) -> Result<f64> + Sync)) -> Result<Vec<f64>> {
-    let done = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for file in files {
-            let done = &done;
-            scope.spawn(move || {
-                let result = work(file);
-                done.lock().expect("nothing panics while it holds the results").push(result);
-            });
-        }
-    });
-    done.into_inner().expect("all threads have ended").into_iter().collect()
+/// At rank 0, the times of all processes in the order of their numbers, and whether no rank had any of it in memory.
+fn gathered(ranks: &dyn Ranks, took: &[f64], cold: Option<bool>) -> Result<Option<(Vec<f64>, bool)>> {
+    let own = serde_json::to_vec(&(took, cold)).expect("numbers");
+    let gathered = ranks.gather(&own)?;
+    let told = gathered.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<_>, _>>();
+    let told: Vec<(Vec<f64>, Option<bool>)> = told.map_err(|error| {
+        Error::invalid(format!("a rank sent no times: {error}"), "the ranks").hint("start the same program on all")
+    })?;
+    let is_cold = told.iter().all(|(_, cold)| *cold != Some(false));
+    let times: Vec<f64> = told.into_iter().flat_map(|(times, _)| times).collect();
+    Ok((!times.is_empty()).then_some((times, is_cold)))
 }
 
-fn write(target: &dyn Writable, file: &Listed, block: &[u8]) -> Result<()> {
-    let done = put(target, file, block);
-    done.map_err(|error| match error.kind {
+impl Pass {
+    /// From what each process took for its bytes.
+    fn of(what: &str, each: u64, times: &[f64]) -> Pass {
+        let count = times.len() as f64;
+        let bytes = each * times.len() as u64;
+        let rate = |seconds: f64| each as f64 / seconds.max(f64::MIN_POSITIVE);
+        let mut sorted = times.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let slowest = sorted.last().copied().unwrap_or_default();
+        Pass {
+            what: what.into(),
+            number: 0,
+            start_seconds: 0.0,
+            seconds: slowest,
+            bytes,
+            bytes_per_second: bytes as f64 / slowest.max(f64::MIN_POSITIVE),
+            slowest_bytes_per_second: rate(slowest) * count,
+            mean_bytes_per_second: times.iter().copied().map(rate).sum(),
+            p50_seconds: sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default(),
+            process_seconds: times.iter().map(|seconds| (seconds * 1e6).round() / 1e6).collect(),
+            cold: None,
+        }
+    }
+}
+
+/// One thread a process, counted within this rank.
+fn each(files: &[Listed], work: &(dyn Fn(usize, &Listed) -> Result<f64> + Sync)) -> Result<Vec<f64>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            files.iter().enumerate().map(|(place, file)| scope.spawn(move || work(place, file))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a process doesn't panic")).collect()
+    })
+}
+
+fn write(target: &dyn Writable, state: &State) -> Result<()> {
+    put(target, state).map_err(|error| match error.kind {
         Kind::Full => error.hint(format!(
             "free some space: each process writes {} bytes; or write less: --set checkpoint-bytes=N",
-            file.bytes
+            state.file.bytes
         )),
         _ => error,
     })
 }
 
-fn put(target: &dyn Writable, file: &Listed, block: &[u8]) -> Result<()> {
+fn put(target: &dyn Writable, State { file, content }: &State) -> Result<()> {
     let mut created = target.create(&file.name, file.bytes)?;
-    let mut left = file.bytes;
-    while left > 0 {
-        let count = left.min(block.len() as u64);
-        created.write(&block[..count as usize])?;
-        left -= count;
+    let mut buffer = vec![0; PIECE.min(file.bytes) as usize];
+    let mut at = 0;
+    while at < file.bytes {
+        let count = (file.bytes - at).min(PIECE);
+        let piece = &mut buffer[..count as usize];
+        content.fill(at, piece);
+        created.write(piece)?;
+        at += count;
     }
     created.finish(true)
 }
 
-fn read(target: &dyn Writable, file: &Listed, sum: u64) -> Result<()> {
+fn read(target: &dyn Writable, State { file, content }: &State) -> Result<()> {
+    let wrong = |error: Error| error.hint("look for a fault in what it was written or read through");
     let mut opened = target.open(file)?;
     let mut buffer = vec![0; PIECE as usize];
-    let (mut at, mut digest) = (0, Digest::new(CrcAlgorithm::Crc64Nvme));
+    let mut at = 0;
     loop {
         let count = opened.read_at(at, &mut buffer)?;
         if count == 0 {
             break;
         }
-        digest.update(&buffer[..count]);
+        content.verify(&file.name, at, &buffer[..count]).map_err(wrong)?;
         at += count as u64;
     }
-    if at != file.bytes || digest.finalize() != sum {
-        return Err(Error::corrupt("a checkpoint is not what was written", &file.name)
-            .hint("look for a fault in what it was written or read through"));
+    if at != file.bytes {
+        let what = format!("a checkpoint of {} bytes has {at}", file.bytes);
+        return Err(wrong(Error::corrupt(what, &file.name)));
     }
     Ok(())
-}
-
-/// What a file repeats: nothing that compresses.
-fn content(seed: u64) -> Vec<u8> {
-    let mut noise = Noise::of(&mut Chance::of(seed, 0xc4ec));
-    let words = (0..PIECE as usize / (4 * LANES)).flat_map(|_| noise.draw());
-    words.flat_map(u32::to_le_bytes).collect()
-}
-
-fn checksum(block: &[u8], bytes: u64) -> u64 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-    let mut left = bytes;
-    while left > 0 {
-        let count = left.min(block.len() as u64);
-        digest.update(&block[..count as usize]);
-        left -= count;
-    }
-    digest.finalize()
 }

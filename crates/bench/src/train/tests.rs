@@ -245,30 +245,6 @@ fn a_report_is_handed_out_after_each_epoch() {
     assert!(report.sections.contains_key("ceiling"));
 }
 
-#[test]
-fn a_checkpoint_is_written_read_and_gone() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = Folder::at(folder.path()).unwrap();
-    let course = checkpoint::Course {
-        target: target.writable().unwrap(),
-        clock: &Monotonic,
-        ranks: &Alone,
-        seed: 1,
-        chill: &|_| Ok(false),
-        look: &|_| (),
-    };
-    let shape = workload::Checkpoint { bytes: 5e6, processes: 2, writes: 2, reads: 1, pause_seconds: 0.0 };
-    let mut passes = Vec::new();
-    checkpoint::run(&course, &shape, &mut |pass| {
-        assert_eq!(pass.cold, (pass.what == "read").then_some(false), "nothing was dropped");
-        passes.push((pass.what, pass.number, pass.bytes));
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(passes, [("write".into(), 1, 5_000_000), ("write".into(), 2, 5_000_000), ("read".into(), 1, 5_000_000)]);
-    assert!(target.list().unwrap().is_empty());
-}
-
 /// Makes caches forget ranges of a set below a folder.
 type ForgetBelow<'a> = dyn Fn(&std::path::Path, &Set, &[Run]) -> Result<Vec<Run>> + 'a;
 

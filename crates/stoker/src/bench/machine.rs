@@ -5,6 +5,7 @@
 use ::bench::cold::Cooler;
 use ::bench::samples::{Run, Set};
 use ::bench::train::Cause;
+use ::bench::train::checkpoint::Room;
 use ::bench::train::counters::{Counters, disk, read_bytes, received};
 use block::{Error, Result};
 use report::Environment;
@@ -90,6 +91,21 @@ impl Machine {
         Ok(self.cooler.cool_files(folder, &paths)?.cold)
     }
 
+    /// What the file system of a folder has left, where it says so. Ranks of several machines that mount the same server name
+    /// it alike; disks of their own they don't.
+    pub fn room(&self) -> Option<Room> {
+        let folder = self.folder.as_ref()?;
+        let (found, mounted) = (rustix::fs::statvfs(folder).ok()?, mounted(folder)?);
+        let bytes = found.f_blocks.saturating_mul(found.f_frsize);
+        let is_own = LOCAL.contains(&mounted.file_system.as_str());
+        let whose = if is_own { format!("{} {:?}", self.node, self.device) } else { mounted.source.clone() };
+        (bytes > 0).then(|| Room {
+            system: format!("{} {whose} {bytes}", mounted.file_system),
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+            folder: folder.display().to_string(),
+        })
+    }
+
     /// Make caches forget ranges of a set. Gives those that were in memory.
     pub fn forget(&self, set: &Set, runs: &[Run]) -> Result<Vec<Run>> {
         let Some(folder) = self.folder.as_ref().filter(|_| !runs.is_empty()) else { return Ok(Vec::new()) };
@@ -110,6 +126,8 @@ pub fn transfer(target: &str) -> Cause {
 #[derive(Debug, PartialEq)]
 struct Mounted {
     file_system: String,
+    /// Its device, or its server.
+    source: String,
     /// Of the mount, then those of its file system that are not among them.
     options: String,
 }
@@ -128,14 +146,14 @@ fn mounted_in(text: &str, folder: &Path) -> Option<Mounted> {
     // Of mounts over each other the last is what is seen.
     let (_, front, back) = mounts.max_by_key(|(length, ..)| *length)?;
     let (own, mut back) = (front.split(' ').nth(5)?, back.split(' '));
-    let file_system = back.next()?.to_owned();
+    let (file_system, source) = (back.next()?.to_owned(), back.next()?.to_owned());
     let mut options: Vec<&str> = own.split(',').collect();
-    for option in back.nth(1).unwrap_or_default().split(',') {
+    for option in back.next().unwrap_or_default().split(',') {
         if !option.is_empty() && !options.contains(&option) {
             options.push(option);
         }
     }
-    Some(Mounted { file_system, options: options.join(",") })
+    Some(Mounted { file_system, source, options: options.join(",") })
 }
 
 /// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.
@@ -166,10 +184,11 @@ mod tests {
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
 40 27 0:50 / /my\\040data rw,nosuid - tmpfs none rw,size=4k
 41 27 0:51 / /my\\040data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0";
-        let found = |folder| mounted_in(text, Path::new(folder)).map(|found| (found.file_system, found.options));
-        let of = |name: &str, options: &str| Some((name.to_owned(), options.to_owned()));
-        assert_eq!(found("/my data/set"), of("fuse.s3fs", "ro,noatime,rw,user_id=0"));
-        assert_eq!(found("/my database"), of("ext4", "rw,relatime,discard"));
+        let found =
+            |folder| mounted_in(text, Path::new(folder)).map(|found| [found.file_system, found.source, found.options]);
+        let of = |words: [&str; 3]| Some(words.map(str::to_owned));
+        assert_eq!(found("/my data/set"), of(["fuse.s3fs", "s3fs", "ro,noatime,rw,user_id=0"]));
+        assert_eq!(found("/my database"), of(["ext4", "/dev/vda", "rw,relatime,discard"]));
     }
 
     #[test]
@@ -181,6 +200,14 @@ mod tests {
         assert_eq!(found.processor.is_some_and(|name| !name.is_empty()), has_model);
         assert!(found.commit.is_none_or(|commit| commit.trim_end_matches('+').len() >= 7));
         assert_eq!(Machine::look("null:", None).environment.mount_options, None);
+    }
+
+    #[test]
+    fn a_folder_has_room_and_a_store_says_nothing_of_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let room = Machine::look(&scratch.path().display().to_string(), None).room().unwrap();
+        assert!(room.free_bytes > 0 && room.folder.ends_with(scratch.path().file_name().unwrap().to_str().unwrap()));
+        assert_eq!(Machine::look("s3://bucket", None).room(), None);
     }
 
     #[test]

@@ -334,10 +334,16 @@ fn checkpoints(
         clock: &Monotonic,
         ranks,
         seed: job.seed,
-        chill: &|files| machine.empty(files),
+        room: machine.room(),
+        // What writes to a store keeps nothing of it.
+        chill: &|files| Ok(job.chill != Chill::Never && machine.empty(files)? || !target.is_cached()),
         look: &|what| bar.set_message(what.to_owned()),
     };
     checkpoint::run(&course, shape, &mut |pass| {
+        if pass.cold == Some(false) {
+            let what = "what was read of the checkpoint was not cold: memory may have given it, in part or whole";
+            train::warn(&mut report, what);
+        }
         passes.push(pass);
         report.sections.insert("checkpoint".into(), serde_json::to_value(&passes).expect("numbers and names"));
         args.output.save(&report)
@@ -345,7 +351,7 @@ fn checkpoints(
     report.finished = true;
     bar.finish_and_clear();
     if ranks.rank() == 0 {
-        print::out(format_args!("{}", table::checkpoint(&passes, &report.target)))?;
+        print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
         args.output.finish(&report)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -54,10 +54,7 @@ pub fn text(report: &Report, job: &Job) -> String {
     for failed in report.failed() {
         let _ = writeln!(text, "  failed check: {failed}");
     }
-    for warning in &report.warnings {
-        let _ = writeln!(text, "  note: {warning}");
-    }
-    text
+    text + &notes(report)
 }
 
 fn subtitle(report: &Report, job: &Job) -> String {
@@ -232,22 +229,33 @@ fn points(report: &Report, job: &Job) -> String {
 }
 
 /// Writes and reads of a checkpoint.
-pub fn checkpoint(passes: &[Pass], target: &str) -> String {
-    let columns = vec![Column::left("what"), Column::right("seconds"), Column::right("MB/s"), Column::left("")];
+pub fn checkpoint(passes: &[Pass], report: &Report) -> String {
+    let names = ["slowest s", "MB/s", "median s", "mean MB/s"];
+    let columns =
+        std::iter::once(Column::left("what")).chain(names.map(Column::right)).chain([Column::left("")]).collect();
     let row = |pass: &Pass| {
         vec![
             format!("{} {}", pass.what, pass.number),
             format!("{:.3}", pass.seconds),
-            format!("{:.1}", pass.bytes_per_second / 1e6),
-            pass.cold.map_or("", |cold| if cold { "cold" } else { "from memory, in part or whole" }).into(),
+            format!("{:.1}", pass.slowest_bytes_per_second / 1e6),
+            format!("{:.3}", pass.p50_seconds),
+            format!("{:.1}", pass.mean_bytes_per_second / 1e6),
+            pass.cold.map_or("", |cold| if cold { "cold" } else { "not cold: from memory, in part or whole" }).into(),
         ]
     };
     let size = passes.first().map_or(0, |pass| pass.bytes);
     let chart = Chart {
         title: format!("Checkpoint of {}", show::bytes(size)),
-        subtitle: format!("measured, until the slowest process was done; writes are durable: {target}"),
+        subtitle: format!(
+            "measured, until the slowest process was done; writes are durable; in the mean, had none waited for it: {}",
+            report.target
+        ),
         table: Table { columns, rows: passes.iter().map(row).collect() },
         ..Chart::default()
     };
-    format!("\n{}", chart.text(&style()))
+    format!("\n{}{}", chart.text(&style()), notes(report))
+}
+
+fn notes(report: &Report) -> String {
+    report.warnings.iter().map(|warning| format!("  note: {warning}\n")).collect()
 }
