@@ -118,11 +118,11 @@ class Shards(IterableDataset):
 
     def endless(self, workers, own):
         """A worker whose shards are fewer begins them again, so that all accelerators have as many steps."""
-        job, number = self.job, self.number.value
-        files, parties = list(self.files), job["replicas"] * workers
+        job, number, files = self.job, self.number.value, list(self.files)
         if job["order"] == "shards" and job["partition"] == "fresh":
             random.Random(job["seed"] + number).shuffle(files)
-        mine = files[self.accelerator * workers + own :: parties]
+        # As `split_by_node` and `split_by_worker` of WebDataset deal them.
+        mine = files[self.accelerator :: job["replicas"]][own::workers]
         if job["order"] == "shards" and job["partition"] == "fixed":
             random.Random(job["seed"] + number).shuffle(mine)
         chance = random.Random(hash((job["seed"], number, self.accelerator, own)))

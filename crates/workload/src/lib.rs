@@ -155,7 +155,8 @@ pub enum Partition {
     /// Dealt anew over all accelerators.
     #[default]
     Fresh,
-    /// The same as in every other epoch, in the order of this one: a run of the set as it lies.
+    /// The same as in every other epoch, in the order of this one: of shards every N-th, of samples a run of the set as it
+    /// lies.
     Fixed,
 }
 

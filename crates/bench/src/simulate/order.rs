@@ -1,6 +1,9 @@
 //! Which item of the set is read where in an epoch, and whether it is in the cache.
 //!
-//! It knows no time. Invariants: an epoch reads each item of the set once; no more memory than [`ITEMS_MAX`] asks for.
+//! It knows no time, and no place of an item in the store: those of one accelerator have numbers one behind the other, and
+//! stand for the samples of the files that are dealt to it, which are every N-th (`train::order`). So a fixed part is
+//! whole shards, and the last is read as far as the steps go. Invariants: an epoch reads each item of the set once; no more
+//! memory than [`ITEMS_MAX`] asks for.
 
 use std::ops::Range;
 

@@ -1,7 +1,10 @@
 //! Which samples each stream of each accelerator reads in an epoch, batch by batch.
 //!
 //! It reads nothing. Invariants: the order is a function of (seed, epoch) alone; batch k of an accelerator belongs to
-//! its stream k mod W, as a PyTorch `DataLoader` deals them to its workers.
+//! its stream k mod W, as a PyTorch `DataLoader` deals them to its workers. Of files that are read from end to end an
+//! accelerator has every N-th, whole: so `tf.data.Dataset.shard(n, i)` deals a list of TFRecord files (its elements whose
+//! index modulo n is i), `split_by_node` of WebDataset the shards of tar, and `DistributedSampler` without a shuffle files of one
+//! sample.
 
 use std::ops::Range;
 
@@ -36,8 +39,8 @@ enum Lots {
     Picks(Vec<u32>),
     /// Of each accelerator, a permutation of its own samples.
     Parts(Vec<Vec<u32>>),
-    /// Runs of samples as they lie, one after the other: accelerators get equal lengths of it.
-    Runs(Vec<Range<u64>>),
+    /// Of each accelerator, the runs of samples that it reads one after the other.
+    Runs(Vec<Vec<Range<u64>>>),
 }
 
 /// Samples of one accelerator in an epoch, with those that `DistributedSampler` repeats to make all equal.
@@ -54,12 +57,10 @@ impl Dealing {
             generator.permutation(runs.len() as u64).iter().map(|&run| runs[run as usize].clone()).collect()
         };
         let lots = match (self.order, self.partition) {
-            (Order::Sequential, _) => Lots::Runs(files.to_vec()),
-            (Order::Shards, Partition::Fresh) => Lots::Runs(mixed(files)),
+            (Order::Sequential, _) => Lots::Runs(self.dealt(files, samples)),
+            (Order::Shards, Partition::Fresh) => Lots::Runs(self.dealt(&mixed(files), samples)),
             (Order::Shards, Partition::Fixed) => {
-                let each = samples / self.replicas;
-                let own = |replica: u64| mixed(&cut(files, replica * each..(replica + 1) * each));
-                Lots::Runs((0..self.replicas).flat_map(own).collect())
+                Lots::Runs(self.dealt(files, samples).iter().map(|own| mixed(own)).collect())
             }
             (Order::Shuffled | Order::Random, Partition::Fresh) => Lots::Picks(generator.permutation(samples)),
             (Order::Shuffled | Order::Random, Partition::Fixed) => {
@@ -68,6 +69,15 @@ impl Dealing {
             }
         };
         Hand { dealing: self.clone(), samples, lots }
+    }
+
+    /// The files of each accelerator: every N-th, or where there are too few an equal length of them laid end to end.
+    fn dealt(&self, files: &[Range<u64>], samples: u64) -> Vec<Vec<Range<u64>>> {
+        let (count, each) = (self.replicas, samples / self.replicas);
+        if (files.len() as u64) < count {
+            return (0..count).map(|replica| cut(files, replica * each..(replica + 1) * each)).collect();
+        }
+        (0..count as usize).map(|first| files[first..].iter().step_by(count as usize).cloned().collect()).collect()
     }
 }
 
@@ -86,16 +96,14 @@ impl Hand {
                 .map(|sample| sample..sample + 1)
                 .collect(),
             Lots::Runs(runs) => {
-                // Equal lengths, so that each accelerator has as many steps as the others.
-                let own = self.dealing.steps * size;
-                let start = replica * (self.samples / replicas);
                 let places = if order == Order::Shards {
                     self.of_stream(batch / streams, batch % streams)
                 } else {
                     batch * size..(batch + 1) * size
                 };
-                debug_assert!(places.end <= own, "a batch of the epoch");
-                cut(runs, start + places.start..start + places.end)
+                // Each accelerator has as many steps as the others.
+                debug_assert!(places.end <= self.dealing.steps * size, "a batch of the epoch");
+                around(&runs[replica as usize], places)
             }
         }
     }
@@ -111,6 +119,19 @@ impl Hand {
         let to = ((number + 1) * batch + ahead).min(length);
         start + from..start + to
     }
+}
+
+/// The same of runs that begin again where they end, as whoever has fewer samples than the others reads them.
+fn around(runs: &[Range<u64>], places: Range<u64>) -> Vec<Range<u64>> {
+    let length: u64 = runs.iter().map(|run| run.end - run.start).sum();
+    let (mut found, mut from) = (Vec::new(), places.start);
+    while from < places.end && length > 0 {
+        let begun = from / length * length;
+        let to = places.end.min(begun + length);
+        found.extend(cut(runs, from - begun..to - begun));
+        from = to;
+    }
+    found
 }
 
 /// The part of runs laid end to end that lies at these places.
@@ -165,10 +186,46 @@ mod tests {
         for order in [Order::Sequential, Order::Shuffled, Order::Shards, Order::Random] {
             let dealing = Dealing { shuffle_buffer: 7, ..dealing(order, 2, 4, 3, 10) };
             let mut read = all(&dealing.deal(1, &files), 2, 10);
-            assert_eq!(read == (0..80).collect::<Vec<u64>>(), order == Order::Sequential, "{order:?}");
+            let is_in_order = read[..40].is_sorted() && read[40..].is_sorted();
+            assert_eq!(is_in_order, order == Order::Sequential, "{order:?}");
             read.sort_unstable();
             assert_eq!(read, (0..80).collect::<Vec<u64>>(), "{order:?}");
         }
+    }
+
+    /// Files that an accelerator reads from in an epoch, each by its number.
+    fn files_of(hand: &Hand, replica: u64, steps: u64) -> Vec<u64> {
+        let mut found: Vec<u64> =
+            (0..steps).flat_map(|batch| hand.batch(replica, batch)).map(|run| run.start / 10).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    #[test]
+    fn files_that_are_read_from_end_to_end_are_dealt_one_by_one() {
+        let files: Vec<Range<u64>> = (0..8).map(|file| file * 10..(file + 1) * 10).collect();
+        let hand = |order, partition, epoch| Dealing { partition, ..dealing(order, 2, 4, 3, 10) }.deal(epoch, &files);
+        for (order, partition) in [(Order::Sequential, Partition::Fresh), (Order::Shards, Partition::Fixed)] {
+            for epoch in 0..3 {
+                let hand = hand(order, partition, epoch);
+                assert_eq!(files_of(&hand, 0, 10), [0, 2, 4, 6], "tf.data: files.shard(2, 0)");
+                assert_eq!(files_of(&hand, 1, 10), [1, 3, 5, 7], "tf.data: files.shard(2, 1)");
+            }
+        }
+        let fresh = [0, 1].map(|epoch| files_of(&hand(Order::Shards, Partition::Fresh, epoch), 0, 10));
+        assert!(fresh[0] != fresh[1] && fresh.iter().all(|own| own.len() == 4), "whole files, other ones: {fresh:?}");
+    }
+
+    #[test]
+    fn who_has_fewer_files_begins_them_again() {
+        let files: Vec<Range<u64>> = (0..3).map(|file| file * 10..(file + 1) * 10).collect();
+        let hand = dealing(Order::Sequential, 2, 3, 1, 5).deal(0, &files);
+        let read: Vec<u64> = (0..5).flat_map(|batch| hand.batch(1, batch)).flatten().collect();
+        assert_eq!(read, (10..20).chain(10..15).collect::<Vec<u64>>());
+        // Fewer files than accelerators: each has a part of one.
+        let hand = dealing(Order::Sequential, 2, 5, 1, 3).deal(0, &files[..1]);
+        assert_eq!([hand.batch(0, 0), hand.batch(1, 0)], [[0..5], [5..10]]);
     }
 
     #[test]
@@ -197,8 +254,12 @@ mod tests {
             for replica in 0..3 {
                 let fixed = |epoch| of(Partition::Fixed, epoch, replica);
                 assert_ne!(fixed(0), fixed(1), "{order:?}");
-                let part = replica * 27..(replica + 1) * 27;
-                assert!(fixed(0).iter().chain(&fixed(1)).all(|sample| part.contains(sample)), "{order:?}");
+                // Every third file, or of samples one by one a third as they lie.
+                let is_own = |sample: &u64| match order {
+                    Order::Shards => sample / 9 % 3 == replica,
+                    _ => sample / 27 == replica,
+                };
+                assert!(fixed(0).iter().chain(&fixed(1)).all(is_own), "{order:?}");
                 assert_ne!(sorted(of(Partition::Fresh, 0, replica)), sorted(of(Partition::Fresh, 1, replica)));
             }
             let mut all: Vec<u64> = (0..3).flat_map(|replica| of(Partition::Fixed, 0, replica)).collect();
