@@ -164,6 +164,12 @@ fn a_mount_of_our_own_is_made_cold_by_the_command_that_mounts_it_anew() {
     // The first epoch had to wait for a store of 8 MB/s, the second had all at hand.
     let rate = |epoch: usize| epochs[epoch]["bytes_per_second"].as_f64().expect("a rate");
     assert!(rate(0) < 1.1 * 8e6 && rate(1) > 2.0 * rate(0), "{}", text(&done));
+    // The first had all of it from the store, the second nothing.
+    let nodes = [0, 1].map(|epoch| epochs[epoch]["nodes"][0].clone());
+    let of = |epoch: usize, tier: &str| nodes[epoch]["bytes_by_tier"][tier].as_u64().expect("bytes");
+    assert!(of(0, "store") >= nodes[0]["asked_bytes"].as_u64().expect("bytes") && of(1, "store") == 0, "{nodes:?}");
+    assert_eq!((&epochs[0]["hit_percent"], &epochs[1]["hit_percent"]), (&0.0.into(), &100.0.into()), "{nodes:?}");
+    assert!(text(&done).contains("epoch 1.2: hit rate 100.0 % on "), "{}", text(&done));
     ran(&finished(&mut bed.stoker(["umount".as_ref(), at.as_os_str()])));
 }
 

@@ -1,12 +1,16 @@
 //! Many processes as one benchmark: real launchers, four ranks on this machine, one result; and what happens when one of
 //! them dies or goes away. Each launcher that isn't here is skipped, and said to be.
 
+mod support;
+
 use serde_json::Value;
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::{BUCKET, Bed, finished};
 
 const RANKS: usize = 4;
 
@@ -236,7 +240,9 @@ fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let report = folder.path().join("report.json");
     launcher.args(before).args([env!("CARGO_BIN_EXE_stoker"), "bench", "train", "--workload", "imagenet-folder"]);
-    launcher.args(["--target", "null:", "--accelerators", "4", "--set", "epochs=1,steps=4,batch=2,step=50ms,pass=1"]);
+    launcher.args(["--target", "null:", "--accelerators", "4", "--set", "epochs=1,steps=24,batch=2,step=20ms,pass=1"]);
+    // Long enough for a verdict of what is read ahead.
+    launcher.args(["--set", "threads=1,prefetch=1"]);
     let done = started(launcher.args(options).arg("--save").arg(&report)).ended();
     let said = text(&done.stdout);
     assert!(done.status.success(), "{said}\n{}", text(&done.stderr));
@@ -246,7 +252,7 @@ fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
     let processes = found["epochs"][0]["processes"].as_array().expect("a part of each rank");
     let ranks: Vec<_> = processes.iter().map(|one| one["rank"].as_u64().expect("a number")).collect();
     assert_eq!(ranks, [0, 1, 2, 3], "{found}");
-    assert_eq!(found["epochs"][0]["samples"], 4 * 4 * 2, "{found}");
+    assert_eq!(found["epochs"][0]["samples"], 4 * 24 * 2, "{found}");
 }
 
 #[test]
@@ -254,6 +260,99 @@ fn four_ranks_of_open_mpi_train_as_one() {
     let Some((mut mpirun, compiler)) = launcher("Open MPI") else { return };
     mpirun.env("MPICC", compiler);
     trained(mpirun, &["-n", "4"], &[]);
+}
+
+/// Eight TFRecord files of twenty samples below `shards` of the bucket, and a workload that reads each rank's own in every epoch.
+fn shards(bed: &Bed) -> PathBuf {
+    let workload = bed.path("shards.toml");
+    let shipped = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/resnet50.toml"));
+    let mut small = shipped.expect("a shipped workload");
+    for (from, to) in [
+        ("count = 1_024", "count = 8"),
+        ("samples_per_file = 1_251", "samples_per_file = 20"),
+        ("sample_bytes = 114660.07", "sample_bytes = 20000\nsample_bytes_stdev = 5000"),
+        ("order = \"sequential\"", "order = \"shards\"\npartition = \"fixed\"\nshuffle_buffer = 8"),
+    ] {
+        assert!(small.contains(from), "{from}: {small}");
+        small = small.replace(from, to);
+    }
+    fs::write(&workload, small).expect("a workload");
+    let mut command = bed.stoker(["bench", "data", "--workload"]);
+    command.arg(&workload).arg(bed.path("set")).args(["--to", &format!("s3://{BUCKET}/shards")]).args(bed.reach());
+    assert!(finished(&mut command).status.success());
+    workload
+}
+
+/// `stoker` as a user of this bed, as two ranks of Open MPI.
+fn two_ranks(bed: &Bed, mut mpirun: Command, compiler: &str, words: &[&str]) -> Output {
+    let stoker = bed.stoker(words);
+    mpirun.env("MPICC", compiler).args(["-n", "2"]).arg(stoker.get_program()).args(stoker.get_args());
+    for (name, value) in stoker.get_envs() {
+        match value {
+            Some(value) => mpirun.env(name, value),
+            None => mpirun.env_remove(name),
+        };
+    }
+    started(&mut mpirun).ended()
+}
+
+#[test]
+fn two_ranks_read_every_other_shard_straight_from_a_bucket() {
+    let (Some((mpirun, compiler)), Some(bed)) = (launcher("Open MPI"), Bed::new()) else { return };
+    let (workload, saved) = (shards(&bed), bed.path("saved.json"));
+    let (workload, report) = (workload.to_str().expect("text"), saved.to_str().expect("text"));
+    let (target, reach) = (format!("s3://{BUCKET}/shards"), bed.reach());
+    let mut words = vec!["bench", "train", "--workload", workload, "--target", &target, "--accelerators", "2"];
+    words.extend(["--set", "step=5ms,batch=2,epochs=2,threads=2,prefetch=2,pass=1", "--save", report]);
+    words.extend(reach.iter().map(String::as_str));
+    let done = two_ranks(&bed, mpirun, &compiler, &words);
+    let found: Value = serde_json::from_slice(&fs::read(&saved).unwrap_or_else(|_| panic!("{}", text(&done.stderr))))
+        .expect("a document");
+    let mut shards: Vec<_> = fs::read_dir(bed.data("shards/train")).expect("the bucket").flatten().collect();
+    shards.retain(|entry| entry.file_name().to_string_lossy().contains("-of-"));
+    shards.sort_by_key(fs::DirEntry::file_name);
+    let sizes: Vec<u64> = shards.iter().map(|shard| shard.metadata().expect("a shard").len()).collect();
+    let every_other = |first: usize| sizes[first..].iter().step_by(2).sum::<u64>();
+    assert_ne!(every_other(0), every_other(1), "shards of different sizes");
+    let epochs = found["epochs"].as_array().expect("epochs");
+    assert_eq!(epochs.len(), 2, "{found}");
+    for epoch in epochs {
+        assert_eq!((&epoch["samples"], &epoch["cold"]), (&160.into(), &true.into()), "{epoch}");
+        assert_eq!(epoch["bytes"]["asked"], epoch["bytes"]["storage"], "each byte is one of an answer: {epoch}");
+        for rank in 0..2 {
+            let process = &epoch["processes"][rank];
+            assert_eq!(process["bytes"]["asked"], every_other(rank), "{sizes:?}: {process}");
+            assert_eq!(process["bytes"]["asked"], process["bytes"]["verified"], "{process}");
+        }
+    }
+}
+
+#[test]
+fn two_ranks_on_one_machine_share_its_mount_and_drop_its_caches_once() {
+    let (Some((mpirun, compiler)), Some(bed)) = (launcher("Open MPI"), Bed::new()) else { return };
+    let workload = shards(&bed);
+    let mount = bed.mount_at(&format!("s3://{BUCKET}/shards"), "mnt", &[]);
+    let (saved, log) = (bed.path("saved.json"), bed.path("dropped"));
+    let (at, command) =
+        (bed.path("mnt").display().to_string(), format!("echo $OMPI_COMM_WORLD_RANK >> {}", log.display()));
+    let (workload, report) = (workload.to_str().expect("text"), saved.to_str().expect("text"));
+    let mut words = vec!["bench", "train", "--workload", workload, "--target", &at, "--accelerators", "2"];
+    words.extend(["--set", "step=5ms,batch=2,epochs=2,threads=2,prefetch=2,pass=1,caches=each", "--save", report]);
+    words.extend(["--drop-command", &command]);
+    let done = two_ranks(&bed, mpirun, &compiler, &words);
+    let found: Value = serde_json::from_slice(&fs::read(&saved).unwrap_or_else(|_| panic!("{}", text(&done.stderr))))
+        .expect("a document");
+    // The first rank of the machine for all of them, before the probe and before each epoch.
+    let dropped = fs::read_to_string(&log).expect("it ran");
+    assert!(dropped.lines().count() >= 3 && dropped.lines().all(|rank| rank == "0"), "{dropped}");
+    for epoch in found["epochs"].as_array().expect("epochs") {
+        let [node] = &epoch["nodes"].as_array().expect("nodes")[..] else { panic!("one machine: {epoch}") };
+        assert_eq!(node["asked_bytes"], epoch["bytes"]["asked"], "both ranks together: {epoch}");
+    }
+    // The command drops nothing of the node: all of the second epoch is at hand.
+    assert_eq!(found["epochs"][1]["nodes"][0]["bytes_by_tier"]["store"], 0, "{found}");
+    assert_eq!(found["epochs"][1]["hit_percent"], 100.0, "{found}");
+    drop(mount);
 }
 
 /// Needs a Slurm that answers: where SLURM_CONF, or the machine's own configuration, leads to one.

@@ -116,9 +116,8 @@ fn epoch_of(repetition: u64, epoch: u64, busy: f64) -> Epoch {
             ("network", if cold { 140_900_000_000 } else { 0 }),
             ("disk", 90_000_000_000),
         ]),
-        step_histogram: report::Buckets::default(),
         step_seconds: map(&[("p50", 1.362), ("p99", 1.9), ("p99.9", 2.4), ("max", 2.61)]),
-        processes: Vec::new(),
+        ..Epoch::default()
     }
 }
 
@@ -215,6 +214,7 @@ pub fn processes(target: &str, per_process: f64, nodes: u64) -> Report {
                 seconds,
                 samples_per_second: speed,
                 wait_seconds_by_cause: wait_seconds_by_cause.into(),
+                ..Process::default()
             }
         });
         let each: Vec<Process> = each.collect();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use block::{Error, Result};
+use ranks::Ranks;
 use rustix::fs::{Advice, StatFs};
 use serde::{Deserialize, Serialize};
 
@@ -56,14 +57,19 @@ pub struct Cooler {
 impl Cooler {
     /// Of a store that is read over the network; this machine keeps nothing of it.
     pub fn cool_store(&self) -> Result<Cooled> {
-        let mut means = self.command()?;
+        let mut means = self.drop_own()?;
         means.push("no cache".into());
         Ok(Cooled { cold: true, names_cold: true, means, ..Cooled::default() })
     }
 
     /// Of files below a folder.
     pub fn cool_files(&self, folder: &Path, files: &[PathBuf]) -> Result<Cooled> {
-        let mut means = self.command()?;
+        let means = self.drop_own()?;
+        self.cool_dropped(folder, files, means)
+    }
+
+    /// The same after the command has run; `means` are those used before.
+    pub fn cool_dropped(&self, folder: &Path, files: &[PathBuf], mut means: Vec<String>) -> Result<Cooled> {
         let is_served = is_served(folder)?;
         flush(folder)?;
         let by_kernel = fs::write(DROP_CACHES, EVERYTHING).is_ok();
@@ -90,9 +96,8 @@ impl Cooler {
     }
 
     /// Of ranges of files alone, whatever else caches hold: each with whether most of it was in memory. Of what a FUSE program
-    /// serves and a command drops, all is forgotten.
+    /// serves and a command drops, all is forgotten; the command has run before.
     pub fn forget(&self, folder: &Path, ranges: &[(PathBuf, Range<u64>)]) -> Result<Vec<bool>> {
-        self.command()?;
         flush(folder)?;
         if self.command.is_some() && is_served(folder)? && fs::write(DROP_CACHES, EVERYTHING).is_ok() {
             return Ok(vec![false; ranges.len()]);
@@ -100,7 +105,19 @@ impl Cooler {
         ranges.iter().map(|(path, range)| forget_range(path, range)).collect()
     }
 
-    fn command(&self) -> Result<Vec<String>> {
+    /// Run the command on each machine once, by the first of its ranks, while none of them reads. All ranks call this.
+    pub fn drop_on_all(&self, ranks: &dyn Ranks, node: &str) -> Result<()> {
+        if self.command.is_none() {
+            return Ok(());
+        }
+        if is_first_of(ranks, node)? {
+            self.drop_own()?;
+        }
+        ranks.barrier()
+    }
+
+    /// Run the command. What was used: it, or nothing.
+    fn drop_own(&self) -> Result<Vec<String>> {
         let Some(command) = &self.command else { return Ok(Vec::new()) };
         let doing = |error: std::io::Error| Error::io("cannot run the command that drops caches", command, &error);
         let mut shell = Command::new("sh");
@@ -113,6 +130,14 @@ impl Cooler {
         }
         Ok(vec!["command".into()])
     }
+}
+
+/// Whether no rank before this one runs on its machine.
+fn is_first_of(ranks: &dyn Ranks, node: &str) -> Result<bool> {
+    let all: Vec<String> =
+        ranks.gather(node.as_bytes())?.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let all = crate::told(ranks, &all)?;
+    Ok(all.iter().position(|name| name == node) == Some(ranks.rank() as usize))
 }
 
 /// Whether a FUSE program serves this folder: the kernel's cache is then not all, and an open may bring a file back.
@@ -247,6 +272,23 @@ mod tests {
         let cooled = Cooler::default().cool_files(folder.path(), &[path]).expect("cooling");
         assert!(!cooled.cold && !cooled.names_cold && cooled.resident_bytes >= BYTES as u64, "{cooled:?}");
         assert!(cooled.because.expect("a reason").contains("still in memory"));
+    }
+
+    #[test]
+    fn the_command_runs_on_each_machine_and_only_once_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ran = |nodes: [&str; 2]| {
+            let log = folder.path().join(nodes.concat());
+            let cooler = Cooler { command: Some(format!("echo >> {}", log.display())) };
+            std::thread::scope(|scope| {
+                for (pair, node) in crate::pair::Pair::both().into_iter().zip(nodes) {
+                    let cooler = &cooler;
+                    scope.spawn(move || cooler.drop_on_all(&pair, node).expect("it works"));
+                }
+            });
+            fs::read(log).expect("it ran").len()
+        };
+        assert_eq!((ran(["a", "a"]), ran(["a", "b"])), (1, 2));
     }
 
     #[test]

@@ -57,7 +57,7 @@ use crate::bound::Demand;
 use crate::cold::Forget;
 use crate::probe::Probe;
 use crate::samples::{PIECE, Set};
-use counters::Counters;
+use counters::{Counters, Tiers};
 use figures::epoch;
 use pace::Course;
 use reader::Manner;
@@ -106,6 +106,8 @@ pub struct Outside<'a> {
     /// Name of this machine.
     pub node: &'a str,
     pub counters: &'a dyn Fn() -> Counters,
+    /// What the target counts of where its bytes came from, if it tells; asked of it while nobody reads.
+    pub tiers: &'a dyn Fn() -> Option<Tiers>,
     /// Empty caches of the files. Whether they are proved to be cold.
     pub chill: &'a dyn Fn(&Set) -> Result<bool>,
     /// Make caches forget these ranges alone. Gives those that were in memory.
@@ -212,8 +214,13 @@ impl Bench<'_> {
         // What reads a store keeps nothing from one epoch to the next.
         let is_kept = self.target.is_cached() || !self.set.real;
         let cold = empty && (self.outside.chill)(self.set)? || !is_kept;
+        let before = (self.outside.tiers)();
         self.outside.ranks.barrier()?;
         let part = Part { cold, ..self.part(number, what)? };
+        // Others on this machine may still read.
+        self.outside.ranks.barrier()?;
+        let tiers = before.zip((self.outside.tiers)()).map(|(before, after)| after.since(before));
+        let part = Part { tiers, ..part };
         self.unchanged()?;
         let own = serde_json::to_vec(&part).expect("a part is numbers and names");
         let gathered = self.outside.ranks.gather(&own)?;
@@ -282,7 +289,7 @@ impl Bench<'_> {
         let ran = pace::run(&course, &hand, &manner, &look)?;
         let after = self.counters();
         let mut part = Part::of(&course, &ran, read.batch, number + 1, outside.node);
-        part.bytes = moved(&tally, &before, &after);
+        part.told(moved(&tally, &before, &after), job.together);
         timeline.borrow_mut().end(outside.clock.now(), &tally, &after);
         part.timeline = timeline.into_inner().seconds;
         Ok(part)

@@ -67,12 +67,17 @@ fn records(report: &Report) -> Vec<(String, Fields)> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
     for mut epoch in list(&document["epochs"]) {
-        let processes = epoch.as_object_mut().and_then(|epoch| epoch.remove("processes"));
-        let repetition = epoch["repetition"].clone();
+        let mut parts = |name: &str| epoch.as_object_mut().and_then(|epoch| epoch.remove(name)).unwrap_or_default();
+        let parts = [("process", parts("processes")), ("node", parts("nodes"))];
         found.push(("epoch".to_owned(), flat(&epoch)));
-        for mut process in processes.iter().flat_map(list) {
-            process["repetition"] = repetition.clone();
-            found.push(("process".to_owned(), flat(&process)));
+        for (record, rows) in &parts {
+            for mut row in list(rows) {
+                row["repetition"] = epoch["repetition"].clone();
+                if *record == "node" {
+                    row["epoch"] = epoch["epoch"].clone();
+                }
+                found.push(((*record).to_owned(), flat(&row)));
+            }
         }
     }
     for (record, name) in [("point", "points"), ("cell", "cells"), ("second", "timeline")] {

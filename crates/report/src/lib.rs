@@ -141,6 +141,22 @@ pub struct Epoch {
     /// Of each rank or process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
+    /// Of each machine, where the target tells what came from where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Node>,
+    /// Of what was asked, what no store was asked for, over all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_percent: Option<f64>,
+}
+
+/// Where the bytes came from that one machine asked for in an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub node: String,
+    pub asked_bytes: u64,
+    /// `store`, `disk`, `passthrough`.
+    pub bytes_by_tier: BTreeMap<String, u64>,
+    pub hit_percent: f64,
 }
 
 /// A histogram as two lists of one length: so many took up to so many nanoseconds.
@@ -168,6 +184,9 @@ pub struct Process {
     /// Seconds that its accelerators waited, as of the epoch; empty where nobody counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wait_seconds_by_cause: BTreeMap<String, f64>,
+    /// `asked`, `verified`, `storage`: bytes of a rank; empty where nobody counts them by process.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bytes: BTreeMap<String, u64>,
 }
 
 /// A mean over repetitions, with the 95 % interval of Student's t; no interval for one repetition.

@@ -111,7 +111,7 @@ fn describe(question: &Question, totals: &Totals, hit: f64, repetition: u64, epo
         ]),
         step_seconds: totals.step_seconds(),
         step_histogram: buckets(totals.steps.iter().map(|took| Duration::from_secs_f64(took.max(0.0)))),
-        processes: Vec::new(),
+        ..Epoch::default()
     }
 }
 

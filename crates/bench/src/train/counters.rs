@@ -1,7 +1,10 @@
-//! What the kernel counts of networks and disks, out of its texts.
+//! What the kernel counts of networks and disks, out of its texts, and a target that caches of what came from where.
 //!
 //! It opens no file: who calls reads `/proc/net/dev` and `/proc/diskstats`. Invariant: a line that isn't understood
 //! counts as nothing.
+
+use report::Node;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a sector, in whatever sectors the disk itself has.
 const SECTOR: u64 = 512;
@@ -28,6 +31,40 @@ pub struct Disk {
     pub written_bytes: u64,
     /// Milliseconds in which anything was on its way.
     pub busy_ms: u64,
+}
+
+/// Bytes that a target which keeps what it reads has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tiers {
+    pub store: u64,
+    /// That it handed to readers itself; what else they got the kernel read without it.
+    pub served: u64,
+}
+
+impl Tiers {
+    /// What was counted since.
+    pub fn since(self, before: Tiers) -> Tiers {
+        Tiers { store: self.store.saturating_sub(before.store), served: self.served.saturating_sub(before.served) }
+    }
+
+    /// Where the bytes came from that a machine asked for. What the store gave counts in full, also where it was fetched ahead
+    /// of anybody who asked; the others make up the rest.
+    pub fn node(self, node: &str, asked: u64) -> Node {
+        let rest = asked.saturating_sub(self.store);
+        let passthrough = asked.saturating_sub(self.served).min(rest);
+        let tiers = [("store", self.store), ("disk", rest - passthrough), ("passthrough", passthrough)];
+        Node {
+            node: node.to_owned(),
+            asked_bytes: asked,
+            bytes_by_tier: tiers.map(|(name, bytes)| (name.to_owned(), bytes)).into(),
+            hit_percent: hit_percent(asked, self.store),
+        }
+    }
+}
+
+/// Of what was asked, the part that no store was asked for.
+pub fn hit_percent(asked: u64, store: u64) -> f64 {
+    (100.0 - 100.0 * store as f64 / asked.max(1) as f64).max(0.0)
 }
 
 /// Bytes received: by interfaces to elsewhere, and by the loopback. The text is that of `/proc/net/dev`.
@@ -65,6 +102,22 @@ pub fn read_bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_store_and_the_rest_is_at_hand() {
+        let before = Tiers { store: 100, served: 50 };
+        let of = |store: u64, served: u64| {
+            let found = Tiers { store: 100 + store, served: 50 + served }.since(before).node("n", 1000);
+            let by = |name: &str| found.bytes_by_tier[name];
+            (by("store"), by("disk"), by("passthrough"), found.hit_percent)
+        };
+        // Fetched while it was asked for; read back by the kernel; by the node; a part of each, and more than was asked for.
+        assert_eq!(of(1000, 400), (1000, 0, 0, 0.0));
+        assert_eq!(of(0, 0), (0, 0, 1000, 100.0));
+        assert_eq!(of(0, 1000), (0, 1000, 0, 100.0));
+        assert_eq!(of(250, 500), (250, 250, 500, 75.0));
+        assert_eq!(of(4000, 0), (4000, 0, 0, 0.0));
+    }
 
     #[test]
     fn the_kernels_texts_are_understood() {

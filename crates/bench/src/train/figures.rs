@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use block::{Error, Result};
 use hdrhistogram::Histogram;
-use report::{Epoch, Process, Second};
+use report::{Epoch, Node, Process, Second};
 use serde::{Deserialize, Serialize};
 use targets::clock::{Moment, seconds};
 
 use super::cause::{CAUSES, Waits};
+use super::counters::{Tiers, hit_percent};
 use super::pace::{Course, Ran};
 use crate::sweep::latency::buckets;
 
 /// Three digits: percentiles are within 0.1 %.
 const DIGITS: u8 = 3;
+
+/// Bytes that each process counts for itself; others its machine counts for all.
+const OF_RANK: [&str; 3] = ["asked", "verified", "storage"];
 
 /// What one rank has to tell of an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub struct Part {
     /// Nanoseconds from one step to the next, of each party.
     pub intervals: Vec<u64>,
     pub bytes: BTreeMap<String, u64>,
+    /// What the target of this machine counted meanwhile, of all its ranks.
+    pub tiers: Option<Tiers>,
     pub processes: Vec<Process>,
     pub timeline: Vec<Second>,
 }
@@ -119,6 +125,7 @@ impl Part {
                         seconds: took,
                         samples_per_second,
                         wait_seconds_by_cause: by_cause(&lane.waits),
+                        ..Process::default()
                     });
                 }
             }
@@ -136,10 +143,25 @@ impl Part {
                 seconds,
                 samples_per_second,
                 wait_seconds_by_cause,
+                ..Process::default()
             });
         }
         part
     }
+
+    /// What was moved meanwhile. Of accelerators that are processes by themselves nobody counts it one by one.
+    pub fn told(&mut self, bytes: BTreeMap<String, u64>, together: bool) {
+        for process in self.processes.iter_mut().filter(|_| together) {
+            process.bytes = of_rank(&bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+/// What is counted for a process, and not for its whole machine.
+fn of_rank(bytes: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let own = bytes.iter().filter(|(name, _)| OF_RANK.contains(&name.as_str()));
+    own.map(|(name, count)| (name.clone(), *count)).collect()
 }
 
 /// Seconds by the names of the causes.
@@ -164,13 +186,13 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
         // What a machine counts for all its ranks is counted once for each machine.
         let is_first =
             !parts.iter().take_while(|other| !std::ptr::eq(*other, part)).any(|other| other.node == part.node);
-        for (name, count) in
-            part.bytes.iter().filter(|(name, _)| is_first || ["asked", "verified", "storage"].contains(&name.as_str()))
-        {
+        for (name, count) in part.bytes.iter().filter(|(name, _)| is_first || OF_RANK.contains(&name.as_str())) {
             *bytes.entry(name.clone()).or_insert(0) += count;
         }
     }
     let asked = bytes.get("asked").copied().unwrap_or_default();
+    let of_rank = |part: &'_ Part| part.bytes.get("asked").copied().unwrap_or(0);
+    let nodes = nodes(parts.iter().map(|part| (part.node.as_str(), of_rank(part), part.tiers)));
     // Together, or each by itself: a process without a barrier moves as many samples a second as it moves.
     let alone: f64 = parts.iter().flat_map(|part| &part.processes).map(|process| process.samples_per_second).sum();
     let is_alone = parts.iter().any(|part| part.processes.len() as u64 == part.lanes && part.lanes > 1);
@@ -188,8 +210,30 @@ pub fn epoch(parts: &[Part], batch: u64, step: u64) -> Result<Epoch> {
         step_seconds: percentiles(parts, step)?,
         step_histogram: buckets(parts.iter().flat_map(|part| &part.intervals).map(|took| Duration::from_nanos(*took))),
         processes: parts.iter().flat_map(|part| part.processes.clone()).collect(),
+        hit_percent: shared(&nodes),
+        nodes,
         ..Epoch::default()
     })
+}
+
+/// Each machine whose target tells, once, with what all its ranks asked.
+pub(crate) fn nodes<'a>(ranks: impl Iterator<Item = (&'a str, u64, Option<Tiers>)>) -> Vec<Node> {
+    let mut found: Vec<(&str, u64, Tiers)> = Vec::new();
+    for (node, asked, tiers) in ranks {
+        match (found.iter_mut().find(|(name, ..)| *name == node), tiers) {
+            (Some((_, sum, _)), _) => *sum += asked,
+            (None, Some(tiers)) => found.push((node, asked, tiers)),
+            (None, None) => {}
+        }
+    }
+    found.into_iter().map(|(node, asked, tiers)| tiers.node(node, asked)).collect()
+}
+
+/// The hits of all machines together.
+pub(crate) fn shared(nodes: &[Node]) -> Option<f64> {
+    let sum = |of: fn(&Node) -> u64| nodes.iter().map(of).sum::<u64>();
+    let store = sum(|node| node.bytes_by_tier.get("store").copied().unwrap_or(0));
+    (!nodes.is_empty()).then(|| hit_percent(sum(|node| node.asked_bytes), store))
 }
 
 /// Percentiles of the time from one step to the next. A step that takes three times its time kept two others from
@@ -240,6 +284,16 @@ mod tests {
         // 90 of 100, and then 1000, 900, ... 100: a tenth is late, not one in 91.
         assert!(found["p99"] > 800e-9, "{found:?}");
         assert!((found["p50"] - 100e-9).abs() < 1e-9 && (found["max"] - 1000e-9).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_machine_counts_for_its_ranks_is_counted_once() {
+        let tiers = |store| Some(Tiers { store, ..Tiers::default() });
+        let ranks = [("a", 100, tiers(50)), ("a", 100, tiers(50)), ("b", 200, tiers(0))];
+        let found = nodes(ranks.into_iter());
+        let said: Vec<_> = found.iter().map(|one| (one.node.as_str(), one.asked_bytes, one.hit_percent)).collect();
+        assert_eq!(said, [("a", 200, 75.0), ("b", 200, 100.0)]);
+        assert_eq!((shared(&found), shared(&[])), (Some(87.5), None));
     }
 
     #[test]

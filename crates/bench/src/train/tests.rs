@@ -57,6 +57,7 @@ fn with_outside<T>(work: impl FnOnce(&Outside) -> T) -> T {
         ranks: &Alone,
         node: "here",
         counters: &Counters::default,
+        tiers: &|| None,
         chill: &|_| Ok(false),
         forget: &|_, _| Ok(Vec::new()),
         look: &|_| (),

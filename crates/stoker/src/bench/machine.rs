@@ -2,12 +2,14 @@
 //!
 //! It judges nothing. Invariant: caches count as emptied only where `bench::cold` has proved it.
 
+use crate::mount;
 use ::bench::cold::Cooler;
 use ::bench::samples::{Run, Set};
 use ::bench::train::Cause;
 use ::bench::train::checkpoint::Room;
-use ::bench::train::counters::{Counters, disk, read_bytes, received};
+use ::bench::train::counters::{Counters, Tiers, disk, read_bytes, received};
 use block::{Error, Result};
+use ranks::Ranks;
 use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
@@ -84,11 +86,23 @@ impl Machine {
         Counters { network, loopback, disk, given, throttled, errors }
     }
 
-    /// Empty the kernel's caches of these files, and look for what stayed. Whether they are proved to be cold.
-    pub fn empty(&self, files: &[Listed]) -> Result<bool> {
-        let Some(folder) = &self.folder else { return Ok(self.cooler.cool_store()?.cold) };
+    /// Empty the caches of these files on the machines of all ranks, which call this together, and look for what stayed on
+    /// this one. Whether they are proved to be cold here.
+    pub fn empty(&self, ranks: &dyn Ranks, files: &[Listed]) -> Result<bool> {
+        self.cooler.drop_on_all(ranks, &self.node)?;
+        // A store is read over the network; this machine keeps nothing of it.
+        let Some(folder) = &self.folder else { return Ok(true) };
         let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&*file.name)).collect();
-        Ok(self.cooler.cool_files(folder, &paths)?.cold)
+        Ok(self.cooler.cool_dropped(folder, &paths, Vec::new())?.cold)
+    }
+
+    /// What a mount of Stoker's own counts of where its bytes came from.
+    pub fn tiers(&self) -> Option<Tiers> {
+        self.environment.file_system.as_ref().filter(|kind| *kind == "fuse.stoker")?;
+        let (_, status, path) = mount::node_of(self.folder.as_ref()?).ok()?;
+        let around = status.mounts.iter().filter(|mount| path.starts_with(&mount.path) && !mount.detached);
+        let served = around.max_by_key(|mount| mount.path.len())?.bytes_served;
+        Some(Tiers { store: status.tiers.origin.bytes, served })
     }
 
     /// What the file system of a folder has left, where it says so. Ranks of several machines that mount the same server name
@@ -106,8 +120,11 @@ impl Machine {
         })
     }
 
-    /// Make caches forget ranges of a set. Gives those that were in memory.
-    pub fn forget(&self, set: &Set, runs: &[Run]) -> Result<Vec<Run>> {
+    /// Make caches forget ranges of a set, on all ranks together. Gives those that were in memory.
+    pub fn forget(&self, ranks: &dyn Ranks, set: &Set, runs: &[Run]) -> Result<Vec<Run>> {
+        if self.folder.is_some() {
+            self.cooler.drop_on_all(ranks, &self.node)?;
+        }
         let Some(folder) = self.folder.as_ref().filter(|_| !runs.is_empty()) else { return Ok(Vec::new()) };
         let ranges: Vec<_> =
             runs.iter().map(|run| (folder.join(&*set.files[run.file].name), run.range.clone())).collect();

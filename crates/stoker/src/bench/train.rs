@@ -129,8 +129,9 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         ranks,
         node: &machine.node,
         counters: &|| machine.counters(end.as_ref().and_then(End::counts)),
-        chill: &|set| machine.empty(&set.files),
-        forget: &|set, runs| machine.forget(set, runs),
+        tiers: &|| machine.tiers(),
+        chill: &|set| machine.empty(ranks, &set.files),
+        forget: &|set, runs| machine.forget(ranks, set, runs),
         look: &|progress| bar.set_message(status(progress)),
     };
     let mut bench = Bench { job: &job, target: &*target, set: &set, checks: &checks, outside: &outside, probe: None };
@@ -336,7 +337,7 @@ fn checkpoints(
         seed: job.seed,
         room: machine.room(),
         // What writes to a store keeps nothing of it.
-        chill: &|files| Ok(job.chill != Chill::Never && machine.empty(files)? || !target.is_cached()),
+        chill: &|files| Ok(job.chill != Chill::Never && machine.empty(ranks, files)? || !target.is_cached()),
         look: &|what| bar.set_message(what.to_owned()),
     };
     checkpoint::run(&course, shape, &mut |pass| {

@@ -41,7 +41,7 @@ pub fn run(
         let lead = asked.steady().lead as f64;
         let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(lead + CEILING_STEPS_MIN) as u64;
         let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked };
-        let mut watch = Around { job, machine, files: &[], bar: &bar, what: "ceiling" };
+        let mut watch = Around { job, machine, ranks, files: &[], bar: &bar, what: "ceiling" };
         let found = loader::run(library, &short, among, &mut watch)?;
         found.first().map_or(0.0, |epoch| epoch.au_percent)
     };
@@ -50,7 +50,7 @@ pub fn run(
     for repetition in 1..=job.repetitions {
         // Each repetition has other permutations, as runs of a job have.
         let asked = Asked { seed: job.seed + repetition - 1, ..asked(job, ranks, folder)? };
-        let mut watch = Around { job, machine, files: &files, bar: &bar, what: "epoch" };
+        let mut watch = Around { job, machine, ranks, files: &files, bar: &bar, what: "epoch" };
         for mut epoch in loader::run(library, &asked, among, &mut watch)? {
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
@@ -89,6 +89,7 @@ fn asked(job: &Job, ranks: &dyn Ranks, folder: Option<&str>) -> Result<Asked> {
 struct Around<'a> {
     job: &'a Job,
     machine: &'a Machine,
+    ranks: &'a dyn Ranks,
     files: &'a [Listed],
     bar: &'a ProgressBar,
     what: &'static str,
@@ -101,7 +102,7 @@ impl Watch for Around<'_> {
             Chill::First => epoch == 1 || self.job.workload.read.pause_seconds.is_some(),
             Chill::Each => true,
         };
-        Ok(is_due && !self.files.is_empty() && self.machine.empty(self.files)?)
+        Ok(is_due && !self.files.is_empty() && self.machine.empty(self.ranks, self.files)?)
     }
 
     fn made(&mut self, epoch: u64, step: u64, steps: u64) {

@@ -137,7 +137,7 @@ fn epochs(report: &Report, job: &Job) -> String {
         note: waits(report),
     };
     let text = format!("\n{}", chart.text(&style()));
-    text + &verdict(report) + &processes(report)
+    text + &verdict(report) + &processes(report) + &tiers(report)
 }
 
 /// Whether accelerators were busy enough, in one line.
@@ -177,6 +177,31 @@ fn processes(report: &Report) -> String {
             epoch.processes.len(),
             rates.sum::<f64>()
         );
+    }
+    text
+}
+
+/// Where the bytes of each epoch came from, on each machine whose target tells.
+fn tiers(report: &Report) -> String {
+    let mut text = String::new();
+    for epoch in &report.epochs {
+        for node in &epoch.nodes {
+            let by: Vec<String> =
+                node.bytes_by_tier.iter().map(|(tier, bytes)| format!("{tier} {}", show::bytes(*bytes))).collect();
+            let _ = writeln!(
+                text,
+                "  epoch {}.{}: hit rate {:.1} % on {}, of {} asked: {}",
+                epoch.repetition,
+                epoch.epoch,
+                node.hit_percent,
+                node.node,
+                show::bytes(node.asked_bytes),
+                by.join(", ")
+            );
+        }
+        if let Some(all) = epoch.hit_percent.filter(|_| epoch.nodes.len() > 1) {
+            let _ = writeln!(text, "  epoch {}.{}: hit rate {all:.1} % over all nodes", epoch.repetition, epoch.epoch);
+        }
     }
     text
 }
