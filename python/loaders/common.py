@@ -8,6 +8,7 @@ Invariants: a step ends at a deadline that was fixed when its batch was there, s
 counted as computing; when one process ends, all end.
 """
 
+import ctypes
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -166,6 +167,17 @@ def causes(began, got, figures):
     return store, (making - store if worked > 0 else 0.0)
 
 
+def end_with(parent):
+    """Have the kernel end this process with the one that started it, however that ends: nobody else would."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    except (AttributeError, OSError):
+        return
+    # It may have ended before the kernel was asked.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 class Meeting:
     """Where accelerators wait for each other: those of this process, and by word of one of them those of all ranks."""
 
@@ -206,8 +218,9 @@ def epoch(job, number, batches, steps, meeting, tell):
     return {"epoch": number, "seconds": time.monotonic() - zero, "samples": samples, "bytes": size, "steps": rows}
 
 
-def accelerate(job, own, make, barrier, orders, results):
+def accelerate(job, own, make, barrier, orders, results, parent):
     """The life of one accelerator's process."""
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         loader = make(job, job["first_accelerator"] + own)
@@ -292,7 +305,7 @@ def main(make, missing):
     for own in range(job["accelerators"]):
         take_orders, orders = context.Pipe(False)
         result, give_result = context.Pipe(False)
-        child = context.Process(target=accelerate, args=(job, own, make, barrier, take_orders, give_result))
+        child = context.Process(target=accelerate, args=(job, own, make, barrier, take_orders, give_result, os.getpid()))
         child.start()
         take_orders.close()
         give_result.close()

@@ -7,6 +7,7 @@ Invariant: the order of an epoch is that of `DistributedSampler` with the job's 
 fixed partition, or of shards through a shuffle buffer.
 """
 
+import functools
 import io
 import itertools
 import multiprocessing
@@ -45,6 +46,10 @@ def decode(kind, content):
         cut = tuple(slice(0, min(PATCH_SIDE, side)) if side > 1 else slice(None) for side in volume.shape[-3:])
         return torch.from_numpy(numpy.ascontiguousarray(volume[(..., *cut)]))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def end_worker(parent, _number):
+    common.end_with(parent)
 
 
 class Maker:
@@ -163,6 +168,7 @@ class Loader:
         if workers > 0:
             # PyTorch's own choice on Linux, which processes that were started afresh don't inherit.
             options["multiprocessing_context"] = "fork"
+            options["worker_init_fn"] = functools.partial(end_worker, os.getpid())
             # Batches of one accelerator that may be ready or on their way, over all workers.
             options["prefetch_factor"] = max(1, -(-job["prefetch_batches"] // workers))
         in_shards = job["format"] == "tar" or job["format"] == "tfrecord" and job["order"] in ("shards", "sequential")

@@ -170,8 +170,9 @@ pub fn run(loader: Loader, job: &Job, mut program: Command, among: Among, watch:
     let Session { orders, epochs, .. } = session;
     drop(orders);
     let status = end(&mut child, done.is_ok());
-    let complaints = complaints.join().unwrap_or_default();
+    // Why it failed is known; whoever it left behind may hold its standard error open for ever.
     done?;
+    let complaints = complaints.join().unwrap_or_default();
     if epochs.len() as u64 == job.epochs && status.as_deref() == Ok("exit status: 0") {
         return Ok(epochs);
     }

@@ -151,15 +151,31 @@ fn a_missing_library_is_reported_with_how_to_get_it() {
     assert_eq!((error.what.as_str(), error.on.as_str(), error.hint.as_str()), ("a", "b", "c"));
 }
 
+struct Failing;
+
+impl Watch for Failing {
+    fn begin(&mut self, _epoch: u64) -> Result<bool> {
+        Err(Error::invalid("no", "here"))
+    }
+
+    fn made(&mut self, _epoch: u64, _step: u64, _steps: u64) {}
+}
+
+#[test]
+fn a_worker_that_outlives_its_program_holds_up_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let mut program = Command::new("sh");
+    // The worker has the program's standard error, and ends when somebody has opened the other side.
+    let script = format!("read job; cat {} & echo '{{\"ready\":1}}'; wait", fifo.display());
+    program.args(["-c", &script]);
+    assert_eq!(run(Loader::Torch, &job(), program, ALONE, &mut Failing).expect_err("it failed").what, "no");
+    drop(std::fs::OpenOptions::new().write(true).open(&fifo).expect("the worker listens"));
+}
+
 #[test]
 fn a_failure_between_epochs_ends_the_program() {
-    struct Failing;
-    impl Watch for Failing {
-        fn begin(&mut self, _epoch: u64) -> Result<bool> {
-            Err(Error::invalid("no", "here"))
-        }
-        fn made(&mut self, _epoch: u64, _step: u64, _steps: u64) {}
-    }
     let mut program = Command::new("sh");
     program.args(["-c", r#"read job; echo '{"ready":1}'; exec sleep 1000"#]);
     assert_eq!(run(Loader::Torch, &job(), program, ALONE, &mut Failing).expect_err("it failed").what, "no");

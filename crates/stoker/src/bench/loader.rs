@@ -99,11 +99,13 @@ mod tests {
             let asked = Command::new(python).args(["-c", &format!("import {library}")]).output();
             asked.is_ok_and(|done| done.status.success())
         };
-        let found = ["python3", "/usr/bin/python3"].into_iter().find(has);
+        let named = std::env::var("PYTHON").ok().into_iter();
+        let all = named.chain(["python3", "/usr/bin/python3"].map(str::to_owned));
+        let found = all.into_iter().find(|python| has(&python.as_str()));
         if found.is_none() {
             eprintln!("SKIPPED: no python3 here has {library}");
         }
-        found.map(str::to_owned)
+        found
     }
 
     /// Fifty small pictures for two accelerators, two epochs: six batches of four each.
@@ -175,6 +177,74 @@ mod tests {
         assert_eq!(bytes(Partition::Fixed), [first, first]);
         let fresh = bytes(Partition::Fresh);
         assert_ne!(fresh[0], fresh[1]);
+    }
+
+    /// Two epochs of small pictures through a library that reads whole files.
+    fn whole_files(library: &str, loader: Loader) {
+        let Some(python) = python_with(library) else { return };
+        let scratch = tempfile::tempdir().expect("a folder");
+        let data = scratch.path().join("data");
+        fs::create_dir(&data).expect("a folder");
+        let images = ImageSpec { count: 50, classes: 2, mean_bytes: 8 << 10 };
+        generate(&Set { images, seed: 1, ..Set::default() }, &data, 2, &|_| {}).expect("a set");
+        let mut seen = Seen { begun: Vec::new() };
+        let epochs = started(&python, scratch.path(), loader, &job(&data), &mut seen).expect("two epochs");
+        assert_eq!(seen.begun, [1, 2]);
+        for (number, epoch) in epochs.iter().enumerate() {
+            assert_eq!((epoch.epoch, epoch.steps, epoch.samples), (number as u64 + 1, 6, 48));
+            assert!(epoch.bytes["asked"] > 0 && epoch.step_seconds["p50"] >= 0.02, "{epoch:?}");
+        }
+    }
+
+    #[test]
+    fn tensorflow_loads_every_epoch() {
+        whole_files("tensorflow", Loader::Tensorflow);
+    }
+
+    #[test]
+    fn dali_loads_every_epoch() {
+        whole_files("nvidia.dali", Loader::Dali);
+    }
+
+    /// A loader that says which process it is, and is never ready.
+    const STUCK: &str = "import os, sys, time, common\n\
+        class Loader:\n    def __init__(self, job, accelerator):\n        \
+        open(os.environ['STOKER_TEST_PID'] + str(accelerator), 'w').write(str(os.getpid()))\n        time.sleep(1000)\n\
+        if __name__ == '__main__':\n    common.main(Loader, None)\n";
+
+    #[test]
+    fn accelerators_end_with_the_program_that_started_them() {
+        struct Killing(PathBuf);
+        impl Watch for Killing {
+            fn begin(&mut self, _epoch: u64) -> Result<bool, Error> {
+                while pid(&self.0).is_none() {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                // What fails here kills the program.
+                Err(Error::invalid("no", "here"))
+            }
+            fn made(&mut self, _epoch: u64, _step: u64, _steps: u64) {}
+        }
+        fn pid(path: &Path) -> Option<u32> {
+            fs::read_to_string(path).ok()?.parse().ok()
+        }
+        let scratch = tempfile::tempdir().expect("a folder");
+        let script = unpack(scratch.path()).expect("the loaders").join("stuck.py");
+        fs::write(&script, STUCK).expect("a program");
+        let mut program = Command::new("python3");
+        program.arg("-B").arg(script).env("STOKER_TEST_PID", scratch.path().join("pid"));
+        let said = scratch.path().join("pid0");
+        let among = Among { ranks: &ranks::Alone, node: "here" };
+        let job = job(scratch.path());
+        bench::loader::run(Loader::Torch, &job, program, among, &mut Killing(said.clone())).expect_err("it was killed");
+        let one = pid(&said).expect("it said who it is");
+        // A process that has ended and was not yet waited for has no command line.
+        let runs = || fs::read(format!("/proc/{one}/cmdline")).is_ok_and(|line| !line.is_empty());
+        let patience = std::time::Instant::now();
+        while runs() {
+            assert!(patience.elapsed().as_secs() < 60, "process {one} outlives its program");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 
     #[test]

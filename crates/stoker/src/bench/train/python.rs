@@ -60,6 +60,11 @@ pub fn run(
             args.output.save(&report)?;
         }
     }
+    warn(
+        &mut report,
+        "a loader's run has no bound, no share of it and no timeline: nobody counts what its processes get of storage, \
+        second by second or in all; its accelerators step together, so that it has no --processes either",
+    );
     if folder.is_some() {
         warn(&mut report, "what a loader in Python reads is not compared with checksums");
     }
