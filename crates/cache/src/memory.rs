@@ -419,9 +419,7 @@ impl Announced {
     fn keep(&mut self, block: Block, is_short: bool) {
         let Some(Promise { index, sender, share, stamp, lane }) = self.promises.pop_front() else { return };
         // What came from the disk is no sign of life of a store, whichever was asked.
-        if block.proof() != Proof::Local {
-            lane.came();
-        }
+        lane.came(block.proof() == Proof::Store);
         drop(lane);
         let block = block.holding(Arc::new(share));
         let memory = &self.memory.0;

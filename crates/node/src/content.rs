@@ -80,7 +80,8 @@ impl Content for Kept {
             let (runtime, stack) = (otherwise.runtime.clone(), otherwise.stack.clone());
             let read = {
                 let _wait = stack.wait_for_disk();
-                waiting(&runtime, turns, move || whole.read(offset, length)).await
+                let turn = turn_of(turns).await;
+                waiting(&runtime, turn, move || whole.read(offset, length)).await
             };
             match read {
                 Ok(bytes) => {
@@ -162,25 +163,55 @@ impl Content for Local {
         };
         let of_disk = self.folder.clone();
         Reading::Waiting(Box::pin(async move {
-            let turn = of_disk.turn().await;
+            let turn = turn_of(turns).await;
+            // Its file system's turn last: nobody who waits for memory keeps others from it.
+            let on_disk = of_disk.turn().await;
             let counted = move || {
-                let _turn = turn;
+                let _turn = on_disk;
                 work()
             };
-            waiting(&runtime, turns, counted).await.map(|bytes| vec![bytes])
+            waiting(&runtime, turn, counted).await.map(|bytes| vec![bytes])
         }))
     }
 }
 
-/// Read something that may wait for a disk, off the threads that must not, when its turn comes. It is over when what was
-/// read is let go of; no turn is held while a store is asked.
+/// A turn of reads that take memory of their own.
+async fn turn_of(turns: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    turns.acquire_owned().await.expect("it is never closed")
+}
+
+/// Read something that may wait for a disk, off the threads that must not, in a turn. That is over when what was read is let
+/// go of; none is held while a store is asked.
 async fn waiting(
     runtime: &tokio::runtime::Handle,
-    turns: Arc<Semaphore>,
+    turn: OwnedSemaphorePermit,
     work: impl FnOnce() -> Result<Bytes> + Send + 'static,
 ) -> Result<Bytes> {
-    let turn = turns.acquire_owned().await.expect("it is never closed");
     let counted = move || work().map(|bytes| Bytes::from_owner(Answer(bytes, turn)));
     let stopped = |_| Error::unavailable("the node is stopping", "a read");
     runtime.spawn_blocking(counted).await.map_err(stopped)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn who_waits_for_memory_keeps_nobody_from_the_disk() {
+        let place = tempfile::tempdir().expect("a folder");
+        std::fs::write(place.path().join("f"), "bytes").expect("a file");
+        let folder = Arc::new(store::Folder::at(place.path(), store::FolderSettings::default()).expect("a store"));
+        let object = Object { store: "".into(), key: "f".into(), version: "".into(), size: 5 };
+        let (object, turns) = (Arc::new(object), Arc::new(Semaphore::new(0)));
+        let file = Arc::new(File::open(place.path().join("f")).expect("the file"));
+        let local = Local { object, file, folder: folder.clone(), runtime: tokio::runtime::Handle::current(), turns };
+        let mut waiting = Vec::new();
+        for _ in 0..100 {
+            let Reading::Waiting(mut read) = local.read(0, 5) else { panic!("it may wait for a disk") };
+            assert!((&mut read).now_or_never().is_none(), "there is no memory");
+            waiting.push(read);
+        }
+        assert!(folder.turn().now_or_never().is_some());
+    }
 }

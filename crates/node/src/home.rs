@@ -139,25 +139,27 @@ fn is_blank(path: &Path) -> std::io::Result<bool> {
 
 /// Whether there is nothing in a folder but snapshots of names, or none.
 fn has_only_snapshots(path: &Path) -> std::io::Result<bool> {
-    if is_empty(path)? {
-        return Ok(true);
-    }
-    let Ok(entries) = std::fs::read_dir(path) else { return Ok(false) };
-    for entry in entries {
-        if !begins(&entry?.path(), &SNAPSHOT_MARK)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    has_only(path, |entry| begins(entry, &SNAPSHOT_MARK))
 }
 
 /// Whether there is nothing in a folder, or none.
 fn is_empty(path: &Path) -> std::io::Result<bool> {
-    match std::fs::read_dir(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(false),
-        names => Ok(names?.next().is_none()),
+    has_only(path, |_| Ok(false))
+}
+
+/// Whether there is nothing but such files in a folder, or none.
+fn has_only(path: &Path, is_fine: impl Fn(&Path) -> std::io::Result<bool>) -> std::io::Result<bool> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(false),
+        entries => entries?,
+    };
+    for entry in entries {
+        if !is_fine(&entry?.path())? {
+            return Ok(false);
+        }
     }
+    Ok(true)
 }
 
 /// Whether there is a file that begins with these bytes.

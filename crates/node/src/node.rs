@@ -58,7 +58,7 @@ const FIXED_BYTES: u64 = 32 << 20;
 /// Reads that take memory of their own, of the cache's files and of each view's local folder, may take one part each in
 /// so many of the memory limit, each read as much as the kernel asks for at most. Two go on in any case; and however
 /// much memory there is, the cache's disk keeps no more than a quarter of the threads that may block if it hangs. Of local
-/// folders, their own file systems have turns (`store::Turn`).
+/// folders, their own file systems have turns (`store::Folder::turn`).
 const DISK_READS_SHARE: u64 = 32;
 const DISK_READ_BYTES: u64 = 1 << 20;
 const DISK_READS: (u64, u64) = (2, 16);
@@ -150,7 +150,7 @@ impl Node {
                 Error::denied("the cache folder is not this node's any more", self.settings.cache.display()).hint(hint)
             );
         }
-        snapshots::make(&self.snapshots()).map_err(needs_room)
+        snapshots::make(&self.snapshots())
     }
 
     /// The folder of snapshots of names.

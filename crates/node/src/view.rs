@@ -75,7 +75,7 @@ impl View {
             Some(manifest) => manifest,
             None => {
                 let listing = list(&source, progress).await?;
-                write(&node, listing, snapshot.clone(), None).await.map_err(needs_room)?.manifest
+                write(&node, listing, snapshot.clone(), None).await?.manifest
             }
         };
         // What lies on a local disk already is not copied.
@@ -444,7 +444,7 @@ async fn write(
         node.hold()?;
         listing.builder.build(&path, listing.began_ns, previous.as_deref())
     };
-    apart(build).await
+    apart(build).await.map_err(needs_room)
 }
 
 /// Seconds of work for millions of names, so not on a thread that others wait for.

@@ -62,13 +62,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The block came.
-    pub fn came(&self) {
+    /// The block came: from its store, which is then alive, or from the disk, wherever it was looked for.
+    pub fn came(&self, is_of_store: bool) {
         let (now, mut ways) = (Some(now()), self.lanes.ways());
         ways.came = now;
-        if self.bytes > 0 {
-            ways.lane(&self.key).came = now;
-        }
+        let lane = ways.lane(&self.key);
+        lane.came = if is_of_store { now } else { lane.came };
     }
 }
 
@@ -283,11 +282,15 @@ mod tests {
         let way = key("1:");
         let (mut held, since) = (fill(&lanes, &way, FOR_READERS), now());
         tokio::time::advance(Duration::from_secs(3)).await;
-        lanes.spare(&way, 0).expect("it takes none of it").came();
-        assert_eq!(lanes.silence(Some(&way), since).elapsed().as_secs(), 3);
-        assert_eq!(lanes.silence(None, since).elapsed().as_secs(), 0, "something came");
-        held[0].came();
-        assert_eq!(lanes.silence(Some(&way), since).elapsed().as_secs(), 0);
+        let of_disk = lanes.spare(&way, 0).expect("it takes none of it");
+        for place in [&of_disk, &held[0]] {
+            place.came(false);
+            assert_eq!(lanes.silence(Some(&way), since).elapsed().as_secs(), 3);
+            assert_eq!(lanes.silence(None, since).elapsed().as_secs(), 0, "something came");
+            place.came(true);
+            assert_eq!(lanes.silence(Some(&way), since).elapsed().as_secs(), 0, "wherever it was looked for");
+            lanes.ways().lane(&way).came = None;
+        }
         let ask = |lengths: Vec<u64>| {
             let (lanes, way) = (lanes.clone(), way.clone());
             tokio::spawn(async move { lanes.room(&way, &lengths, now()).await.expect("room").0 })
@@ -315,7 +318,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(3)).await;
             let one = held.pop().expect("one is left");
             if came {
-                one.came();
+                one.came(true);
             }
             drop(one);
             tokio::time::advance(Duration::from_secs(2)).await;
