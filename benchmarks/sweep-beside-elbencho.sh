@@ -1,9 +1,9 @@
 #!/bin/sh
 # `stoker bench sweep` beside elbencho on the same disk, in turns, because the disk of a shared machine is not the same
 # from one minute to the next: writes and reads of 128 KiB files, reads of 16 MiB files, random reads of 128 KiB; 4
-# threads, direct I/O, 1 GiB each. Both read what they have just written in the same way. Two things are not alike: the
-# sweep waits for an fsync(2) of each file that it writes, which elbencho has no option for; and elbencho's random reads
-# may come to a block twice, those of the sweep come to each once.
+# threads, direct I/O, 1 GiB each. Both read what they have just written in the same way, and of both a write ends when the
+# file is closed, not when it is safe: elbencho has no option for that. One thing is not alike: elbencho's random reads may
+# come to a block twice, those of the sweep come to each once.
 #
 #   benchmarks/sweep-beside-elbencho.sh FOLDER [ROUNDS]
 #
@@ -33,7 +33,7 @@ run_elbencho() {
 
 by_stoker() { # phase, size, blocks
   "$stoker" bench sweep "$folder/stoker" --sizes "$2" --threads 4 --phases read,random --block "$3" \
-    --limit 120s,1GiB --direct --json "$folder/sweep.json" > /dev/null
+    --limit 120s,1GiB --direct --no-fsync --save "$folder/sweep.json" > /dev/null
   jq --arg phase "$1" '.cells[] | select(.phase == $phase) | .bytes_per_second | floor' "$folder/sweep.json"
 }
 

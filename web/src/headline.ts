@@ -14,13 +14,26 @@ export function headline(reports: Named[]): string {
   if (!only) return "No report";
   if (reports.length > 1) {
     const workloads = [...new Set(reports.map(({ report }) => report.workload ?? report.command))];
-    return `${reports.length} runs of ${workloads.join(", ")}, compared`;
+    return `${reports.length} runs of ${workloads.join(", ")}${ofSeveral(reports.map(({ report }) => report))}`;
   }
   const what = [only.workload, accelerators(only)].filter(Boolean).join(" on ");
   if (isInvalid(only)) return `${what}: no verdict`;
   const found = judged(only);
   if (found) return `${what}: ${percent(found.percent)} busy ${found.where}`.trimEnd();
   return ofSearch(only) ?? ofCurves(only) ?? ofCheckpoints(only) ?? ofSweep(only) ?? (what || `stoker bench ${only.command}`);
+}
+
+/// From the least to the best of what they are judged by, where all are judged by the same.
+function ofSeveral(reports: Report[]): string {
+  const range = (found: (number | undefined)[], format: (value: number) => string) => {
+    const values = found.flatMap((value) => value ?? []);
+    const [least, best] = [Math.min(...values), Math.max(...values)].map(format);
+    return values.length < reports.length ? undefined : least === best ? `${best}` : `${least} to ${best}`;
+  };
+  const busy = range(reports.map((report) => (isInvalid(report) ? undefined : judged(report)?.percent)), percent);
+  if (busy) return `: ${busy} busy`;
+  const most = range(reports.map((report) => coldest(report)?.bytes_per_second), rate);
+  return most ? `: cold reads at up to ${most}` : ", compared";
 }
 
 const kept = (report: Report, count: number) => accelerators({ ...report, accelerators: count });
@@ -59,12 +72,16 @@ function ofCheckpoints(report: Report): string | undefined {
 const reads = (report: Report) => cells(report).filter((cell) => cell.phase.startsWith("read"));
 const fastest = (found: Cell[], value: (cell: Cell) => number) => found.reduce((best, cell) => (value(cell) > value(best) ? cell : best));
 
+/// The fastest read of what was not in memory.
+function coldest(report: Report): Cell | undefined {
+  const cold = reads(report).filter((cell) => cell.cold);
+  return cold.length ? fastest(cold, (cell) => cell.bytes_per_second) : undefined;
+}
+
 function ofSweep(report: Report): string | undefined {
-  const found = reads(report);
-  if (!found.length) return undefined;
-  const cold = found.filter((cell) => cell.cold);
-  if (!cold.length) return "A warm sweep: its reads may come from memory";
-  return `Reads at up to ${rate(fastest(cold, (cell) => cell.bytes_per_second).bytes_per_second)}, cold`;
+  if (!reads(report).length) return undefined;
+  const best = coldest(report);
+  return best ? `Reads at up to ${rate(best.bytes_per_second)}, cold` : "A warm sweep: its reads may come from memory";
 }
 
 /// `± 0.3`, and of how many.

@@ -130,6 +130,7 @@ export interface Document {
 
 /// A cell of a sweep.
 export interface Cell {
+  repetition: number;
   phase: string;
   file_bytes: number;
   threads: number;
@@ -164,6 +165,7 @@ export function numbers(value: unknown): Record<string, number> {
 
 export function cells(report: Report): Cell[] {
   const found = (report.cells ?? []).map(fields).map((cell) => ({
+    repetition: number(cell["repetition"]) || 1,
     phase: String(cell["phase"] ?? ""),
     file_bytes: number(cell["file_bytes"]),
     threads: number(cell["threads"]),

@@ -83,11 +83,17 @@ pub struct Settings {
     pub block: u64,
     /// The same at random places.
     pub random_block: u64,
+    /// How often each cell is run: all of them once, then again, so that what drifts is not taken for one of them.
+    pub repetitions: u64,
     /// Written by one rank in one cell.
     pub bytes_max: u64,
+    /// Written by one rank in one cell, where a number of files was asked for.
+    pub files: Option<u64>,
     /// Of one phase in one cell. A file that is being written is finished.
     pub time_max: Option<Duration>,
     pub direct: bool,
+    /// A file that was written counts once it is on the disk.
+    pub durable: bool,
     pub verify: bool,
     /// Before each phase, and after the last.
     pub cooler: Option<Cooler>,
@@ -106,8 +112,10 @@ impl Settings {
         if let Some(threads) = self.threads.iter().find(|threads| !(1..=THREADS_MAX).contains(threads)) {
             return wrong("a rank has 1 to 4096 threads", format!("--threads {threads}"), "give 1,8,64 or so");
         }
-        if self.sizes.len() * self.threads.len() > CELLS_MAX {
-            return wrong("too many cells", format!("{}", self.sizes.len() * self.threads.len()), "give fewer sizes");
+        let cells = (self.sizes.len() * self.threads.len()) as u64 * self.repetitions;
+        if !(1..=CELLS_MAX as u64).contains(&cells) {
+            let hint = "give --repetitions from 1, or fewer sizes";
+            return wrong("a sweep has 1 to 4096 cells, repetitions counted", cells.to_string(), hint);
         }
         if let Some(block) = [self.block, self.random_block].iter().find(|block| !(1..=BLOCK_MAX).contains(*block)) {
             return wrong("a block has 1 byte to 1 GiB", format!("--block {block}"), "give 1MiB,128KiB or so");
@@ -122,6 +130,16 @@ impl Settings {
             let hint = "start the command on two nodes or more, as with mpirun, or leave out --rotate";
             return wrong("one rank has no other whose files it could read", "--rotate".into(), hint);
         }
+        if let Some((files, threads)) = self.files.and_then(|files| {
+            self.threads.iter().find(|threads| !files.is_multiple_of(**threads)).map(|threads| (files, threads))
+        }) {
+            let hint = "give a multiple of each number of threads, such as 12800files";
+            return wrong(
+                "each thread has as many files as the others",
+                format!("{files} files, {threads} threads"),
+                hint,
+            );
+        }
         if !self.sizes.iter().any(|size| self.threads.iter().any(|threads| self.fits(*size, *threads))) {
             let limit = format!("{} bytes", self.bytes_max);
             let hint = "raise the bytes of --limit, or give smaller sizes or fewer threads";
@@ -130,14 +148,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether each thread can have at least one file.
+    /// Whether each thread can have at least one file, or all of those that were asked for.
     fn fits(&self, size: u64, threads: u64) -> bool {
-        size.checked_mul(threads).is_some_and(|bytes| bytes <= self.bytes_max)
+        size.checked_mul(self.files.unwrap_or(threads)).is_some_and(|bytes| bytes <= self.bytes_max)
     }
 
     /// Files of one thread.
     fn files(&self, size: u64, threads: u64) -> u64 {
-        (self.bytes_max / (size * threads)).clamp(1, job::FILES_MAX)
+        self.files.map_or(self.bytes_max / (size * threads), |files| files / threads).clamp(1, job::FILES_MAX)
     }
 
     fn block_of(&self, phase: Phase) -> u64 {

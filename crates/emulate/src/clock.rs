@@ -3,7 +3,13 @@
 //! Invariant: `now` never goes back; `wall` is for comparing with the times of files.
 
 use crate::limits::Nanoseconds;
+use crate::timer::Timer;
 use std::time::{Duration, Instant, SystemTime};
+
+/// Now, for timers.
+pub fn moment() -> Instant {
+    Instant::now()
+}
 
 /// Time since the server started.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +32,10 @@ impl Clock {
         crate::limits::nanoseconds(since)
     }
 
-    /// The timer for a moment; none if it is so near that a timer of 1 ms steps would only be late.
-    pub fn until(&self, due: Nanoseconds) -> Option<tokio::time::Sleep> {
-        const NEAR: Nanoseconds = 500_000;
+    /// The timer for a moment; none if it is so near that waking up would only be late.
+    pub fn until(&self, due: Nanoseconds) -> Option<Timer> {
+        const NEAR: Nanoseconds = 50_000;
         let left = due - self.now();
-        (left > NEAR).then(|| tokio::time::sleep(Duration::from_nanos(left as u64)))
+        (left > NEAR).then(|| Timer::after(Duration::from_nanos(left as u64)))
     }
 }

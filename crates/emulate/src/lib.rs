@@ -34,6 +34,7 @@ mod read;
 mod reply;
 mod server;
 mod service;
+mod timer;
 mod upload;
 mod version;
 mod write;

@@ -6,6 +6,7 @@ use crate::body::Content;
 use crate::clock::Clock;
 use crate::counters::{LiveCounters, Operation};
 use crate::limits::{Meter, Nanoseconds, piece_bytes};
+use crate::timer::Timer;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::io::{Error, Result};
@@ -13,7 +14,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::Sleep;
 
 /// Time for bytes already given to the connection to leave before it is cut.
 const FLUSH: Duration = Duration::from_millis(5);
@@ -30,9 +30,9 @@ impl Lane {
         Lane { meter: Mutex::new(Meter::of_bytes(per_second)), piece: piece_bytes(per_second), clock }
     }
 
-    fn pass(&self, bytes: usize) -> Option<Pin<Box<Sleep>>> {
+    fn pass(&self, bytes: usize) -> Option<Timer> {
         let due: Nanoseconds = self.meter.lock().expect("no panic while held").reserve(bytes as u64, self.clock.now());
-        self.clock.until(due).map(Box::pin)
+        self.clock.until(due)
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Reply {
     rest: Bytes,
     /// Waiting for its time on the line.
     held: Bytes,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
     lane: Option<Arc<Lane>>,
     spoil: Option<Spoil>,
     sent: u64,
@@ -161,7 +161,7 @@ impl Body for Reply {
         let reply = self.get_mut();
         loop {
             if let Some(timer) = &mut reply.timer {
-                ready!(timer.as_mut().poll(context));
+                ready!(Pin::new(timer).poll(context));
                 reply.timer = None;
                 if reply.held.is_empty() {
                     return Poll::Ready(Some(Err(Error::other("cut by a fault"))));
@@ -179,7 +179,7 @@ impl Body for Reply {
             }
             let piece = reply.piece();
             if piece.is_empty() {
-                reply.timer = Some(Box::pin(tokio::time::sleep(FLUSH)));
+                reply.timer = Some(Timer::after(FLUSH));
                 continue;
             }
             reply.timer = reply.lane.as_ref().and_then(|lane| lane.pass(piece.len()));
@@ -200,7 +200,7 @@ impl Body for Reply {
 pub struct Arrival {
     pub body: Incoming,
     pub lane: Option<Arc<Lane>>,
-    pub timer: Option<Pin<Box<Sleep>>>,
+    pub timer: Option<Timer>,
     pub tally: Arc<LiveCounters>,
     pub operation: Operation,
 }
@@ -215,7 +215,7 @@ impl Body for Arrival {
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
         let arrival = self.get_mut();
         if let Some(timer) = &mut arrival.timer {
-            ready!(timer.as_mut().poll(context));
+            ready!(Pin::new(timer).poll(context));
             arrival.timer = None;
         }
         let frame = ready!(Pin::new(&mut arrival.body).poll_frame(context));

@@ -139,7 +139,8 @@ fn moments(values: &[f64]) -> (f64, Option<f64>) {
     (mean, (values.len() > 1).then(|| squares / (count - 1.0) / count))
 }
 
-fn quantile(freedom: f64) -> f64 {
+/// Half of a two-sided interval of 95 %, in standard errors.
+pub fn quantile(freedom: f64) -> f64 {
     let student = StudentsT::new(0.0, 1.0, freedom).expect("values that differ have degrees of freedom above zero");
     student.inverse_cdf(UPPER)
 }

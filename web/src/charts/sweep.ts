@@ -35,6 +35,12 @@ function units(moves: boolean, most: number): { name: string; size: number } {
   return { name: "MB/s", size: 1e6 };
 }
 
+/// How often cells were repeated.
+function means(found: Cell[]): string {
+  const times = Math.max(...found.map((cell) => cell.repetition));
+  return times > 1 ? ` Means of ${figure(times)} repetitions.` : "";
+}
+
 /// Whether what was read came from the storage.
 function state(found: Cell[]): string {
   const cold = found.filter((cell) => cell.cold).length;
@@ -73,7 +79,7 @@ function own({ name, report }: Named, phase: string, reports: Named[], run: numb
       type: "heat",
       id: `heat-${phase}`,
       title: `${capital(phase)}: ${moves ? `throughput in ${unit.name}` : unit.name}`,
-      sub: `By size of file and number of threads${some[0]!.ranks > 1 ? `, ${some[0]!.ranks} ranks together` : ""}${of(reports, name)}.`,
+      sub: `By size of file and number of threads${some[0]!.ranks > 1 ? `, ${some[0]!.ranks} ranks together` : ""}${of(reports, name)}.${means(some)}`,
       kinds: [report.kind],
       ...(reports.length > 1 ? { run } : {}),
       ...drawn,
@@ -116,6 +122,14 @@ function ratio(reports: Named[], phase: string): Chart[] {
 
 const said = (value: number | undefined, format: (value: number) => string) => (value === undefined ? "–" : format(value));
 
+/// The size between both with its interval, open where that reaches beyond what was measured.
+function knee(figures: Record<string, number>): string {
+  const [at, low, high] = ["knee_bytes", "knee_low_bytes", "knee_high_bytes"].map((name) => figures[name]);
+  if (at === undefined) return "–";
+  if (low === undefined && high === undefined) return binary(at);
+  return `${binary(at)} (${said(low, binary)} to ${said(high, binary)})`;
+}
+
 /// What limits small files and what large ones, and where one gives way to the other.
 export function twoRegimes(reports: Named[]): Chart[] {
   return reports.flatMap(({ name, report }): Chart[] => {
@@ -124,7 +138,7 @@ export function twoRegimes(reports: Named[]): Chart[] {
       said(figures["latency_seconds"], seconds),
       said(figures["files_per_second"], (value) => `${figure(value)}/s`),
       said(figures["bytes_per_second"], rate),
-      said(figures["knee_bytes"], binary),
+      knee(figures),
       said(figures["r_squared"], (value) => value.toFixed(2)),
     ];
     const rows = regimes(report).map(row);

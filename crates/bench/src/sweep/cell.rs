@@ -15,6 +15,9 @@ use crate::cold::Cooled;
 /// One phase at one size of files and one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
+    /// Counts from 1.
+    #[serde(default = "first")]
+    pub repetition: u64,
     pub phase: Phase,
     pub file_bytes: u64,
     /// Of each rank.
@@ -50,6 +53,10 @@ pub struct Cell {
     pub rank_seconds: Vec<f64>,
 }
 
+fn first() -> u64 {
+    1
+}
+
 /// A throughput.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
@@ -77,6 +84,7 @@ pub struct Part {
 /// What a cell was measured with: its place in the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinates {
+    pub repetition: u64,
     pub phase: Phase,
     pub file_bytes: u64,
     pub threads: u64,
@@ -121,6 +129,7 @@ impl Cell {
             () => "bytes",
         };
         Cell {
+            repetition: point.repetition,
             phase: point.phase,
             file_bytes: point.file_bytes,
             threads: point.threads,

@@ -59,6 +59,8 @@ pub struct Job<'a> {
     pub file_bytes: u64,
     pub block: u64,
     pub seed: u64,
+    /// A write ends when its file is on the disk.
+    pub durable: bool,
     pub verify: bool,
     pub time_max: Option<Duration>,
     pub live: &'a Live,
@@ -237,7 +239,7 @@ impl Turn<'_> {
             took += self.watch.elapsed().saturating_sub(start);
             self.moved(length);
         }
-        let ((), end) = self.timed(|_| created.finish(true))?;
+        let ((), end) = self.timed(|_| created.finish(self.job.durable))?;
         Ok(self.count(took + end))
     }
 

@@ -3,10 +3,11 @@
 //! The model is t(size) = latency + size / bandwidth, with t the mean time of a file at one number of threads. It is
 //! fitted by least squares with weights 1 / t^2, so that a relative error counts the same at every size.
 //! It knows nothing of how it was measured. Invariant: no figure is given that the points can't bear: a fit needs two
-//! sizes, and without latency or without bandwidth there is no knee.
+//! sizes, without latency or without bandwidth there is no knee, and none is claimed beyond the sizes that were measured.
 
 use std::collections::BTreeMap;
 
+use report::compare::quantile;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Phase};
@@ -35,8 +36,13 @@ pub struct Regimes {
     pub bytes_per_second: Option<f64>,
     /// Of all threads of all ranks: the limit for small files; `None` where the fit finds no latency.
     pub files_per_second: Option<f64>,
-    /// Latency times bandwidth: a file of this size spends half of its time on each.
+    /// Latency times bandwidth: a file of this size spends half of its time on each. `None` beyond the sizes measured.
     pub knee_bytes: Option<f64>,
+    /// Its interval of 95 %; each end `None` where it lies beyond the sizes measured, or nothing tells.
+    #[serde(default)]
+    pub knee_low_bytes: Option<f64>,
+    #[serde(default)]
+    pub knee_high_bytes: Option<f64>,
     /// Weighted share of the variance that the fit explains; `None` for two sizes, which any line meets.
     pub r_squared: Option<f64>,
     pub request_limited: Vec<u64>,
@@ -56,6 +62,7 @@ pub fn fit(phase: &str, threads: u64, ranks: u64, points: &[Timed]) -> Option<Re
     let all = (threads * ranks) as f64;
     let bandwidth = (line.slope > 0.0).then(|| 1.0 / line.slope);
     let knee = bandwidth.map(|bandwidth| line.latency * bandwidth).filter(|knee| *knee > 0.0);
+    let times_off = half_interval(points, line).exp();
     let is_small = |size: u64| match (bandwidth, knee) {
         (None, _) => true,
         (Some(_), None) => false,
@@ -63,6 +70,9 @@ pub fn fit(phase: &str, threads: u64, ranks: u64, points: &[Timed]) -> Option<Re
     };
     let mut sizes: Vec<u64> = points.iter().map(|point| point.file_bytes).collect();
     sizes.sort_unstable();
+    sizes.dedup();
+    let measured = *sizes.first()? as f64..=*sizes.last()? as f64;
+    let claimed = |bytes: f64| Some(bytes).filter(|bytes| measured.contains(bytes));
     let (request_limited, bandwidth_limited) = sizes.into_iter().partition(|size| is_small(*size));
     Some(Regimes {
         phase: phase.into(),
@@ -72,7 +82,9 @@ pub fn fit(phase: &str, threads: u64, ranks: u64, points: &[Timed]) -> Option<Re
         thread_bytes_per_second: bandwidth,
         bytes_per_second: bandwidth.map(|bandwidth| bandwidth * all),
         files_per_second: (line.latency > 0.0).then(|| all / line.latency),
-        knee_bytes: knee,
+        knee_bytes: knee.and_then(claimed),
+        knee_low_bytes: knee.and_then(claimed).and_then(|knee| claimed(knee / times_off)),
+        knee_high_bytes: knee.and_then(claimed).and_then(|knee| claimed(knee * times_off)),
         r_squared: (points.len() > 2).then(|| r_squared(points, line)),
         request_limited,
         bandwidth_limited,
@@ -113,6 +125,28 @@ fn means(points: &[Timed]) -> Option<(f64, f64)> {
     let size: f64 = points.iter().map(|point| weight(point) * point.file_bytes as f64).sum();
     let seconds: f64 = points.iter().map(|point| weight(point) * point.mean_seconds).sum();
     (points.len() > 1 && total.is_finite()).then(|| (size / total, seconds / total))
+}
+
+/// Half of the 95 % interval of the knee's logarithm: the delta method on latency / slope, by Student's t with the
+/// variance that the fit leaves. Infinite where nothing tells.
+fn half_interval(points: &[Timed], line: Line) -> f64 {
+    let Some((mean_size, _)) = means(points).filter(|_| points.len() > 2 && line.latency > 0.0 && line.slope > 0.0)
+    else {
+        return f64::INFINITY;
+    };
+    let freedom = points.len() as f64 - 2.0;
+    let left = |point: &Timed| {
+        weight(point) * (point.mean_seconds - line.latency - line.slope * point.file_bytes as f64).powi(2)
+    };
+    let variance = points.iter().map(left).sum::<f64>() / freedom;
+    let spread: f64 = points.iter().map(|point| weight(point) * (point.file_bytes as f64 - mean_size).powi(2)).sum();
+    // Of slope and latency, and of both together; each over its square.
+    let slope = variance / spread;
+    let latency = variance / points.iter().map(weight).sum::<f64>() + mean_size * mean_size * slope;
+    let both = -mean_size * slope;
+    let relative =
+        latency / line.latency.powi(2) + slope / line.slope.powi(2) - 2.0 * both / (line.latency * line.slope);
+    quantile(freedom) * relative.sqrt()
 }
 
 fn r_squared(points: &[Timed], line: Line) -> f64 {
@@ -168,10 +202,12 @@ impl Summary {
     }
 }
 
-/// From (threads, throughput) of one phase and size; `None` without any.
+/// From (threads, throughput) of one phase and size, the mean where they were repeated; `None` without any.
 pub fn saturation(phase: &str, file_bytes: u64, rates: &[(u64, f64)]) -> Option<Saturation> {
-    let mut rates = rates.to_vec();
-    rates.sort_by_key(|(threads, _)| *threads);
+    let mut by_threads = BTreeMap::<u64, Vec<f64>>::new();
+    rates.iter().for_each(|(threads, rate)| by_threads.entry(*threads).or_default().push(*rate));
+    let mean = |rates: &Vec<f64>| rates.iter().sum::<f64>() / rates.len() as f64;
+    let rates: Vec<(u64, f64)> = by_threads.iter().map(|(threads, rates)| (*threads, mean(rates))).collect();
     let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let (threads, rate) = *rates.iter().find(|(_, rate)| *rate >= AS_GOOD_AS_BEST * best)?;
     let (most, last) = *rates.last()?;
@@ -236,6 +272,50 @@ mod tests {
     }
 
     #[test]
+    fn no_knee_is_claimed_beyond_the_sizes_that_were_measured() {
+        // 256 KiB to 16 MiB: below lie 20 kB, above 200 MB.
+        for (latency, requests) in [(0.000_2, 0), (2.0, 4)] {
+            let found = fit("read", 1, 1, &points(latency, 100e6, &[0.01, -0.01, 0.01, -0.01])).expect("four sizes");
+            assert_eq!(
+                (found.knee_bytes, found.knee_low_bytes, found.knee_high_bytes),
+                (None, None, None),
+                "{found:?}"
+            );
+            assert_eq!(found.request_limited.len(), requests);
+        }
+    }
+
+    #[test]
+    fn the_interval_of_the_knee_holds_it_in_about_95_of_100_sweeps() {
+        // Five sizes, three times each, every time off by a tenth (standard deviation): a fixed sequence of chance.
+        let mut state = 7_u64;
+        let mut chance = || {
+            let uniform = |state: &mut u64| {
+                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (*state >> 11) as f64 / (1_u64 << 53) as f64
+            };
+            (0..12).map(|_| uniform(&mut state)).sum::<f64>() - 6.0
+        };
+        let mut held = 0;
+        for _ in 0..400 {
+            let off: Vec<f64> = (0..15).map(|_| 0.1 * chance()).collect();
+            let all: Vec<Timed> = off.chunks(5).flat_map(|off| points(0.02, 100e6, off)).collect();
+            let found = fit("read", 1, 1, &all).expect("five sizes");
+            let (low, high) = (found.knee_low_bytes.expect("within"), found.knee_high_bytes.expect("within"));
+            assert!(low < high && found.knee_bytes.is_some_and(|knee| low < knee && knee < high), "{found:?}");
+            held += u32::from(low <= 2e6 && 2e6 <= high);
+        }
+        assert!((368..=392).contains(&held), "{held} of 400");
+    }
+
+    #[test]
+    fn two_sizes_have_a_knee_without_an_interval() {
+        let found = fit("read", 1, 1, &points(0.02, 100e6, &[0.0; 5])[1..3]).expect("two sizes");
+        assert!(found.knee_bytes.is_some(), "{found:?}");
+        assert_eq!((found.knee_low_bytes, found.knee_high_bytes), (None, None));
+    }
+
+    #[test]
     fn saturation_is_the_fewest_threads_that_are_as_good_as_the_best() {
         let rates = [(4, 390.0), (1, 100.0), (2, 200.0), (8, 400.0), (16, 300.0)];
         let found = saturation("read", MIB, &rates).expect("rates");
@@ -243,5 +323,8 @@ mod tests {
         assert!(found.reached);
         assert!(!saturation("read", MIB, &rates[1..3]).expect("rates").reached);
         assert_eq!(saturation("read", MIB, &[]), None);
+        let repeated = [(1, 50.0), (1, 150.0), (2, 190.0), (2, 210.0)];
+        let found = saturation("read", MIB, &repeated).expect("rates");
+        assert_eq!((found.threads, found.best_bytes_per_second), (2, 200.0));
     }
 }

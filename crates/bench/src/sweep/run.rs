@@ -94,7 +94,7 @@ pub fn run(
 }
 
 /// Which sizes were not tried with how many threads.
-fn too_large(left_out: &[(u64, u64)], limit: u64) -> String {
+fn too_large(left_out: &[(u64, u64)], files: Option<u64>, limit: u64) -> String {
     let mut sizes: Vec<u64> = left_out.iter().map(|(size, _)| *size).collect();
     sizes.dedup();
     let each = sizes.into_iter().map(|size| {
@@ -103,7 +103,8 @@ fn too_large(left_out: &[(u64, u64)], limit: u64) -> String {
     });
     let each = each.collect::<Vec<_>>().join("; ");
     let limit = amount(limit);
-    format!("not tried, because a file for each thread takes more than the limit of {limit}: files of {each} threads")
+    let what = files.map_or("a file for each thread takes".to_owned(), |files| format!("{files} files take"));
+    format!("not tried, because {what} more than the limit of {limit}: files of {each} threads")
 }
 
 /// An amount of bytes in the largest binary unit of which it has one.
@@ -124,19 +125,22 @@ impl Sweep<'_> {
         let pairs = settings.sizes.iter().flat_map(|size| settings.threads.iter().map(|threads| (*size, *threads)));
         let (fitting, left_out): (Vec<_>, Vec<_>) = pairs.partition(|(size, threads)| settings.fits(*size, *threads));
         if !left_out.is_empty() {
-            self.observer.warn(too_large(&left_out, settings.bytes_max));
+            self.observer.warn(too_large(&left_out, settings.files, settings.bytes_max));
         }
         let phases: Vec<Phase> = Phase::ALL
             .into_iter()
             .filter(|phase| matches!(phase, Phase::Write | Phase::Delete) || settings.phases.contains(phase))
             .collect();
-        let of = (fitting.len() * phases.len()) as u64;
-        for (cell, (file_bytes, threads)) in fitting.into_iter().enumerate() {
+        let cells =
+            (1..=settings.repetitions).flat_map(|repetition| fitting.iter().map(move |cell| (repetition, *cell)));
+        let of = settings.repetitions * (fitting.len() * phases.len()) as u64;
+        for (cell, (repetition, (file_bytes, threads))) in cells.enumerate() {
             let share = settings.files(file_bytes, threads);
             let mut files = vec![vec![share; threads as usize]; self.ranks.size() as usize];
             let (mut ended, mut left) = (Ok(Ended::Finished), Left::Nothing);
             for (index, phase) in phases.iter().enumerate() {
-                let point = Coordinates { phase: *phase, file_bytes, threads, block: settings.block_of(*phase) };
+                let block = settings.block_of(*phase);
+                let point = Coordinates { repetition, phase: *phase, file_bytes, threads, block };
                 let number = (cell * phases.len() + index) as u64;
                 ended = self.phase(point, cell, (number, of), &mut files);
                 if !matches!(ended, Ok(Ended::Finished)) {
@@ -219,6 +223,7 @@ impl Sweep<'_> {
             file_bytes: point.file_bytes,
             block: point.block,
             seed: self.settings.seed,
+            durable: self.settings.durable,
             verify: self.settings.verify,
             time_max: self.settings.time_max,
             live: self.live,

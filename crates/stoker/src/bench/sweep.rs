@@ -56,13 +56,19 @@ pub struct Args {
     /// and 128KiB
     #[arg(long, value_name = "SIZE[,SIZE]", value_delimiter = ',', value_parser = bytes)]
     block: Vec<u64>,
-    /// End each phase after this time, and each cell after this many bytes; by default 3s and 8GiB or half of the
-    /// free space
-    #[arg(long, value_name = "TIME,SIZE", value_delimiter = ',')]
+    /// End each phase after this time, and each cell after this many bytes, such as 10s,4GiB; by default 3s and 8GiB
+    /// or half of the free space; 12800files writes so many in each cell
+    #[arg(long, value_name = "TIME,SIZE,FILES", value_delimiter = ',')]
     limit: Vec<String>,
+    /// Run all cells so many times, and give intervals
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repetitions: u64,
     /// Pass the page cache by; sizes and blocks are multiples of 4 KiB
     #[arg(long)]
     direct: bool,
+    /// Let a write end before its file is on the disk
+    #[arg(long)]
+    no_fsync: bool,
     /// Compare every byte that is read with what was written
     #[arg(long)]
     verify: bool,
@@ -136,6 +142,10 @@ fn code(ended: Ended) -> ExitCode {
 /// What to work on.
 fn site(args: &Args, runtime: &tokio::runtime::Handle) -> anyhow::Result<Site> {
     match is_store(args) {
+        true if args.no_fsync => {
+            let error = Error::invalid("a store keeps what it was given before it answers", &args.target);
+            Err(error.hint("leave out --no-fsync: it is for folders").into())
+        }
         true if args.direct => {
             let error = Error::invalid("direct I/O is for folders", &args.target);
             Err(error.hint("leave out --direct: nothing of a store passes through the page cache").into())
@@ -179,7 +189,7 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
             return Err(error.hint("give one size, or two such as 1MiB,128KiB").into());
         }
     };
-    let (time_max, bytes_max) = limits(args)?;
+    let limits = limits(args)?;
     let is_cooled = args.drop_caches || args.drop_command.is_some();
     Ok(Settings {
         sizes: once(&args.sizes),
@@ -190,9 +200,12 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
             .collect(),
         block,
         random_block,
-        bytes_max,
-        time_max,
+        repetitions: args.repetitions,
+        bytes_max: limits.bytes,
+        files: limits.files,
+        time_max: limits.time,
         direct: args.direct,
+        durable: !args.no_fsync,
         verify: args.verify,
         cooler: is_cooled.then(|| Cooler { command: args.drop_command.clone() }),
         rotate: args.rotate,
@@ -200,28 +213,42 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
     })
 }
 
-/// Each part of --limit is a time or a size; without a time but with a size there is none.
-fn limits(args: &Args) -> anyhow::Result<(Option<Duration>, u64)> {
-    let (mut time, mut most) = (None, None);
+/// When a phase or a cell ends.
+struct Limits {
+    time: Option<Duration>,
+    bytes: u64,
+    files: Option<u64>,
+}
+
+/// Each part of --limit is a time, a size or a number of files; without a time but with another there is none. Files that
+/// were asked for are written, as far as there is room for them.
+fn limits(args: &Args) -> anyhow::Result<Limits> {
+    let (mut time, mut most, mut files) = (None, None, None);
+    let count = |part: &str| part.trim().strip_suffix("files")?.trim().parse().ok().filter(|count| *count > 0);
     for part in &args.limit {
-        match (parse::duration(part), parse::size(part)) {
-            (Ok(limit), _) => time = Some(limit),
-            (_, Ok(limit)) => most = Some(limit),
+        match (parse::duration(part), parse::size(part), count(part)) {
+            (_, _, Some(limit)) => files = Some(limit),
+            (Ok(limit), ..) => time = Some(limit),
+            (_, Ok(limit), _) => most = Some(limit),
             _ => {
                 let error = Error::invalid("a limit was not understood", format!("--limit {part}"));
-                return Err(error.hint("give a time and a size, such as 10s,4GiB").into());
+                return Err(error
+                    .hint("give a time, a size or a number of files, such as 10s,4GiB or 12800files")
+                    .into());
             }
         }
     }
     let default_time = args.limit.is_empty().then_some(Duration::from_secs(3));
     let free =
         rustix::fs::statvfs(folder(args)).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
-    Ok((time.or(default_time), most.unwrap_or(CELL_BYTES_MAX.min(free / FREE_SHARE))))
+    let default_bytes = if files.is_some() { free } else { CELL_BYTES_MAX.min(free / FREE_SHARE) };
+    Ok(Limits { time: time.or(default_time), bytes: most.unwrap_or(default_bytes), files })
 }
 
 fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
     let limit = serde_json::json!({
         "bytes": settings.bytes_max,
+        "files": settings.files,
         "seconds": settings.time_max.map(|limit| limit.as_secs_f64()),
     });
     let settings = serde_json::json!({
@@ -232,8 +259,8 @@ fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
         "random_block": settings.random_block,
         "limit": limit,
         "direct": settings.direct,
-        // A file that was written counts once it is on the disk.
-        "durable": true,
+        "durable": settings.durable,
+        "repetitions": settings.repetitions,
         "verify": settings.verify,
         "drop_caches": settings.cooler.is_some(),
         "drop_command": args.drop_command,

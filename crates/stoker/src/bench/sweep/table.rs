@@ -6,6 +6,7 @@ use super::rate;
 use crate::show;
 use ::bench::sweep::regime::{Regimes, Saturation, Summary};
 use ::bench::sweep::{Cell, Phase};
+use report::compare;
 use std::fmt::Write;
 
 /// From little to much: shades of the 256-colour palette on which black can be read, dark ones with white.
@@ -13,7 +14,7 @@ const SHADES: [(u8, u8); 8] = [(236, 250), (17, 255), (18, 255), (25, 255), (31,
 
 const LABEL: usize = 9;
 const COLUMN: usize = 11;
-/// Of two latencies.
+/// Of two latencies, or of a mean with its interval.
 const WIDE_COLUMN: usize = 14;
 
 pub fn text(cells: &[Cell], warnings: &[String], colour: bool) -> String {
@@ -21,12 +22,13 @@ pub fn text(cells: &[Cell], warnings: &[String], colour: bool) -> String {
     for phase in Phase::ALL {
         let found: Vec<&Cell> = cells.iter().filter(|cell| cell.phase == phase).collect();
         if !found.is_empty() {
-            let figure = |cell: &Cell| throughput(phase, cell);
-            map(&mut out, &format!("{}, {}", phase.name(), unit(phase, &found)), &found, (COLUMN, colour), figure);
+            let title = format!("{}, {}", phase.name(), unit(phase, &found));
+            let column = if repetitions(&found) > 1 { WIDE_COLUMN } else { COLUMN };
+            map(&mut out, &title, &found, (column, colour), |cells| throughput(phase, cells));
         }
         if matches!(phase, Phase::Read | Phase::Random) && !found.is_empty() {
             let title = format!("{} latency, p50 / p99 of a {}", phase.name(), of_what(phase));
-            map(&mut out, &title, &found, (WIDE_COLUMN, false), |cell| (0.0, latencies(cell)));
+            map(&mut out, &title, &found, (WIDE_COLUMN, false), |cells| (0.0, latencies(cells)));
         }
     }
     let summary = Summary::of(cells);
@@ -42,7 +44,15 @@ fn of_what(phase: Phase) -> &'static str {
     if phase == Phase::Random { "block" } else { "file, from open to its last byte" }
 }
 
+fn repetitions(found: &[&Cell]) -> u64 {
+    found.iter().map(|cell| cell.repetition).max().unwrap_or(1)
+}
+
 fn unit(phase: Phase, found: &[&Cell]) -> String {
+    let means = match repetitions(found) {
+        1 => String::new(),
+        times => format!("; means of {times}, with intervals of 95 %"),
+    };
     let what = match phase {
         Phase::Write | Phase::Read => "bytes a second".to_owned(),
         Phase::Stat | Phase::Delete => "files a second".to_owned(),
@@ -52,26 +62,37 @@ fn unit(phase: Phase, found: &[&Cell]) -> String {
         },
     };
     if phase == Phase::Write {
-        return what;
+        return what + &means;
     }
     let cold = found.iter().filter(|cell| cell.cold).count();
     match () {
-        () if cold == found.len() => format!("{what}, cold"),
-        () if cold == 0 => format!("{what}, not cold"),
-        () => format!("{what}, {cold} of {} cold", found.len()),
+        () if cold == found.len() => format!("{what}, cold{means}"),
+        () if cold == 0 => format!("{what}, not cold{means}"),
+        () => format!("{what}, {cold} of {} cold{means}", found.len()),
     }
 }
 
-fn throughput(phase: Phase, cell: &Cell) -> (f64, String) {
-    match phase {
-        Phase::Write | Phase::Read => (cell.bytes_per_second, rate(cell.bytes_per_second)),
-        Phase::Stat | Phase::Delete => (cell.files_per_second, show::count(cell.files_per_second as u64)),
-        Phase::Random => (cell.operations_per_second, show::count(cell.operations_per_second as u64)),
-    }
+type Figure = fn(&Cell) -> f64;
+
+/// The mean of a cell's repetitions, and how far from it the true one may lie.
+fn throughput(phase: Phase, cells: &[&Cell]) -> (f64, String) {
+    let (of, text): (Figure, fn(f64) -> String) = match phase {
+        Phase::Write | Phase::Read => (|cell| cell.bytes_per_second, rate),
+        Phase::Stat | Phase::Delete => (|cell| cell.files_per_second, |files| show::count(files as u64)),
+        Phase::Random => (|cell| cell.operations_per_second, |blocks| show::count(blocks as u64)),
+    };
+    let Some(found) = compare::mean(&cells.iter().map(|cell| of(cell)).collect::<Vec<_>>()) else {
+        return (0.0, "-".into());
+    };
+    let off = found.high.filter(|_| found.mean > 0.0).map(|high| 100.0 * (high / found.mean - 1.0));
+    (found.mean, text(found.mean) + &off.map(|percent| format!(" ±{percent:.0}%")).unwrap_or_default())
 }
 
-fn latencies(cell: &Cell) -> String {
-    let of = |name| cell.latency_seconds.get(name).map_or_else(|| "-".into(), |seconds: &f64| time(*seconds));
+fn latencies(cells: &[&Cell]) -> String {
+    let of = |name| {
+        let found: Vec<f64> = cells.iter().filter_map(|cell| cell.latency_seconds.get(name).copied()).collect();
+        compare::mean(&found).map_or_else(|| "-".into(), |found| time(found.mean))
+    };
     format!("{}/{}", of("p50"), of("p99"))
 }
 
@@ -100,7 +121,7 @@ fn map(
     title: &str,
     found: &[&Cell],
     (column, colour): (usize, bool),
-    figure: impl Fn(&Cell) -> (f64, String),
+    figure: impl Fn(&[&Cell]) -> (f64, String),
 ) {
     let distinct = |of: fn(&Cell) -> u64| {
         let mut values: Vec<u64> = found.iter().map(|cell| of(cell)).collect();
@@ -109,7 +130,12 @@ fn map(
         values
     };
     let (sizes, threads) = (distinct(|cell| cell.file_bytes), distinct(|cell| cell.threads));
-    let most = found.iter().map(|cell| figure(cell).0).fold(0.0, f64::max);
+    let at = |bytes: u64, threads: u64| {
+        let here = found.iter().filter(move |cell| cell.file_bytes == bytes && cell.threads == threads);
+        here.copied().collect::<Vec<&Cell>>()
+    };
+    let all = sizes.iter().flat_map(|bytes| threads.iter().map(move |threads| (*bytes, *threads)));
+    let most = all.map(|(bytes, threads)| figure(&at(bytes, threads)).0).fold(0.0, f64::max);
     let _ = writeln!(out, "\n  {title}");
     let _ = write!(out, "  {:>LABEL$}", "threads");
     for threads in &threads {
@@ -119,12 +145,12 @@ fn map(
     for bytes in sizes {
         let _ = write!(out, "  {:>LABEL$}", size(bytes));
         for threads in &threads {
-            match found.iter().find(|cell| cell.file_bytes == bytes && cell.threads == *threads) {
-                None => {
+            match &at(bytes, *threads)[..] {
+                [] => {
                     let _ = write!(out, "{:>column$}", "-");
                 }
-                Some(cell) => {
-                    let (value, text) = figure(cell);
+                cells => {
+                    let (value, text) = figure(cells);
                     out.push_str(&shade(&format!("{text:>column$}"), value, most, colour));
                 }
             }
@@ -171,13 +197,17 @@ fn regimes(out: &mut String, found: &[Regimes]) {
 }
 
 fn verdict(fit: &Regimes) -> String {
-    let knee = |knee: f64| format!("knee at {}", show::bytes(knee as u64));
-    match (fit.knee_bytes, fit.request_limited.is_empty(), fit.bandwidth_limited.is_empty()) {
-        (Some(at), false, false) => format!("{}: requests limit below, bandwidth above", knee(at)),
-        (Some(at), true, _) => format!("{}: bandwidth limits all sizes here", knee(at)),
-        (Some(at), _, true) => format!("{}: requests limit all sizes here", knee(at)),
-        (None, true, _) => "no latency to see: bandwidth limits all sizes here".into(),
-        (None, ..) => "no bandwidth to see: requests limit all sizes here".into(),
+    let bytes = |bytes: f64| show::bytes(bytes as u64);
+    let interval = match (fit.knee_low_bytes, fit.knee_high_bytes) {
+        (Some(low), Some(high)) => format!(" ({} to {})", bytes(low), bytes(high)),
+        (Some(low), None) => format!(" ({} or more)", bytes(low)),
+        (None, Some(high)) => format!(" ({} or less)", bytes(high)),
+        (None, None) => String::new(),
+    };
+    match fit.knee_bytes {
+        Some(at) => format!("knee at {}{interval}: requests limit below, bandwidth above", bytes(at)),
+        None if fit.request_limited.is_empty() => "bandwidth limits all sizes here".into(),
+        None => "requests limit all sizes here".into(),
     }
 }
 
@@ -209,6 +239,27 @@ fn saturation(out: &mut String, found: &[Saturation]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeated_cells_are_shown_as_their_mean_with_an_interval() {
+        let cell = |repetition: u64, rate: f64| -> Cell {
+            serde_json::from_value(serde_json::json!({
+                "repetition": repetition, "phase": "read", "file_bytes": 1 << 20, "threads": 4, "ranks": 1, "files": 8,
+                "operations": 8, "bytes": 8 << 20, "verified_bytes": 0, "seconds": 1.0, "bytes_per_second": rate,
+                "files_per_second": 8.0, "operations_per_second": 8.0, "cpu_seconds": 0.0, "cold": false,
+                "first_done": {"seconds": 1.0, "bytes_per_second": rate, "files_per_second": 8.0, "operations_per_second": 8.0},
+                "latency_seconds": {"p50": 0.01 * repetition as f64, "p99": 0.1}, "ended_by": "bytes",
+                "histogram": {"nanoseconds": [], "counts": []}, "rank_seconds": [1.0],
+            }))
+            .expect("a cell")
+        };
+        // Of 100, 110 and 120 MB/s: 4.303 standard errors of 5.77 are 22.6 % of the mean.
+        let shown = text(&[cell(1, 100e6), cell(2, 110e6), cell(3, 120e6)], &[], false);
+        assert!(shown.contains("110 MB/s ±23%") && shown.contains("means of 3"), "{shown}");
+        assert!(shown.contains("20ms/100ms"), "{shown}");
+        let once = text(&[cell(1, 100e6)], &[], false);
+        assert!(once.contains("100 MB/s") && !once.contains('±') && !once.contains("means"), "{once}");
+    }
 
     #[test]
     fn figures_are_short_and_without_colour_there_is_none() {
