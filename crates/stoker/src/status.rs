@@ -307,12 +307,17 @@ fn share((files, bytes): (u64, u64), (kept_files, kept_bytes): (u64, u64)) -> St
     if files == 1 { share } else { format!("{} of {} files, {share}", count(kept_files), count(files)) }
 }
 
+/// Names take so many columns where there is room, so that what is said of them stands in one.
+const NAME_COLUMNS: usize = 32;
+
 /// A file or a folder, and what is in it.
 fn kept(all: &Kept, columns: usize) -> String {
     let mut out = format!("  kept    {}\n", share((all.files, all.bytes), (all.kept_files, all.kept_bytes)));
     for entry in &all.entries {
         let share = share((entry.files, entry.bytes), (entry.kept_files, entry.kept_bytes));
-        out += &show::fitting(columns, [&show::line(&entry.name)], |[name]| format!("    {name:<32} {share}\n"));
+        let width = NAME_COLUMNS.min(columns.saturating_sub(5 + share.chars().count()));
+        let row = |[name]: [&str; 1]| format!("    {name:<width$} {share}\n");
+        out += &show::fitting(columns, [&show::line(&entry.name)], row);
     }
     let shown: u64 = all.entries.iter().map(|entry| entry.files).sum();
     if !all.entries.is_empty() && shown < all.files {
@@ -419,6 +424,7 @@ fn waits(waits: &Waits) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::messages::KeptEntry;
 
     #[test]
     fn no_more_is_shown_than_a_terminal_has_lines_for() {
@@ -434,6 +440,17 @@ mod tests {
         let mount = client::messages::Mount { path: "/mnt\n  log     forged".into(), ..Default::default() };
         let shown = text(&Status { mounts: vec![mount], ..Status::default() }, 0, COLUMNS);
         assert!(!shown.contains("\n  log     forged"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_kept_fits_into_a_narrow_terminal() {
+        let entry = |name: &str| KeptEntry { name: name.into(), files: 20, bytes: 1 << 30, ..KeptEntry::default() };
+        let all = Kept { entries: vec![entry("short"), entry(&"long".repeat(12))], ..Kept::default() };
+        for columns in [50, 80] {
+            for line in kept(&all, columns).lines().skip(1) {
+                assert!(line.chars().count() <= columns && line.ends_with("of 1.07 GB"), "{columns}: {line}");
+            }
+        }
     }
 
     #[test]
