@@ -1,8 +1,9 @@
 //! Make caches forget files, and prove that nothing of them is left in memory.
 //!
 //! It can't look into a target: what a server or a FUSE program keeps is dropped by a command of the user's, or the
-//! files are not called cold. Invariant: [`Cooled::cold`] is true only after mincore(2) found no page of any file, or where
-//! a look would warm what was dropped (a FUSE program fetches what is opened) after the kernel forgot everything.
+//! files are not called cold. Invariant: of files [`Cooled::cold`] is true only after mincore(2) found no page of any, or
+//! where a look would warm what was dropped (a FUSE program fetches what is opened) after the kernel forgot everything. Of a
+//! store nothing is kept here, and the command alone drops what it keeps itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroU64;

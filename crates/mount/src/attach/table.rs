@@ -20,6 +20,17 @@ impl There {
     }
 }
 
+/// A mount that something lies on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Above {
+    /// The type of file system.
+    pub kind: String,
+    /// Its device, or its server.
+    pub source: String,
+    /// Of the mount, then those of its file system that are not among them.
+    pub options: String,
+}
+
 /// A mount of Stoker in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ours {
@@ -53,6 +64,11 @@ pub fn at(folder: &Path) -> Option<There> {
     topmost(&std::fs::read(MOUNTS).ok()?, folder)
 }
 
+/// What a path lies on, its links aside. No file system is asked.
+pub fn above(path: &Path) -> Option<Above> {
+    lies_on(&std::fs::read(MOUNTS).ok()?, path)
+}
+
 /// The user whose mount of Stoker is topmost on exactly this folder.
 pub fn user_at(folder: &Path) -> Option<u32> {
     user(&std::fs::read(MOUNTS).ok()?, folder)
@@ -80,10 +96,26 @@ fn topmost(table: &[u8], folder: &Path) -> Option<There> {
     Some(There { source: line.source(), kind: text(line.kind) })
 }
 
-/// Of several on one folder the last.
 fn system(table: &[u8], path: &Path) -> Option<Number> {
+    deepest(table, path)?.number
+}
+
+fn lies_on(table: &[u8], path: &Path) -> Option<Above> {
+    let line = deepest(table, path)?;
+    let [mount, system] = [line.mount_options, line.options].map(String::from_utf8_lossy);
+    let mut options: Vec<&str> = mount.split(',').collect();
+    for option in system.split(',') {
+        if !option.is_empty() && !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    Some(Above { kind: text(line.kind), source: line.source(), options: options.join(",") })
+}
+
+/// The mount that a path lies on; of several on one folder the last.
+fn deepest<'a>(table: &'a [u8], path: &Path) -> Option<Line<'a>> {
     let above = lines(table).filter(|line| path.starts_with(&line.at));
-    above.max_by_key(|line| line.at.components().count())?.number
+    above.max_by_key(|line| line.at.components().count())
 }
 
 fn user(table: &[u8], folder: &Path) -> Option<u32> {
@@ -110,6 +142,7 @@ struct Line<'a> {
     at: PathBuf,
     kind: &'a [u8],
     source: &'a [u8],
+    mount_options: &'a [u8],
     /// Of the file system itself.
     options: &'a [u8],
 }
@@ -139,12 +172,13 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.split(|&byte| byte == b' ');
     let number = words.nth(2)?;
     let at = words.nth(1)?;
+    let mount_options = words.next()?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or_default());
     let number = str::from_utf8(number).ok().and_then(|number| number.split_once(':'));
     let number = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let number = number.map(|(major, minor)| Number { major, minor });
-    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source, options })
+    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source, mount_options, options })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.
@@ -196,6 +230,18 @@ mod tests {
         let minor = |path: &str| system(TABLE, Path::new(path)).map(|number| number.minor);
         assert_eq!([minor("/mnt/my data/deep"), minor("/mnt/covered"), minor("/mnt")], [Some(52), Some(54), Some(0)]);
         assert_eq!(minor("relative"), None);
+    }
+
+    #[test]
+    fn what_a_path_lies_on_is_named_with_the_options_of_mount_and_system() {
+        let table = [TABLE, b"\n43 40 0:56 / /my\\011data rw,nosuid - tmpfs none rw,size=4k\n\
+            44 36 0:57 / /my\\011data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0"]
+        .concat();
+        let on = |path: &str| lies_on(&table, Path::new(path)).map(|above| (above.kind, above.source, above.options));
+        let of = |kind: &str, source: &str, options: &str| Some((kind.to_owned(), source.to_owned(), options.to_owned()));
+        assert_eq!(on("/my\tdata/set"), of("fuse.s3fs", "s3fs", "ro,noatime,rw,user_id=0"));
+        assert_eq!(on("/my\tdatabase"), of("ext4", "/dev/root", "rw,noatime"));
+        assert_eq!(on("relative"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! This machine as a measurement sees it: what it is, what its kernel counts, and how its caches are emptied.
 //!
-//! It judges nothing. Invariant: caches count as emptied only where `bench::cold` has proved it.
+//! It judges nothing. Invariant: caches of files count as emptied only where `bench::cold` has proved it; of a store this
+//! machine keeps nothing, and what the store itself keeps is dropped by the user's command alone.
 
 use crate::mount;
 use ::bench::cold::Cooler;
@@ -14,7 +15,7 @@ use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::Counts;
 use targets::Listed;
@@ -46,7 +47,7 @@ impl Machine {
             .and_then(|folder| fs::metadata(folder).ok())
             .map(|found| (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())));
         let memory = read("/proc/meminfo");
-        let mounted = folder.as_deref().and_then(mounted);
+        let above = folder.as_deref().and_then(::mount::above);
         let processor = read("/proc/cpuinfo").lines().find_map(|line| {
             let (name, model) = line.split_once(':')?;
             (name.trim() == "model name").then(|| model.trim().to_owned())
@@ -62,8 +63,8 @@ impl Machine {
                 kernel: read("/proc/sys/kernel/osrelease"),
                 processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
                 memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
-                file_system: mounted.as_ref().map(|mounted| mounted.file_system.clone()),
-                mount_options: mounted.map(|mounted| mounted.options),
+                file_system: above.as_ref().map(|above| above.kind.clone()),
+                mount_options: above.map(|above| above.options),
                 ranks: 1,
             },
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64()),
@@ -109,12 +110,12 @@ impl Machine {
     /// it alike; disks of their own they don't.
     pub fn room(&self) -> Option<Room> {
         let folder = self.folder.as_ref()?;
-        let (found, mounted) = (rustix::fs::statvfs(folder).ok()?, mounted(folder)?);
+        let (found, mounted) = (rustix::fs::statvfs(folder).ok()?, ::mount::above(folder)?);
         let bytes = found.f_blocks.saturating_mul(found.f_frsize);
-        let is_own = LOCAL.contains(&mounted.file_system.as_str());
+        let is_own = LOCAL.contains(&mounted.kind.as_str());
         let whose = if is_own { format!("{} {:?}", self.node, self.device) } else { mounted.source.clone() };
         (bytes > 0).then(|| Room {
-            system: format!("{} {whose} {bytes}", mounted.file_system),
+            system: format!("{} {whose} {bytes}", mounted.kind),
             free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
             folder: folder.display().to_string(),
         })
@@ -122,9 +123,7 @@ impl Machine {
 
     /// Make caches forget ranges of a set, on all ranks together. Gives those that were in memory.
     pub fn forget(&self, ranks: &dyn Ranks, set: &Set, runs: &[Run]) -> Result<Vec<Run>> {
-        if self.folder.is_some() {
-            self.cooler.drop_on_all(ranks, &self.node)?;
-        }
+        self.cooler.drop_on_all(ranks, &self.node)?;
         let Some(folder) = self.folder.as_ref().filter(|_| !runs.is_empty()) else { return Ok(Vec::new()) };
         let ranges: Vec<_> =
             runs.iter().map(|run| (folder.join(&*set.files[run.file].name), run.range.clone())).collect();
@@ -135,42 +134,8 @@ impl Machine {
 
 /// What bytes of a target are waited for.
 pub fn transfer(target: &str) -> Cause {
-    let found = fs::canonicalize(target).ok().and_then(|folder| mounted(&folder));
-    if found.is_some_and(|found| LOCAL.contains(&found.file_system.as_str())) { Cause::Disk } else { Cause::Store }
-}
-
-/// What a folder lies on.
-#[derive(Debug, PartialEq)]
-struct Mounted {
-    file_system: String,
-    /// Its device, or its server.
-    source: String,
-    /// Of the mount, then those of its file system that are not among them.
-    options: String,
-}
-
-fn mounted(folder: &Path) -> Option<Mounted> {
-    mounted_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, folder)
-}
-
-/// That of the longest mount point above the folder.
-fn mounted_in(text: &str, folder: &Path) -> Option<Mounted> {
-    let mounts = text.lines().filter_map(|line| {
-        let (front, back) = line.split_once(" - ")?;
-        let point = front.split(' ').nth(4)?.replace("\\040", " ");
-        folder.starts_with(&point).then_some((point.len(), front, back))
-    });
-    // Of mounts over each other the last is what is seen.
-    let (_, front, back) = mounts.max_by_key(|(length, ..)| *length)?;
-    let (own, mut back) = (front.split(' ').nth(5)?, back.split(' '));
-    let (file_system, source) = (back.next()?.to_owned(), back.next()?.to_owned());
-    let mut options: Vec<&str> = own.split(',').collect();
-    for option in back.next().unwrap_or_default().split(',') {
-        if !option.is_empty() && !options.contains(&option) {
-            options.push(option);
-        }
-    }
-    Some(Mounted { file_system, source, options: options.join(",") })
+    let found = fs::canonicalize(target).ok().and_then(|folder| ::mount::above(&folder));
+    if found.is_some_and(|found| LOCAL.contains(&found.kind.as_str())) { Cause::Disk } else { Cause::Store }
 }
 
 /// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.
@@ -196,19 +161,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_lies_on_the_last_mount_of_the_longest_point_above_it() {
-        let text = "\
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-40 27 0:50 / /my\\040data rw,nosuid - tmpfs none rw,size=4k
-41 27 0:51 / /my\\040data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0";
-        let found =
-            |folder| mounted_in(text, Path::new(folder)).map(|found| [found.file_system, found.source, found.options]);
-        let of = |words: [&str; 3]| Some(words.map(str::to_owned));
-        assert_eq!(found("/my data/set"), of(["fuse.s3fs", "s3fs", "ro,noatime,rw,user_id=0"]));
-        assert_eq!(found("/my database"), of(["ext4", "/dev/vda", "rw,relatime,discard"]));
-    }
-
-    #[test]
     fn the_environment_of_a_folder_says_what_it_ran_on() {
         let scratch = tempfile::tempdir().unwrap();
         let found = Machine::look(&scratch.path().display().to_string(), None).environment;
@@ -220,11 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_room_and_a_store_says_nothing_of_it() {
+    fn the_command_drops_caches_of_a_store_before_what_is_read_of_it() {
         let scratch = tempfile::tempdir().unwrap();
-        let room = Machine::look(&scratch.path().display().to_string(), None).room().unwrap();
-        assert!(room.free_bytes > 0 && room.folder.ends_with(scratch.path().file_name().unwrap().to_str().unwrap()));
-        assert_eq!(Machine::look("s3://bucket", None).room(), None);
+        let dropped = scratch.path().join("dropped");
+        let command = format!("echo >> '{}'", dropped.display());
+        let machine = Machine::look("null:", Some(&command));
+        let set = Set::imagined(&workload::shipped("unet3d").unwrap().files, 1, 1);
+        let runs = [Run { file: 0, range: 0..1 }];
+        assert_eq!(machine.forget(&ranks::Alone, &set, &runs).unwrap(), [], "nothing was in memory");
+        assert_eq!(fs::read_to_string(&dropped).unwrap().lines().count(), 1);
     }
 
     #[test]
