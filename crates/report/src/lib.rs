@@ -316,7 +316,7 @@ impl Report {
     /// Write the document in one step: whoever reads it sees the last whole one.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).expect("a report has no keys but strings");
-        whole::write(path, &text).map_err(|error| Error::io("cannot write the report", path.display(), &error))
+        whole::write(path, &text)
     }
 
     pub fn open(path: &Path) -> Result<Report> {

@@ -3,6 +3,7 @@
 //! Invariant: nobody else's file is opened for writing or removed, whatever it is called; two that write the same name at once
 //! have a draft each, and the last one stays.
 
+use block::{Error, Result};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,13 +13,16 @@ use std::path::{Path, PathBuf};
 const NAMES: u32 = 100;
 
 /// Write a file in one move.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (draft, mut file) = begin(path)?;
-    let written = file.write_all(bytes).and_then(|()| fs::rename(&draft, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let (draft, mut file) = begin(path)?;
+        let written = file.write_all(bytes).and_then(|()| fs::rename(&draft, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&draft);
+        }
+        written
+    };
+    write().map_err(|error| Error::io("cannot write the file", path.display(), &error))
 }
 
 /// Whether one could be written there: of root, of /proc and of mounts, what permissions say is not what happens.

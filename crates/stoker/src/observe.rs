@@ -232,7 +232,7 @@ fn tell(args: &Args, folder: &Path, trace: &Trace) -> Result<()> {
 
 /// Write a file in one step: whoever reads it sees it whole.
 fn save(path: &Path, text: &[u8]) -> Result<()> {
-    report::whole::write(path, text).map_err(|error| Error::io("cannot write the result", path.display(), &error))?;
+    report::whole::write(path, text)?;
     note!("  written: {}", path.display());
     Ok(())
 }

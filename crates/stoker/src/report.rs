@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use block::{Error, Result};
+use block::Result;
 use report::Report;
 use report::compare::{Comparison, compare};
 
@@ -51,10 +51,7 @@ pub fn csv_named(reports: &[Report], names: &[String], path: &Path) -> Result<()
 
 /// Whoever reads the file sees the last whole one.
 pub fn replace(path: &Path, text: &str) -> Result<()> {
-    let doing = |error: std::io::Error| {
-        Error::io("cannot write the report", path.display(), &error).hint("name a file in a folder that exists")
-    };
-    report::whole::write(path, text.as_bytes()).map_err(doing)
+    report::whole::write(path, text.as_bytes()).map_err(|error| error.hint("name a file in a folder that exists"))
 }
 
 /// Targets, numbered where they are the same.

@@ -53,17 +53,15 @@ fn program(python: &str, cache: &Path, loader: Loader) -> Result<Command, Error>
 fn unpack(cache: &Path) -> Result<PathBuf, Error> {
     let content: Vec<u8> = FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()].concat()).collect();
     let folder = cache.join(format!("loaders/{:016x}", crc64::of(&content)));
-    let doing = |error: std::io::Error| {
-        Error::io("cannot unpack the loaders", folder.display(), &error).hint("set XDG_CACHE_HOME to a folder of yours")
-    };
+    const HINT: &str = "set XDG_CACHE_HOME to a folder of yours";
+    let doing = |error| Error::io("cannot unpack the loaders", folder.display(), &error).hint(HINT);
     fs::create_dir_all(&folder).map_err(doing)?;
     for (name, text) in FILES {
         let path = folder.join(name);
         if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
             continue;
         }
-        let draft = folder.join(format!("{name}.{}", std::process::id()));
-        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(doing)?;
+        report::whole::write(&path, text.as_bytes()).map_err(|error| error.hint(HINT))?;
     }
     Ok(folder)
 }
