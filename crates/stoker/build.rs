@@ -21,6 +21,9 @@ const SOURCES: [&str; 6] = [
     "../../Cargo.toml",
 ];
 
+/// The page, of which only what Node has built is watched.
+const WEB: &str = "../../web";
+
 fn main() {
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     if let Some(commit) = commit() {
@@ -38,12 +41,18 @@ fn commit() -> Option<String> {
     // Sources that lie in a repository of others have a commit of theirs.
     git(&["rev-parse", "--show-prefix"]).filter(|prefix| prefix == "crates/stoker/")?;
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changed = git(&[&["status", "--porcelain", "--"][..], &SOURCES].concat())?;
-    Some(if changed.is_empty() { commit } else { commit + "+" })
+    let changed = git(&[&["status", "--porcelain", "--", WEB][..], &SOURCES].concat())?;
+    if changed.is_empty() {
+        return Some(commit);
+    }
+    // The next commit may hold what is built now, file for file: git notes it here.
+    let commits = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|path| Path::new(path).exists());
+    commits.iter().for_each(|path| println!("cargo:rerun-if-changed={path}"));
+    Some(commit + "+")
 }
 
 fn page() {
-    let web = Path::new("../../web");
+    let web = Path::new(WEB);
     let built = web.join("dist/index.html");
     // A path that isn't there would have this run at every build: its folder tells when it comes.
     let watched = if built.exists() { built.as_path() } else { web };
