@@ -25,11 +25,28 @@ pub mod simulate;
 pub mod sweep;
 pub mod train;
 
+use block::{Error, Result};
+use ranks::Ranks;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 /// What rank 0 found, at every rank.
-fn told<T: serde::Serialize + serde::de::DeserializeOwned>(ranks: &dyn ranks::Ranks, own: &T) -> block::Result<T> {
-    let own = serde_json::to_vec(own).expect("what is told is numbers");
-    serde_json::from_slice(&ranks.broadcast(own)?).map_err(|error| {
-        block::Error::invalid(format!("rank 0 sent no figures: {error}"), "the ranks")
-            .hint("start the same program on all")
+fn told<T: Serialize + DeserializeOwned>(ranks: &dyn Ranks, own: &T) -> Result<T> {
+    understood(&ranks.broadcast(written(own))?)
+}
+
+/// What each rank found, in their order: at rank 0 all of it, elsewhere nothing.
+fn gathered<T: Serialize + DeserializeOwned>(ranks: &dyn Ranks, own: &T) -> Result<Vec<T>> {
+    ranks.gather(&written(own))?.iter().map(|sent| understood(sent)).collect()
+}
+
+fn written(own: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(own).expect("what ranks tell each other has no keys but strings")
+}
+
+fn understood<T: DeserializeOwned>(sent: &[u8]) -> Result<T> {
+    serde_json::from_slice(sent).map_err(|error| {
+        Error::invalid(format!("a rank said what another doesn't understand: {error}"), "the ranks")
+            .hint("start the same version of stoker everywhere")
     })
 }

@@ -368,12 +368,7 @@ impl Session<'_> {
     fn gathered(&mut self) -> Result<Epoch> {
         let Among { ranks, node } = self.among;
         let own = Share { node: node.to_owned(), cold: self.cold, parts: std::mem::take(&mut self.parts) };
-        let gathered = ranks.gather(&serde_json::to_vec(&own).expect("a share is numbers and names"))?;
-        let shares = gathered.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<Share>, _>>();
-        let shares = shares.map_err(|error| {
-            Error::invalid(format!("a rank sent no figures: {error}"), "the ranks")
-                .hint("start the same program on all")
-        })?;
+        let shares = crate::gathered(ranks, &own)?;
         Ok(joined(if ranks.rank() == 0 { &shares } else { std::slice::from_ref(&own) }, self.job))
     }
 }

@@ -7,7 +7,7 @@
 mod part;
 mod pool;
 
-use block::{Error, Result};
+use block::Result;
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 use targets::Target;
@@ -149,20 +149,10 @@ struct Found {
 pub fn probe(asking: &Asking, read: &[Run]) -> Result<Probe> {
     let begun = asking.clock.now();
     let own = Prober { asking, found: Found::default(), in_memory: Vec::new() }.all(read)?;
-    let own = serde_json::to_vec(&own).expect("what was found is numbers");
-    let mut whole = Probe::default();
-    let gathered = asking.ranks.gather(&own)?;
-    if !gathered.is_empty() {
-        let parts = gathered.iter().map(|bytes| parsed::<Found>(bytes)).collect::<Result<Vec<_>>>()?;
-        whole = Probe { seconds: seconds(asking.clock.now() - begun), ..together(&parts) };
-    }
+    let parts = crate::gathered(asking.ranks, &own)?;
+    let took = seconds(asking.clock.now() - begun);
+    let whole = if parts.is_empty() { Probe::default() } else { Probe { seconds: took, ..together(&parts) } };
     crate::told(asking.ranks, &whole)
-}
-
-fn parsed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        Error::invalid(format!("a rank sent no probe: {error}"), "the ranks").hint("start the same program on all")
-    })
 }
 
 /// One stream is that of rank 0; what many get is the sum.
@@ -197,6 +187,7 @@ fn transfer(alone: &Part, latency: f64) -> f64 {
 struct Prober<'a> {
     asking: &'a Asking<'a>,
     found: Found,
+    /// What caches were made to forget, where the job is to find it in them.
     in_memory: Vec<Run>,
 }
 
@@ -204,7 +195,8 @@ impl Prober<'_> {
     fn all(mut self, read: &[Run]) -> Result<Found> {
         let Asking { set, ranks, streams, seed, .. } = *self.asking;
         let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
-        let mut pool = Pool::of(set, read, seed, (rank, size), streams.div_ceil(size).min(STREAMS_MAX));
+        let streams = streams.div_ceil(size).min(STREAMS_MAX);
+        let mut pool = Pool::of(set, read, seed, (rank, size), streams);
         let all = pool.len();
         (self.found.ranges, self.found.is_enough) = (all as u64, all >= RANGES_MIN);
         // Ranks that have too little still meet the others, and a bound is made of nobody's.
@@ -222,7 +214,7 @@ impl Prober<'_> {
         // Short reads come behind short ones: what limits requests saves up those that nobody asked for meanwhile.
         let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
         let left = pool.len().saturating_sub(if is_first { alone } else { 0 });
-        let streams = streams.div_ceil(size).min(STREAMS_MAX).min(left.min(share.reads.len()) as u64 / 4).max(1);
+        let streams = streams.min(left.min(share.reads.len()) as u64 / 4).max(1);
         self.found.streams = streams;
         self.found.requests_per_second = self.part(streams, REQUESTS_LASTS, share)?.answers_per_second;
 
@@ -240,9 +232,12 @@ impl Prober<'_> {
 
     /// Forget, meet the other ranks, and read.
     fn part(&mut self, streams: u64, lasts: u64, share: Share) -> Result<Part> {
-        let Asking { target, set, clock, ranks, given, forget, .. } = *self.asking;
+        let Asking { target, set, clock, ranks, given, forget, is_kept, .. } = *self.asking;
         ranks.barrier()?;
-        self.in_memory.extend(forget(set, &share.own)?);
+        let were = forget(set, &share.own)?;
+        if is_kept {
+            self.in_memory.extend(were);
+        }
         ranks.barrier()?;
         if share.reads.is_empty() {
             return Ok(Part::default());
@@ -257,11 +252,11 @@ impl Prober<'_> {
         Ok(part)
     }
 
-    /// Bring back what was in memory before, where the job is to find it there.
+    /// Bring back what was in memory before.
     fn restore(&mut self) -> Result<()> {
-        let Asking { target, set, is_kept, .. } = *self.asking;
+        let Asking { target, set, .. } = *self.asking;
         let mut buffer = vec![0; crate::samples::PIECE as usize];
-        for run in std::mem::take(&mut self.in_memory).iter().filter(|_| is_kept) {
+        for run in std::mem::take(&mut self.in_memory) {
             let mut opened = target.open(&set.files[run.file])?;
             for at in run.range.clone().step_by(buffer.len()) {
                 let length = (run.range.end - at).min(buffer.len() as u64) as usize;

@@ -222,16 +222,10 @@ impl Bench<'_> {
         let tiers = before.zip((self.outside.tiers)()).map(|(before, after)| after.since(before));
         let part = Part { tiers, ..part };
         self.unchanged()?;
-        let own = serde_json::to_vec(&part).expect("a part is numbers and names");
-        let gathered = self.outside.ranks.gather(&own)?;
-        if gathered.is_empty() {
+        let parts = crate::gathered(self.outside.ranks, &part)?;
+        if parts.is_empty() {
             return Ok(None);
         }
-        let parts = gathered.iter().map(|bytes| serde_json::from_slice::<Part>(bytes)).collect::<Result<Vec<_>, _>>();
-        let parts = parts.map_err(|error| {
-            Error::invalid(format!("a rank sent no figures: {error}"), "the ranks")
-                .hint("start the same program on all")
-        })?;
         let mut found = epoch(&parts, self.job.workload.read.batch, nanoseconds(self.job.step_seconds))?;
         found.cold = parts.iter().all(|part| part.cold);
         self.beside(&mut found);

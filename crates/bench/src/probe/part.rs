@@ -4,7 +4,7 @@
 //! no two answers in it; then it is of all the time.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use block::{Error, Result};
@@ -67,7 +67,7 @@ struct Field<'a> {
     reads: &'a [Run],
     next: AtomicUsize,
     answers: AtomicU64,
-    is_failed: AtomicU64,
+    is_failed: AtomicBool,
     begun: Moment,
 }
 
@@ -78,7 +78,7 @@ pub fn run(course: &Course, reads: &[Run]) -> Result<Part> {
         reads,
         next: AtomicUsize::new(0),
         answers: AtomicU64::new(0),
-        is_failed: AtomicU64::new(0),
+        is_failed: AtomicBool::new(false),
         begun: course.clock.now(),
     };
     let done = Mutex::new(Vec::new());
@@ -87,7 +87,7 @@ pub fn run(course: &Course, reads: &[Run]) -> Result<Part> {
             let (field, done) = (&field, &done);
             scope.spawn(move || {
                 let read = field.stream();
-                field.is_failed.fetch_add(u64::from(read.is_err()), Ordering::Relaxed);
+                field.is_failed.fetch_or(read.is_err(), Ordering::Relaxed);
                 done.lock().expect("nothing panics while it holds the streams").push(read);
             });
         }
@@ -102,7 +102,7 @@ impl Field<'_> {
         let passed = self.course.clock.now() - self.begun;
         let wanted = ANSWERS_MIN.max(ANSWERS_OF_STREAM * self.course.streams);
         let is_enough = passed >= self.course.lasts && self.answers.load(Ordering::Relaxed) >= wanted;
-        is_enough || passed >= LAST.max(self.course.lasts) || self.is_failed.load(Ordering::Relaxed) > 0
+        is_enough || passed >= LAST.max(self.course.lasts) || self.is_failed.load(Ordering::Relaxed)
     }
 
     fn stream(&self) -> Result<Stream> {
