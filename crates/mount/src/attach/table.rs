@@ -234,11 +234,15 @@ mod tests {
 
     #[test]
     fn what_a_path_lies_on_is_named_with_the_options_of_mount_and_system() {
-        let table = [TABLE, b"\n43 40 0:56 / /my\\011data rw,nosuid - tmpfs none rw,size=4k\n\
-            44 36 0:57 / /my\\011data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0"]
+        let table = [
+            TABLE,
+            b"\n43 40 0:56 / /my\\011data rw,nosuid - tmpfs none rw,size=4k\n\
+            44 36 0:57 / /my\\011data ro,noatime shared:7 - fuse.s3fs s3fs rw,user_id=0",
+        ]
         .concat();
         let on = |path: &str| lies_on(&table, Path::new(path)).map(|above| (above.kind, above.source, above.options));
-        let of = |kind: &str, source: &str, options: &str| Some((kind.to_owned(), source.to_owned(), options.to_owned()));
+        let of =
+            |kind: &str, source: &str, options: &str| Some((kind.to_owned(), source.to_owned(), options.to_owned()));
         assert_eq!(on("/my\tdata/set"), of("fuse.s3fs", "s3fs", "ro,noatime,rw,user_id=0"));
         assert_eq!(on("/my\tdatabase"), of("ext4", "/dev/root", "rw,noatime"));
         assert_eq!(on("relative"), None);

@@ -3,7 +3,7 @@
 //! It knows no probe and no bound: what a loader asks of a folder is the loader's own affair. Invariant: beside each
 //! result stands what the same loader reaches on samples without bytes.
 
-use super::{Args, tell};
+use super::{Args, judge, tell};
 use crate::bench::loader;
 use crate::bench::machine::Machine;
 use ::bench::loader::{Among, Job as Asked, Loader, Watch};
@@ -16,6 +16,7 @@ use report::Report;
 use std::path::Path;
 use std::process::ExitCode;
 use targets::{Folder, Listed, Target};
+use workload::Workload;
 
 /// The ceiling is measured about so long, in steps of which there are not fewer than this.
 const CEILING_SECONDS: f64 = 2.0;
@@ -25,6 +26,7 @@ pub fn run(
     library: Loader,
     args: &Args,
     job: &Job,
+    plain: Option<&Workload>,
     machine: &Machine,
     ranks: &dyn Ranks,
     mut report: Report,
@@ -73,6 +75,8 @@ pub fn run(
     if ranks.rank() > 0 {
         return Ok(ExitCode::SUCCESS);
     }
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    judge(args, job, plain, (bytes, folder.is_some()), &mut report);
     tell(&report, job, &args.output)
 }
 

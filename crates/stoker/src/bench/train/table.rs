@@ -45,16 +45,27 @@ pub fn text(report: &Report, job: &Job) -> String {
         let null = of("null_percent").unwrap_or_default();
         let _ = writeln!(text, "  ceiling of this machine: {null:.2} % without bytes{}", memory.unwrap_or_default());
     }
-    if let Some(rules) = report.sections.get("closed").and_then(|section| section["broken"].as_array()) {
-        let _ = writeln!(text, "  closed division: {} broken", show::count_of(rules.len() as u64, "rule"));
-        for rule in rules.iter().filter_map(serde_json::Value::as_str) {
-            let _ = writeln!(text, "    - {rule}");
-        }
-    }
+    text += &rules(report);
     for failed in report.failed() {
         let _ = writeln!(text, "  failed check: {failed}");
     }
     text + &notes(report)
+}
+
+/// The rules of MLPerf Storage, a line each.
+fn rules(report: &Report) -> String {
+    let Some(section) = report.sections.get("closed") else { return String::new() };
+    let word = |rule: &serde_json::Value, name: &str| rule[name].as_str().unwrap_or_default().to_owned();
+    let rules: Vec<_> = section["rules"].as_array().into_iter().flatten().collect();
+    let count = |judgement: &str| rules.iter().filter(|rule| rule["judgement"] == judgement).count();
+    let counts = ["broken", "kept", "not judgeable"].map(|name| format!("{} {name}", count(name))).join(", ");
+    let mut text = format!("  closed division of {}, rule by rule: {counts}\n", word(section, "document"));
+    for rule in rules {
+        let [number, judgement, what, figures] =
+            ["number", "judgement", "rule", "figures"].map(|name| word(rule, name));
+        let _ = writeln!(text, "    {number:11} {judgement:13} {what}: {figures}");
+    }
+    text
 }
 
 fn subtitle(report: &Report, job: &Job) -> String {
