@@ -66,7 +66,7 @@ fn runs() -> Vec<Page> {
             "processes",
             vec![examples::processes("/mnt/alluxio", 410.0, 2)],
             "imagenet-folder on 8 × fixed-0.5s: 52.0 % busy in its worst epoch, cold",
-            "busy waits rates processes",
+            "busy waits rates tiers processes closed",
         )
         .saying(&["slowest: rank 2 on node-2"]),
         page(
@@ -78,7 +78,7 @@ fn runs() -> Vec<Page> {
         .saying(&[
             "durable, 105 GB in 43.8 s",
             "not cold: maybe of memory",
-            "slowest process, times their number",
+            "mean of the processes, times their number",
         ]),
     ]
 }
@@ -159,7 +159,7 @@ fn several() -> Vec<Page> {
             "compare-nodes",
             vec![nodes(1), nodes(2), nodes(4)],
             "3 runs of imagenet-folder: 52.0 % busy",
-            "feeds utilisation compared busy waits rates nodes-samples",
+            "feeds utilisation compared busy waits rates tiers closed nodes-samples",
         )
         .saying(&["ideal: 2,"]),
         page(

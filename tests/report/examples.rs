@@ -142,7 +142,7 @@ pub fn checkpoint(target: &str, speed: f64) -> Report {
     let pass = |(what, number, rate, cold): (&str, u64, f64, Option<bool>)| {
         let (bytes, rate) = (105e9, rate * speed);
         json!({"what": what, "number": number, "seconds": bytes / rate, "bytes": bytes as u64, "bytes_per_second": rate,
-            "slowest_bytes_per_second": rate * 0.93, "cold": cold})
+            "slowest_bytes_per_second": rate, "mean_bytes_per_second": rate * 1.07, "cold": cold})
     };
     let passes = [
         ("write", 1, 2.4e9, None),
@@ -190,6 +190,25 @@ fn row(second: f64, share: f64, cold: bool, load: f64) -> Second {
     }
 }
 
+/// What a cache on each machine gave: in the first epoch from the store, then from its disk.
+fn machines(count: u64, is_first: bool) -> Vec<report::Node> {
+    let each = (1..=count).map(|node| {
+        let (store, disk) = if is_first { (7.0e9, 0) } else { (0.0, 1_000_000_000) };
+        report::Node {
+            node: format!("node-{node}"),
+            asked_bytes: 7_000_000_000,
+            bytes_by_tier: [
+                ("store".to_owned(), store as u64),
+                ("disk".to_owned(), disk),
+                ("passthrough".to_owned(), 7_000_000_000 - store as u64 - disk),
+            ]
+            .into(),
+            ..report::Node::default()
+        }
+    });
+    each.collect()
+}
+
 /// The images of a folder, read by the processes of two nodes.
 pub fn processes(target: &str, per_process: f64, nodes: u64) -> Report {
     let mut report = blank("train", Kind::Measured, target, 3);
@@ -219,9 +238,17 @@ pub fn processes(target: &str, per_process: f64, nodes: u64) -> Report {
         });
         let each: Vec<Process> = each.collect();
         let sum: f64 = each.iter().map(|process| process.samples_per_second).sum();
-        let base = epoch_of(1, epoch, if epoch == 1 { 52.0 } else { 93.0 });
+        let base =
+            Epoch { nodes: machines(nodes, epoch == 1), ..epoch_of(1, epoch, if epoch == 1 { 52.0 } else { 93.0 }) };
         report.epochs.push(Epoch { samples_per_second: sum, bytes_per_second: sum * 110e3, processes: each, ..base });
     }
+    let rule = |number: &str, rule: &str, judgement: &str, figures: &str| json!({"number": number, "rule": rule, "judgement": judgement, "figures": figures});
+    let rules = json!([
+        rule("1.1", "utilisation is at least that of the workload", "broken", "52.0 % in the mean, wanted 90 %"),
+        rule("1.2", "a result is of five runs", "kept", "5 runs"),
+        rule("1.3", "the machines are dedicated", "not judgeable", "a run can't see who else uses them"),
+    ]);
+    report.sections.insert("closed".into(), json!({"document": "MLPerf Storage v2.0", "rules": rules}));
     let rates: Vec<f64> = report.epochs.iter().map(|epoch| epoch.samples_per_second).collect();
     report.summary = Some(Summary {
         samples_per_second: mean(&rates).expect("epochs"),

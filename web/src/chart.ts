@@ -118,6 +118,8 @@ export interface TableChart extends Frame {
   rows: string[][];
   /// What is to be said of a cell besides.
   tones?: ("good" | "bad" | "")[][];
+  /// Its cells are words, not figures.
+  words?: true;
 }
 
 export type Chart = LineChart | BarChart | HeatChart | TableChart;

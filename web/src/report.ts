@@ -38,6 +38,9 @@ export interface Epoch {
   bytes: Record<string, number>;
   step_seconds: Record<string, number>;
   processes?: Process[];
+  /// Of each machine, where the target tells.
+  nodes?: { node: string; asked_bytes: number; bytes_by_tier: Record<string, number>; hit_percent?: number }[];
+  hit_percent?: number;
 }
 
 export interface Point {
@@ -209,9 +212,26 @@ export interface Pass {
   seconds: number;
   bytes: number;
   bytes_per_second: number;
-  slowest_bytes_per_second: number;
+  /// Of the processes, times their number; 0 in reports of earlier programs.
+  mean_bytes_per_second: number;
   /// Of a read; absent in reports of earlier programs.
   cold?: boolean;
+}
+
+/// A rule of a benchmark, and whether a run keeps it.
+export interface Rule {
+  number: string;
+  rule: string;
+  judgement: string;
+  figures: string;
+}
+
+export function closed(report: Report): { document: string; rules: Rule[] } | undefined {
+  const section = fields(report.sections?.["closed"]);
+  const list = Array.isArray(section["rules"]) ? section["rules"].map(fields) : [];
+  const text = (value: unknown) => String(value ?? "");
+  const rules = list.map((rule) => ({ number: text(rule["number"]), rule: text(rule["rule"]), judgement: text(rule["judgement"]), figures: text(rule["figures"]) }));
+  return rules.length ? { document: text(section["document"]), rules } : undefined;
 }
 
 export function checkpoints(report: Report): Pass[] {
@@ -223,7 +243,7 @@ export function checkpoints(report: Report): Pass[] {
     seconds: number(pass["seconds"]),
     bytes: number(pass["bytes"]),
     bytes_per_second: number(pass["bytes_per_second"]),
-    slowest_bytes_per_second: number(pass["slowest_bytes_per_second"]),
+    mean_bytes_per_second: number(pass["mean_bytes_per_second"]),
     ...(typeof pass["cold"] === "boolean" ? { cold: pass["cold"] } : {}),
   }));
 }

@@ -1,7 +1,11 @@
-// Bytes that move at once: the state of a model to and from the target, and whole sets from a store to the disk.
+// Bytes that move: the state of a model to and from the target, whole sets from a store to the disk, and which tier gave
+// those of an epoch.
 import { type Bar, type Chart, kinds, type Mark } from "../chart";
-import { bytes, figure, rate, seconds } from "../format";
+import { bytes, figure, percent, rate, seconds } from "../format";
 import { checkpoints, type Named, type Pass, syncs } from "../report";
+
+/// In the order of their distance.
+const TIERS = ["passthrough", "disk", "peers", "store"];
 
 /// What is known of where a pass went.
 function tag(pass: Pass): string {
@@ -9,12 +13,12 @@ function tag(pass: Pass): string {
   return pass.cold === undefined ? "" : pass.cold ? "cold" : "not cold: maybe of memory";
 }
 
-/// Each write and read of the state of a model, with what its slowest process reached.
+/// Each write and read of the state of a model, with what its processes reached in the mean: the slowest ends it.
 export function checkpoint(reports: Named[]): Chart[] {
   const several = reports.length > 1;
   const bar = (pass: Pass, run: number): Bar => {
-    const slowest = pass.slowest_bytes_per_second;
-    const marks: Mark[] = slowest > 0 && slowest < 0.995 * pass.bytes_per_second ? [{ label: "slowest process, times their number", value: slowest, style: "bound" }] : [];
+    const mean = pass.mean_bytes_per_second;
+    const marks: Mark[] = mean > 1.005 * pass.bytes_per_second ? [{ label: "mean of the processes, times their number", value: mean, style: "bound" }] : [];
     const colour = several ? run : pass.what === "write" ? 1 : 0;
     return {
       label: `${pass.what} ${pass.number}`,
@@ -33,6 +37,31 @@ export function checkpoint(reports: Named[]): Chart[] {
   if (!shown.length) return [];
   const sub = "The whole state of a model, by all processes at once, until the slowest is done. Pale: read, but not proven to come from the target.";
   return [{ type: "bars", id: "checkpoint", title: "Checkpoints", sub, kinds: kinds(reports), groups: shown }];
+}
+
+/// Which tier gave the bytes of each epoch, where the target tells.
+export function tiers(reports: Named[]): Chart[] {
+  const several = reports.length > 1;
+  const groups = reports.map(({ name, report }, run) => ({
+    label: several ? name : "",
+    ...(several ? { run } : {}),
+    bars: (report.epochs ?? []).filter((epoch) => epoch.nodes?.length).map((epoch): Bar => {
+      const of = (tier: string) => (epoch.nodes ?? []).reduce((sum, node) => sum + (node.bytes_by_tier[tier] ?? 0), 0);
+      const repeated = (report.epochs ?? []).some((other) => other.repetition > 1);
+      return {
+        label: `epoch ${repeated ? `${epoch.repetition}.` : ""}${epoch.epoch}`,
+        tag: epoch.hit_percent === undefined ? "" : `${percent(epoch.hit_percent)} hits`,
+        text: `${bytes(of("store"))} from the store`,
+        parts: TIERS.map((tier, colour) => ({ label: tier, value: of(tier), colour })).filter((part) => part.value > 0),
+      };
+    }),
+  }));
+  const shown = groups.filter((group) => group.bars.length);
+  if (!shown.length) return [];
+  const given = new Set(shown.flatMap((group) => group.bars.flatMap((bar) => bar.parts.map((part) => part.label))));
+  const legend = TIERS.map((label, colour) => ({ label, colour })).filter(({ label }) => given.has(label));
+  const sub = "As the target counts them, on all machines: files that the kernel read itself, the cache's disk, and the store.";
+  return [{ type: "bars", id: "tiers", title: "Where the bytes came from", sub, kinds: kinds(reports), groups: shown, legend }];
 }
 
 export function sync(reports: Named[]): Chart[] {
