@@ -28,7 +28,7 @@ run_fio() {
 
 by_stoker() { # phase, sizes, blocks
   "$stoker" bench sweep "$folder/stoker" --sizes "$2" --threads 4 --phases "$1" --block "$3" --limit 1GiB --direct \
-    --json "$folder/sweep.json" > /dev/null
+    --save "$folder/sweep.json" > /dev/null
   jq --arg phase "$1" '.cells[] | select(.phase == $phase) | .bytes_per_second | floor' "$folder/sweep.json"
 }
 

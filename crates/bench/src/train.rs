@@ -143,7 +143,7 @@ impl Job {
         let read = &self.workload.read;
         let own = match read.order {
             Order::Shuffled | Order::Random => share(set.samples(), self.accelerators),
-            Order::Sequential | Order::Shards => set.samples() / self.accelerators,
+            Order::Sequential | Order::Shards => self.least_own(set),
         };
         let steps = own / read.batch;
         if steps < STEPS_MIN {
@@ -157,6 +157,20 @@ impl Job {
             )));
         }
         Ok(steps.min(read.steps_max.unwrap_or(u64::MAX)).max(STEPS_MIN))
+    }
+
+    /// Samples of the accelerator that has the fewest, where whole files are dealt: whoever has more leaves them, because one
+    /// that began again would find in memory what it has read.
+    fn least_own(&self, set: &Set) -> u64 {
+        let (count, lengths) = (self.accelerators as usize, || set.numbers.iter().map(|file| file.end - file.start));
+        if set.numbers.len() < count {
+            return set.samples() / self.accelerators;
+        }
+        match self.workload.read.order {
+            // Files come to each by chance.
+            Order::Shards => lengths().min().unwrap_or(0) * (set.numbers.len() / count) as u64,
+            _ => (0..count).map(|first| lengths().skip(first).step_by(count).sum()).min().unwrap_or(0),
+        }
     }
 
     /// Samples that lie side by side and are read at once.
@@ -179,6 +193,7 @@ impl Job {
     pub fn demand(&self, set: &Set) -> Demand {
         let read = &self.workload.read;
         let (at_once, times) = (set.together * set.sample_bytes(), self.times(set));
+        let requests = times * (at_once / set.piece as f64).ceil() / set.together;
         Demand {
             accelerators: self.accelerators,
             batch: read.batch,
@@ -186,8 +201,9 @@ impl Job {
             step_seconds: self.step_seconds,
             streams: read.threads,
             prefetch_batches: read.prefetch_batches,
-            requests_per_sample: times * (at_once / set.piece as f64).ceil() / set.together,
-            first_bytes_per_sample: times / set.together,
+            requests_per_sample: requests,
+            // Each request to a store has a first byte of its own; of files the kernel reads ahead.
+            first_bytes_per_sample: if self.transfer == Cause::Store { requests } else { times / set.together },
         }
     }
 
@@ -226,7 +242,7 @@ impl Bench<'_> {
         if parts.is_empty() {
             return Ok(None);
         }
-        let mut found = epoch(&parts, self.job.workload.read.batch, nanoseconds(self.job.step_seconds))?;
+        let mut found = epoch(&parts, self.job.workload.read.batch)?;
         found.cold = parts.iter().all(|part| part.cold);
         self.beside(&mut found);
         let timelines: Vec<_> = parts.into_iter().map(|part| (part.timeline, part.seconds)).collect();

@@ -276,6 +276,8 @@ impl Turn<'_> {
         let mut chance = Chance::of(self.job.seed, ORDER | (self.share.number + number));
         let dealt = (blocks <= DEALT_BLOCKS_MAX).then(|| deal(blocks, &mut chance));
         let (mut opened, _) = self.open(name)?;
+        // Nothing is read ahead of what comes by chance, or the next blocks might come from memory.
+        opened.alone();
         for turn in 0..blocks {
             if self.is_over(true) {
                 return Ok(false);

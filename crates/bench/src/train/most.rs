@@ -10,7 +10,7 @@ use report::{Point, Report};
 use targets::clock::seconds;
 
 use super::search::{Tries, largest, settled};
-use super::{Bench, Chill, Job, ceiling, several};
+use super::{Bench, Chill, Job, ceiling, several, warn};
 
 /// A try takes about so long, in steps of which there are neither too few for a verdict nor more than it takes.
 const SECONDS: f64 = 5.0;
@@ -96,6 +96,10 @@ fn try_it(
     let measured = one.epoch(number, job.chill != Chill::Never, &what)?;
     let mut reached = 0.0;
     if let Some((mut epoch, _)) = measured {
+        if !epoch.cold && bench.set.real {
+            let why = if job.chill == Chill::Never { "caches were kept" } else { "caches could not be emptied" };
+            warn(report, format!("{why}: a number that was found may be of caches, not of storage"));
+        }
         one.held(&mut epoch, &what, report);
         reached = epoch.au_percent;
         report.points.push(Point {

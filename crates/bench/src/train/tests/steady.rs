@@ -49,3 +49,26 @@ fn the_most_accelerators_are_those_of_the_closed_form() {
     let tries = |number| report.points.iter().filter(|point| point.accelerators == number).count();
     assert!(tries(found) >= 2 && tries(found + 1) >= 2, "{:?}", report.points);
 }
+
+#[test]
+fn nobody_reads_a_file_twice_in_an_epoch_because_others_have_more() {
+    for order in [Order::Sequential, Order::Shards] {
+        let mut job = job(2, 0.001);
+        (job.workload.files.samples_per_file, job.workload.read.order) = (200, order);
+        // Three files: two for one, and one for the other.
+        let set = Set::imagined(&job.workload.files, 600, 1);
+        let steps = job.steps(&set).unwrap();
+        assert_eq!(steps, 200 / 4);
+        let hand = job.dealing(steps).deal(0, &set.numbers);
+        for lane in 0..2 {
+            let mut read: Vec<u64> = (0..steps).flat_map(|batch| hand.batch(lane, batch)).flatten().collect();
+            let all = read.len();
+            read.sort_unstable();
+            read.dedup();
+            assert_eq!(read.len(), all, "{order:?}: accelerator {lane} read a sample again");
+        }
+        // Of fewer files than accelerators each is cut.
+        job.accelerators = 6;
+        assert_eq!(job.steps(&set).unwrap(), 100 / 4);
+    }
+}
