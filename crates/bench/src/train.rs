@@ -426,4 +426,24 @@ fn doubts(bench: &Bench, report: &mut Report) {
     if least < report.summary.as_ref().map_or(0.0, |summary| summary.pass_au_percent) {
         warn(report, "this machine can't drive so many accelerators even without storage: see the ceiling");
     }
+    by_memory(report);
+}
+
+/// Where the same bytes from memory keep accelerators hardly busier, it is this machine that can't read and check so many:
+/// readers that wait for a processor seem to wait for the storage.
+fn by_memory(report: &mut Report) {
+    let memory = report.sections.get("ceiling").and_then(|ceiling| ceiling["memory_percent"].as_f64());
+    let (Some(memory), Some(summary)) = (memory, &mut report.summary) else { return };
+    if memory >= summary.pass_au_percent || summary.verdict == Some(report::Verdict::Invalid) {
+        return;
+    }
+    if summary.min_au_percent >= 0.9 * memory {
+        summary.limited_by = "cpu".into();
+    }
+    warn(
+        report,
+        format!(
+            "this machine reads and checks bytes from memory for {memory:.0} % of the demand: no storage could pass here"
+        ),
+    );
 }

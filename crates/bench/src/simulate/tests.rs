@@ -47,6 +47,17 @@ fn without_limits_only_the_overhead_costs() {
 }
 
 #[test]
+fn what_limits_is_what_limits_the_epoch_that_is_judged() {
+    let store = Store { bytes_per_second: Some(200e6), ..Store::default() };
+    let cache = Cache { rule: Rule::Rates(vec![0.0, 1.0]), ..Cache::default() };
+    let asked = Question { store, cache, epochs: 5, ..question(10) };
+    let summary = ask(&[asked], &[11], 1, &|_| ()).unwrap().remove(0).summary();
+    // Half of the demand in the cold epoch; four epochs of hits are no excuse.
+    assert!(!summary.passed);
+    assert_eq!(summary.limited_by, "store bandwidth");
+}
+
+#[test]
 fn each_limit_alone_binds_at_its_closed_form() {
     // 10 x 4 MB each 100 ms are 400 MB/s.
     let bandwidth = Store { bytes_per_second: Some(200e6), ..Store::default() };

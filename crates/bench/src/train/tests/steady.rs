@@ -72,3 +72,23 @@ fn nobody_reads_a_file_twice_in_an_epoch_because_others_have_more() {
         assert_eq!(job.steps(&set).unwrap(), 100 / 4);
     }
 }
+
+#[test]
+fn a_machine_that_cannot_check_so_many_bytes_is_not_taken_for_slow_storage() {
+    let report = |memory: f64, au: f64| {
+        let mut report = Report::begin(Kind::Measured, "train", "/data", Environment::default(), 0.0);
+        report.sections.insert("ceiling".into(), serde_json::json!({ "memory_percent": memory }));
+        let summary = report::Summary {
+            min_au_percent: au,
+            pass_au_percent: 90.0,
+            limited_by: "store bandwidth".into(),
+            ..Default::default()
+        };
+        report.summary = Some(summary);
+        by_memory(&mut report);
+        (report.summary.unwrap().limited_by, report.warnings.len())
+    };
+    assert_eq!(report(38.0, 36.0), ("cpu".to_owned(), 1));
+    assert_eq!(report(38.0, 20.0), ("store bandwidth".to_owned(), 1));
+    assert_eq!(report(100.0, 96.0), ("store bandwidth".to_owned(), 0));
+}
