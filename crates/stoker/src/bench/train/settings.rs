@@ -30,7 +30,11 @@ impl Changes {
                     .hint("write it as NAME=VALUE, such as epochs=3"));
             };
             match name {
-                "step" => changes.step_seconds = Some(parse::duration(value)?.as_secs_f64()),
+                "step" => {
+                    let step = parse::duration(value)?.as_secs_f64();
+                    changes.step_seconds = Some(step).filter(|step| *step > 0.0);
+                    changes.step_seconds.ok_or_else(|| bad(name, value, "a time above 0, such as 20ms"))?;
+                }
                 "repetitions" => changes.repetitions = Some(number(name, value)?),
                 "seed" => changes.seed = Some(value.parse().map_err(|_| bad(name, value, "a whole number"))?),
                 "caches" => changes.chill = Some(chill(value)?),
@@ -139,6 +143,13 @@ pub fn shape(text: &str) -> Result<Shape, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_takes_some_time() {
+        let parse = |text: &str| Changes::parse(&[text.to_owned()]);
+        assert_eq!(parse("step=20ms").unwrap().step_seconds, Some(0.02));
+        assert!(parse("step=0ms").err().unwrap().hint.contains("above 0"));
+    }
 
     #[test]
     fn limits_of_a_disk_are_read_as_a_catalogue_writes_them() {
