@@ -198,6 +198,8 @@ impl Read {
 
 /// Numbers of a job: products of two of them, and of one with a rank's accelerators, stay numbers.
 const NUMBER_MAX: u64 = 1_000_000_000;
+/// Samples of a set: their number, and that of a few times as many, stays a number of 64 bits.
+const SAMPLES_MAX: u64 = 1_000_000_000_000_000;
 
 impl Workload {
     /// A workload from the text of its file; `place` names it in errors.
@@ -212,13 +214,16 @@ impl Workload {
 
     /// Whether it can be run at all.
     pub fn check(&self, place: &str) -> Result<()> {
-        let Workload { files, read, .. } = self;
+        let Workload { files, read, checkpoint, .. } = self;
         let wrong = |what: &str| Err(Error::invalid(what, format!("{place} ({})", self.name)));
         if !(1.0..=1e15).contains(&files.sample_bytes) || !(0.0..=1e15).contains(&files.sample_bytes_stdev) {
             return wrong("a sample has from 1 to 10^15 bytes");
         }
         if [files.count, files.samples_per_file, read.batch, read.threads, read.epochs].contains(&0) {
             return wrong("files, samples, batch, threads and epochs are at least 1");
+        }
+        if files.count.checked_mul(files.samples_per_file).is_none_or(|samples| samples > SAMPLES_MAX) {
+            return wrong("a set has at most 10^15 samples");
         }
         let most = [read.batch, read.threads, read.prefetch_batches, read.epochs, read.shuffle_buffer.unwrap_or(0)];
         if most.into_iter().any(|number| number > NUMBER_MAX) || read.steps_max.is_some_and(|steps| steps > NUMBER_MAX)
@@ -227,6 +232,16 @@ impl Workload {
         }
         if !(0.0..=100.0).contains(&read.pass_au_percent) {
             return wrong("the utilisation that counts as enough is from 0 to 100 percent");
+        }
+        if let Some(Checkpoint { bytes, processes, writes, reads, pause_seconds }) = checkpoint {
+            if !(1.0..=1e18).contains(bytes) || !(1..=NUMBER_MAX).contains(processes) {
+                return wrong("a checkpoint has from 1 to 10^18 bytes, and from 1 to 10^9 processes");
+            }
+            if !(1..=NUMBER_MAX).contains(writes) || *reads > NUMBER_MAX || !(0.0..=1e9).contains(pause_seconds) {
+                return wrong(
+                    "a checkpoint is written once at least; writes, reads and seconds between are at most 10^9",
+                );
+            }
         }
         Ok(())
     }
