@@ -329,14 +329,8 @@ mod tests {
 
     #[test]
     fn ranks_that_share_a_target_find_together_what_it_gives() {
-        let files = Files {
-            format: Format::Raw,
-            count: 400,
-            samples_per_file: 1,
-            sample_bytes: 1e6,
-            sample_bytes_stdev: 0.0,
-            sample_bytes_read: None,
-        };
+        let files =
+            Files { format: Format::Raw, count: 400, samples_per_file: 1, sample_bytes: 1e6, ..Files::default() };
         let set = Set::imagined(&files, 400, 1);
         let shape =
             Shape { bytes_per_second: Some(200_000_000), operations_per_second: Some(1000), ..Shape::default() };

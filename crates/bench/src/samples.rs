@@ -241,14 +241,7 @@ mod tests {
             };
             Listed { name: number.to_string().into(), bytes }
         });
-        let shape = Files {
-            format: Format::Raw,
-            count: 1,
-            samples_per_file: 1,
-            sample_bytes: 7.0,
-            sample_bytes_stdev: 0.0,
-            sample_bytes_read: None,
-        };
+        let shape = Files { format: Format::Raw, count: 1, samples_per_file: 1, sample_bytes: 7.0, ..Files::default() };
         Set::joined(files.collect(), spans.clone(), &shape, true)
     }
 

@@ -233,6 +233,12 @@ impl Question {
         let Workload { files, read, .. } = &self.workload;
         let size = self.workload.bytes_per_sample();
         let is_in_order = matches!(read.order, Order::Sequential | Order::Shards);
+        if !files.columns.is_empty() && is_in_order {
+            // Each range of a row group is asked for by itself.
+            let (rows, bytes) = (files.rows_of_group() as f64, self.store.request_bytes.unwrap_or(f64::INFINITY));
+            let requests = |range: &u64| (*range as f64 * rows / bytes).ceil().max(1.0);
+            return files.ranges_of_row().iter().map(requests).sum::<f64>() / rows;
+        }
         if files.samples_per_file > 1 && is_in_order {
             return size / self.store.request_bytes.unwrap_or(RECORDS_REQUEST_BYTES);
         }

@@ -183,11 +183,16 @@ impl Job {
         if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
     }
 
-    /// How often what is read of a sample is read: where rows come by chance, with each other row of its group.
+    /// How often what is read of a sample is read of the target: where rows come by chance, with each other row of its
+    /// group; where they come in order, by each stream that has a batch of its group, but for what a file system keeps.
     fn times(&self, set: &Set) -> f64 {
-        let is_by_chance = matches!(self.workload.read.order, Order::Shuffled | Order::Random);
-        let groups = set.groups.filter(|_| is_by_chance);
-        groups.map_or(1.0, |groups| (groups.bytes_by_chance / set.sample_bytes()).max(1.0))
+        let Some(groups) = set.groups else { return 1.0 };
+        let read = &self.workload.read;
+        if matches!(read.order, Order::Shuffled | Order::Random) {
+            return (groups.bytes_by_chance / set.sample_bytes()).max(1.0);
+        }
+        let rows = set.samples() / groups.groups;
+        if self.transfer == Cause::Store { again(rows, read.batch).min(read.busy() as f64) } else { 1.0 }
     }
 
     pub fn demand(&self, set: &Set) -> Demand {
@@ -219,6 +224,16 @@ impl Job {
         let each = self.accelerators / size;
         Ok((each, rank * each))
     }
+}
+
+/// Of how many row groups a batch has rows, over those that would hold as many: it begins at a multiple of what divides
+/// both.
+fn again(group_rows: u64, batch: u64) -> f64 {
+    let (mut divisor, mut rest) = (group_rows, batch);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (group_rows + batch - divisor) as f64 / batch as f64
 }
 
 impl Bench<'_> {

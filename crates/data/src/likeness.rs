@@ -30,7 +30,7 @@ pub fn of(target: &dyn Target, samples: Option<&Files>) -> Result<Shape> {
     let format = if matches!(format, Format::Tfrecord | Format::Tar | Format::Parquet) { Format::Raw } else { format };
     let every = found.len().div_ceil(SIZES_MAX);
     let sizes = Sizes::Like(found.iter().step_by(every).map(|file| file.bytes).collect());
-    let shape = Shape { format, count, samples_per_file: 1, sizes };
+    let shape = Shape::plain(format, count, 1, sizes);
     // Pictures outside of what can be painted: the sizes count, not what is in the files.
     Ok(if format == Format::Jpeg && !shape.has_pictures() { Shape { format: Format::Raw, ..shape } } else { shape })
 }

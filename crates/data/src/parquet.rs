@@ -1,23 +1,21 @@
 //! Parquet: uncompressed columns of one fixed width, plain, one page a column of a row group, and the footer in
 //! Thrift's compact protocol (`docs/decisions/0011-parquet.md` says why by hand).
 //!
-//! Narrow rows (up to 4 KiB) are columns of four bytes, INT32, so that a reader can take the first of them; wide rows
-//! are eight columns of FIXED_LEN_BYTE_ARRAY. A last column takes what is left. Nothing is null, nested or encoded.
+//! Columns are those that the workload names. Where it names none, narrow rows (up to 4 KiB) are columns of four bytes, so
+//! that a reader can take the first of them; wide rows are eight columns; a last one takes what is left. What takes four
+//! bytes is INT32, all else FIXED_LEN_BYTE_ARRAY. Nothing is null, nested or encoded.
 //! Invariant: where each byte lies follows from the shape alone.
 
 use block::Result;
+use workload::columns;
 
+use super::Shape;
 use super::noise::Noise;
 use super::stream::Stream;
 
 /// Rows up to this size are columns of four bytes.
 const NARROW_BYTES_MAX: u64 = 4 << 10;
 const WIDE_COLUMNS: u64 = 8;
-
-/// Rows of a row group, as MLPerf Storage has them for DLRM, where they are small.
-const GROUP_ROWS_MAX: u64 = 6_144;
-/// Bytes of a row group where rows are large.
-const GROUP_BYTES_MAX: u64 = 32 << 20;
 
 const MAGIC: &[u8; 4] = b"PAR1";
 
@@ -32,6 +30,7 @@ const REQUIRED: i64 = 0;
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: u64,
+    names: Vec<String>,
     /// Width of each column in bytes.
     widths: Vec<u64>,
     group_rows: u64,
@@ -39,15 +38,27 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn of(rows: u64, row_bytes: u64) -> Table {
+    pub fn of(shape: &Shape) -> Table {
+        let (rows, row_bytes) = (shape.samples_per_file, shape.mean_bytes());
+        let group_rows = columns::rows_of_group(shape.group_rows, rows, row_bytes);
+        let named = columns::all(&shape.columns).into_iter().map(|column| (column.name, column.bytes));
+        let (mut names, mut widths): (Vec<String>, Vec<u64>) = named.unzip();
+        if widths.is_empty() {
+            widths = Table::usual(row_bytes);
+            names = (0..widths.len()).map(|column| format!("column_{column:03}")).collect();
+        }
+        let mut table = Table { rows, names, widths, group_rows, footer: Vec::new() };
+        table.footer = table.footer();
+        table
+    }
+
+    /// Widths of columns that nobody named.
+    fn usual(row_bytes: u64) -> Vec<u64> {
         let width = if row_bytes <= NARROW_BYTES_MAX { 4 } else { row_bytes / WIDE_COLUMNS };
         let columns = (row_bytes / width).max(1);
         let mut widths = vec![width.min(row_bytes); usize::try_from(columns).expect("at most a thousand")];
         *widths.last_mut().expect("at least one") += row_bytes.saturating_sub(width * columns);
-        let group_rows = GROUP_ROWS_MAX.min((GROUP_BYTES_MAX / row_bytes).max(1)).min(rows);
-        let mut table = Table { rows, widths, group_rows, footer: Vec::new() };
-        table.footer = table.footer();
-        table
+        widths
     }
 
     pub fn columns(&self) -> u64 {
@@ -105,7 +116,7 @@ impl Table {
                     element.number(2, Thrift::I32, width.cast_signed());
                 }
                 element.number(3, Thrift::I32, REQUIRED);
-                element.text(4, &name(column));
+                element.text(4, &self.names[column]);
             });
         }
         out.number(3, Thrift::I64, self.rows.cast_signed());
@@ -140,7 +151,7 @@ impl Table {
             meta.zigzag(PLAIN);
             meta.zigzag(RLE);
             meta.list(3, Thrift::BINARY, 1);
-            meta.string(&name(column));
+            meta.string(&self.names[column]);
             meta.number(4, Thrift::I32, 0);
             meta.number(5, Thrift::I64, rows.cast_signed());
             meta.number(6, Thrift::I64, bytes);
@@ -152,10 +163,6 @@ impl Table {
 
 fn physical(width: u64) -> i64 {
     if width == 4 { INT32 } else { FIXED_LEN_BYTE_ARRAY }
-}
-
-fn name(column: usize) -> String {
-    format!("column_{column:03}")
 }
 
 /// `PageHeader` of a data page.

@@ -76,7 +76,7 @@ impl Plan<'_> {
         let mean_bytes = pictures.or((set.images.count > 0).then_some(set.images.mean_bytes));
         let palette = mean_bytes.map(|mean_bytes| Palette::paint(set.seed, mean_bytes, threads)).transpose()?;
         let table = set.shape.as_ref().filter(|shape| shape.format == Format::Parquet);
-        let table = table.map(|shape| Table::of(shape.samples_per_file, shape.mean_bytes()));
+        let table = table.map(Table::of);
         Ok(Plan { set, palette, table })
     }
 

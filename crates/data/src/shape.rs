@@ -5,6 +5,7 @@
 
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
+use workload::columns::{self, Columns};
 use workload::{Files, Format};
 
 use super::noise::Chance;
@@ -28,6 +29,12 @@ pub struct Shape {
     pub count: u64,
     pub samples_per_file: u64,
     pub sizes: Sizes,
+    /// Rows of a row group of Parquet files, where they are not what is usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_rows: Option<u64>,
+    /// Columns of Parquet files, where they are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Columns>,
 }
 
 /// Bytes of a sample, as it is stored.
@@ -47,7 +54,17 @@ impl Shape {
             mean_bytes: files.sample_bytes.round() as u64,
             stdev_bytes: files.sample_bytes_stdev.round() as u64,
         };
-        Shape { format: files.format, count, samples_per_file: files.samples_per_file, sizes }
+        // Whichever are read, the same files are made.
+        let columns = files.columns.iter().map(|run| Columns { read: None, ..run.clone() }).collect();
+        Shape {
+            group_rows: files.group_rows,
+            columns,
+            ..Shape::plain(files.format, count, files.samples_per_file, sizes)
+        }
+    }
+
+    pub fn plain(format: Format, count: u64, samples_per_file: u64, sizes: Sizes) -> Shape {
+        Shape { format, count, samples_per_file, sizes, group_rows: None, columns: Vec::new() }
     }
 
     pub fn mean_bytes(&self) -> u64 {
@@ -150,6 +167,12 @@ impl Shape {
         if self.format == Format::Parquet && !self.is_even() {
             return wrong("rows of these Parquet files have one size", "set sample_bytes_stdev = 0");
         }
+        if !self.columns.is_empty() {
+            let rows = columns::rows_of_group(self.group_rows, self.samples_per_file, self.mean_bytes());
+            if let Some(what) = columns::wrong(&self.columns, self.mean_bytes() as f64, rows) {
+                return wrong(&what, "make columns and sample_bytes of the workload agree");
+            }
+        }
         Ok(())
     }
 }
@@ -186,12 +209,8 @@ mod tests {
 
     #[test]
     fn sizes_are_normal_without_sign() {
-        let shape = Shape {
-            format: Format::Raw,
-            count: 1,
-            samples_per_file: 20_000,
-            sizes: Sizes::Normal { mean_bytes: 1_000_000, stdev_bytes: 300_000 },
-        };
+        let sizes = Sizes::Normal { mean_bytes: 1_000_000, stdev_bytes: 300_000 };
+        let shape = Shape::plain(Format::Raw, 1, 20_000, sizes);
         let sizes: Vec<f64> = shape.sizes(7, 0).map(|size| size as f64).collect();
         let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
         let variance = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / sizes.len() as f64;

@@ -69,6 +69,7 @@ pub fn of(trace: &Trace, name: &str) -> Result<Derived> {
         sample_bytes: samples.bytes.max(1.0),
         sample_bytes_stdev: samples.stdev,
         sample_bytes_read: samples.read,
+        ..Files::default()
     };
     let workload = Workload { name: name.to_owned(), source, files, read, checkpoint: None };
     let accelerator = Accelerator { name: "observed".into(), steps: BTreeMap::from([(name.to_owned(), step)]) };

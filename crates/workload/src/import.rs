@@ -13,6 +13,7 @@ mod tree;
 use block::{Error, Result};
 
 use crate::accelerator::Step;
+use crate::columns::{Column, Columns};
 use crate::{Checkpoint, Files, Format, Order, Partition, Read, Workload};
 use state::Model;
 use tree::{Table, Value};
@@ -25,6 +26,8 @@ const SHUFFLE_BUFFER: u64 = 1024;
 const PASS_AU: f64 = 0.9;
 /// Bytes of a record where the file says nothing.
 const RECORD_BYTES: f64 = 65_536.0;
+/// Rows of a row group where the file says nothing.
+const GROUP_ROWS: u64 = 1024;
 /// Files of a set where the file says nothing.
 const FILES: u64 = 8;
 
@@ -128,7 +131,7 @@ fn files(mut table: Table) -> Result<(Files, bool)> {
         samples_per_file: table.whole(&["num_samples_per_file"])?.unwrap_or(1),
         sample_bytes: table.number(&["record_length_bytes", "record_length"])?.unwrap_or(RECORD_BYTES),
         sample_bytes_stdev: table.number(&["record_length_bytes_stdev", "record_length_stdev"])?.unwrap_or(0.0),
-        sample_bytes_read: None,
+        ..Files::default()
     };
     let element = element(&mut table)?;
     if let Some(dimensions) = table.take(&["record_dims"])? {
@@ -137,8 +140,11 @@ fn files(mut table: Table) -> Result<(Files, bool)> {
             files.sample_bytes = lengths.iter().product::<f64>() * element;
         }
     }
-    if let Some(parquet) = table.take(&["parquet"])? {
-        columns(parquet.table()?, &mut files)?;
+    let parquet = table.table(&["parquet"])?;
+    if format == Format::Parquet {
+        columns(parquet, &mut files)?;
+    } else {
+        parquet.end(keys::PARQUET_OF_OTHERS)?;
     }
     table.end(keys::DATASET)?;
     Ok((files, is_indexed))
@@ -177,31 +183,38 @@ fn width(name: &str) -> Option<u64> {
     }
 }
 
-/// `dataset.parquet`.
+/// `dataset.parquet`. Without columns, DLIO makes a single one.
 fn columns(mut table: Table, files: &mut Files) -> Result<()> {
-    let group_rows = table.whole(&["row_group_size"])?;
-    let _ = group_rows;
+    files.group_rows = Some(table.whole(&["row_group_size"])?.unwrap_or(GROUP_ROWS));
+    let mut found = vec![Column { name: "data".into(), bytes: files.sample_bytes.round() as u64, is_read: true }];
     if let Some(list) = table.take(&["columns"])? {
-        let (mut all, mut wanted) = (0.0, 0.0);
-        for column in list.list()? {
-            let mut column = column.table()?;
-            column.word(&["name"])?;
-            let kind = column.take(&["dtype"])?;
-            let element = match &kind {
-                None => 4,
-                Some(kind) => width(kind.word()?).ok_or_else(|| kind.wrong("is no type of a fixed width"))?,
-            };
-            let bytes = (element * column.whole(&["size"])?.unwrap_or(1)) as f64;
-            all += bytes;
-            if column.take(&["read"])?.map_or(Ok(true), |value| value.is_true())? {
-                wanted += bytes;
-            }
-            column.end(&[])?;
-        }
-        files.sample_bytes = all;
-        files.sample_bytes_read = (wanted < all).then_some(wanted);
+        found = list.list()?.into_iter().map(column).collect::<Result<_>>()?;
     }
+    // As a float: a sum of hostile numbers passes 64 bits, and is refused for its size later.
+    files.sample_bytes = found.iter().map(|column| column.bytes as f64).sum();
+    files.columns = Columns::together(&found);
     table.end(keys::PARQUET)
+}
+
+fn column(value: Value) -> Result<Column> {
+    if !value.is_table() {
+        // A name alone, of one number.
+        return Ok(Column { name: value.word()?.to_owned(), bytes: 4, is_read: true });
+    }
+    let mut table = value.table()?;
+    let name = table.word(&["name"])?.unwrap_or_else(|| "data".to_owned());
+    let element = match table.take(&["dtype"])? {
+        None => 4,
+        Some(kind) if kind.word()? == "list" => 4,
+        Some(kind) => {
+            let hint = "known are int8 to int64, uint8 to uint64, float16 to float64, bool and list";
+            width(kind.word()?).ok_or_else(|| kind.wrong("is no type of a fixed width").hint(hint))?
+        }
+    };
+    let bytes = element * table.whole(&["size"])?.unwrap_or(1).min(u64::MAX / 8);
+    let is_read = table.take(&["read"])?.map_or(Ok(true), |value| value.is_true())?;
+    table.end(&[])?;
+    Ok(Column { name, bytes, is_read })
 }
 
 /// `reader`, `train` and `metric`: how the set is read, and how long a step takes.
@@ -323,7 +336,6 @@ fn state_files(checkpoint: &Checkpoint) -> Files {
         count: checkpoint.processes,
         samples_per_file: 1,
         sample_bytes: (checkpoint.bytes / checkpoint.processes as f64).ceil(),
-        sample_bytes_stdev: 0.0,
-        sample_bytes_read: None,
+        ..Files::default()
     }
 }

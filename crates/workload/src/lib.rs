@@ -1,18 +1,20 @@
 //! A workload: what a training job asks of its storage, whatever accelerator computes and wherever the files lie.
 //!
-//! Layout: [`accelerator`] is how long the steps of a job take, [`shipped`](mod@shipped) what travels with the program, [`import`] a
+//! Layout: [`accelerator`] is how long the steps of a job take, [`columns`] those of Parquet files, [`shipped`](mod@shipped) what travels with the program, [`import`] a
 //! workload from DLIO's YAML.
 //!
 //! It knows no step time (that is the accelerator's) and no target. Invariant: what was parsed can be run; a word that
 //! means nothing is refused with its place.
 
 pub mod accelerator;
+pub mod columns;
 pub mod import;
 mod shipped;
 
 use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::columns::{Column, Columns};
 use crate::shipped::WORKLOADS;
 
 /// Names of the shipped workloads.
@@ -40,7 +42,7 @@ pub struct Workload {
 }
 
 /// The files of the set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
     pub format: Format,
@@ -52,13 +54,20 @@ pub struct Files {
     /// Sizes are normal around the mean, without sign, as DLIO draws them.
     #[serde(default)]
     pub sample_bytes_stdev: f64,
-    /// Bytes of a sample that are read where that is not all of it. Of Parquet files, it says how many columns are read.
+    /// Bytes of a sample that are read where that is not all of it. Of Parquet files without `columns`, it says how many of the
+    /// first columns are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_bytes_read: Option<f64>,
+    /// Rows of a row group of Parquet files. Where nothing is said, 6,144, of large rows as many as 32 MiB hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_rows: Option<u64>,
+    /// Columns of Parquet files, in their places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Columns>,
 }
 
 /// How samples lie in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Format {
     /// One image a file, in class folders.
@@ -72,6 +81,7 @@ pub enum Format {
     /// A WebDataset shard: members of a tar file.
     Tar,
     /// Bytes.
+    #[default]
     Raw,
 }
 
@@ -185,7 +195,49 @@ fn one() -> u64 {
 impl Files {
     /// The part of a sample that is read, up to 1.
     pub fn share(&self) -> f64 {
-        self.sample_bytes_read.map_or(1.0, |read| (read / self.sample_bytes).min(1.0))
+        (self.bytes_read() / self.sample_bytes).min(1.0)
+    }
+
+    /// Bytes of a sample that are read.
+    pub fn bytes_read(&self) -> f64 {
+        if self.columns.is_empty() {
+            return self.sample_bytes_read.unwrap_or(self.sample_bytes);
+        }
+        self.named_columns().iter().filter(|column| column.is_read).map(|column| column.bytes as f64).sum()
+    }
+
+    /// Columns in their places, where they are named.
+    pub fn named_columns(&self) -> Vec<Column> {
+        columns::all(&self.columns)
+    }
+
+    /// Bytes in a row of each range that is read of a row group: columns that lie side by side are one.
+    pub fn ranges_of_row(&self) -> Vec<u64> {
+        if self.columns.is_empty() {
+            return vec![self.bytes_read().ceil() as u64];
+        }
+        let named = self.named_columns();
+        let runs = named.chunk_by(|left, right| left.is_read == right.is_read).filter(|run| run[0].is_read);
+        runs.map(|run| run.iter().map(|column| column.bytes).sum()).collect()
+    }
+
+    fn wrong_columns(&self) -> Option<String> {
+        if self.group_rows == Some(0) {
+            return Some("a row group has a row".into());
+        }
+        if self.columns.is_empty() {
+            return None;
+        }
+        if self.format != Format::Parquet || self.sample_bytes_stdev != 0.0 || self.sample_bytes_read.is_some() {
+            return Some(
+                "only Parquet files have columns, whose rows have one size, and each says whether it is read".into(),
+            );
+        }
+        columns::wrong(&self.columns, self.sample_bytes, self.rows_of_group())
+    }
+
+    pub fn rows_of_group(&self) -> u64 {
+        columns::rows_of_group(self.group_rows, self.samples_per_file, self.sample_bytes as u64)
     }
 }
 
@@ -225,6 +277,9 @@ impl Workload {
         if files.count.checked_mul(files.samples_per_file).is_none_or(|samples| samples > SAMPLES_MAX) {
             return wrong("a set has at most 10^15 samples");
         }
+        if let Some(what) = files.wrong_columns() {
+            return wrong(&what);
+        }
         let most = [read.batch, read.threads, read.prefetch_batches, read.epochs, read.shuffle_buffer.unwrap_or(0)];
         if most.into_iter().any(|number| number > NUMBER_MAX) || read.steps_max.is_some_and(|steps| steps > NUMBER_MAX)
         {
@@ -248,7 +303,7 @@ impl Workload {
 
     /// Bytes that one sample asks of the storage, on average.
     pub fn bytes_per_sample(&self) -> f64 {
-        self.files.sample_bytes_read.unwrap_or(self.files.sample_bytes)
+        self.files.bytes_read()
     }
 
     /// Bytes of the whole set.

@@ -127,14 +127,8 @@ mod tests {
     use workload::{Files, Format};
 
     fn set(files: u64, bytes: f64) -> Set {
-        let files = Files {
-            format: Format::Raw,
-            count: files,
-            samples_per_file: 1,
-            sample_bytes: bytes,
-            sample_bytes_stdev: 0.0,
-            sample_bytes_read: None,
-        };
+        let files =
+            Files { format: Format::Raw, count: files, samples_per_file: 1, sample_bytes: bytes, ..Files::default() };
         Set::imagined(&files, files.count, 1)
     }
 

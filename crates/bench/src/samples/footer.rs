@@ -7,10 +7,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use block::{Error, Result};
 use targets::{Listed, Opened};
+use workload::Files;
 
 /// Rows that are read together, and where in the file what is wanted of them lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +43,26 @@ const FOOTER_MAX: u64 = 128 << 20;
 /// Rows take no bytes where all are alike, so that the length of a file bounds nothing.
 const ROWS_MAX: u64 = 1 << 32;
 
-/// The row groups of a file, with the leading columns whose bytes come nearest to a share of all.
-pub fn groups(file: &Listed, opened: &mut dyn Opened, share: f64) -> Result<Vec<Group>> {
+/// Columns that are to be read.
+pub enum Wanted {
+    /// The leading ones whose bytes come nearest to a share of all.
+    Share(f64),
+    /// Those of these names, wherever they lie.
+    Named(Vec<String>),
+}
+
+impl Wanted {
+    pub fn of(files: &Files) -> Wanted {
+        if files.columns.is_empty() {
+            return Wanted::Share(files.share());
+        }
+        let read = files.named_columns().into_iter().filter(|column| column.is_read);
+        Wanted::Named(read.map(|column| column.name).collect())
+    }
+}
+
+/// The row groups of a file, with the columns that are wanted.
+pub fn groups(file: &Listed, opened: &mut dyn Opened, wanted: &Wanted) -> Result<Vec<Group>> {
     let broken = |what: &str| {
         Error::corrupt(format!("this is no Parquet file that can be read: {what}"), &file.name)
             .hint("it is damaged or was cut: make it anew, or take it out of the set")
@@ -71,26 +91,37 @@ pub fn groups(file: &Listed, opened: &mut dyn Opened, share: f64) -> Result<Vec<
         }
     }
     let found = Thrift { rest: &footer }.footer().ok_or_else(|| broken("its footer makes no sense"))?;
-    chosen(found, share, MAGIC.len() as u64..start).map_err(broken)
+    let first = found.first().map_or(&[][..], |group| &group.columns);
+    let places = match wanted {
+        Wanted::Share(share) => (0..leading(&found, first.len(), *share)).collect(),
+        Wanted::Named(_) if found.is_empty() => Vec::new(),
+        Wanted::Named(names) => named(first, names).map_err(|name| {
+            Error::missing(format!("a Parquet file of the set has no column `{name}`"), &file.name)
+                .hint("make the set with `stoker bench data --workload`, or name columns that its files have")
+        })?,
+    };
+    chosen(&found, &places, &(MAGIC.len() as u64..start)).map_err(broken)
 }
 
 /// A row group as the footer has it.
 #[derive(Default)]
-struct RowGroup {
+struct RowGroup<'a> {
     rows: u64,
-    columns: Vec<Column>,
+    columns: Vec<Column<'a>>,
 }
 
 /// A column of a row group.
 #[derive(Default)]
-struct Column {
+struct Column<'a> {
+    /// Of a nested one, what it is in.
+    name: &'a [u8],
     is_elsewhere: bool,
     /// Of its first byte: a dictionary lies before the data.
     start: Option<u64>,
     bytes: u64,
 }
 
-impl Column {
+impl Column<'_> {
     fn range(&self, within: &Range<u64>) -> Option<Range<u64>> {
         let start = self.start.filter(|start| *start >= within.start)?;
         Some(start..start.checked_add(self.bytes).filter(|end| *end <= within.end)?)
@@ -98,22 +129,25 @@ impl Column {
 }
 
 /// What is wanted of each row group, or what is wrong.
-fn chosen(groups_read: Vec<RowGroup>, share: f64, within: Range<u64>) -> std::result::Result<Vec<Group>, &'static str> {
-    let columns = groups_read.first().map_or(0, |group| group.columns.len());
-    if groups_read.iter().any(|group| group.columns.len() != columns) {
+fn chosen(
+    found: &[RowGroup<'_>],
+    places: &[usize],
+    within: &Range<u64>,
+) -> std::result::Result<Vec<Group>, &'static str> {
+    let columns = found.first().map_or(0, |group| group.columns.len());
+    if found.iter().any(|group| group.columns.len() != columns) {
         return Err("its row groups differ in their columns");
     }
-    if groups_read.iter().flat_map(|group| &group.columns).any(|column| column.is_elsewhere) {
+    if found.iter().flat_map(|group| &group.columns).any(|column| column.is_elsewhere) {
         return Err("its columns lie in other files");
     }
-    let wanted = leading(&groups_read, columns, share);
-    let (mut groups, mut next) = (Vec::with_capacity(groups_read.len()), 0_u64);
-    for group in groups_read.into_iter().filter(|group| group.rows > 0) {
+    let (mut groups, mut next) = (Vec::with_capacity(found.len()), 0_u64);
+    for group in found.iter().filter(|group| group.rows > 0) {
         let rows = next..next.checked_add(group.rows).filter(|end| *end <= ROWS_MAX).ok_or("it has too many rows")?;
         next = rows.end;
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for column in &group.columns[..wanted] {
-            let range = column.range(&within).ok_or("a column lies outside of the file")?;
+        for column in places.iter().map(|place| &group.columns[*place]) {
+            let range = column.range(within).ok_or("a column lies outside of the file")?;
             match ranges.last_mut() {
                 _ if range.is_empty() => {}
                 Some(last) if last.end == range.start => last.end = range.end,
@@ -128,11 +162,22 @@ fn chosen(groups_read: Vec<RowGroup>, share: f64, within: Range<u64>) -> std::re
     if groups.is_empty() { Err("it has no rows") } else { Ok(groups) }
 }
 
+/// Places of columns by their names, or a name that there isn't.
+fn named<'n>(columns: &[Column<'_>], names: &'n [String]) -> std::result::Result<Vec<usize>, &'n str> {
+    let wanted: HashSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let there: HashSet<&[u8]> = columns.iter().map(|column| column.name).collect();
+    if let Some(missing) = names.iter().find(|name| !there.contains(name.as_bytes())) {
+        return Err(missing);
+    }
+    Ok((0..columns.len()).filter(|place| wanted.contains(columns[*place].name)).collect())
+}
+
 /// How many columns from the first on come nearest to a share of the bytes of all.
-fn leading(groups_read: &[RowGroup], columns: usize, share: f64) -> usize {
+fn leading(found: &[RowGroup<'_>], columns: usize, share: f64) -> usize {
     let mut sums = vec![0.0; columns];
-    for column in groups_read.iter().flat_map(|group| group.columns.iter().enumerate()) {
-        sums[column.0] += column.1.bytes as f64;
+    // Row groups that differ in their columns are refused later.
+    for (place, column) in found.iter().flat_map(|group| group.columns.iter().take(columns).enumerate()) {
+        sums[place] += column.bytes as f64;
     }
     let wanted = share * sums.iter().sum::<f64>();
     let (mut best, mut nearest, mut sum) = (0, f64::INFINITY, 0.0);
@@ -170,7 +215,7 @@ type Take<'t, 'a> = &'t mut dyn FnMut(&mut Thrift<'a>, i64, u8) -> Option<bool>;
 
 impl<'a> Thrift<'a> {
     /// `FileMetaData`: of it, the row groups.
-    fn footer(&mut self) -> Option<Vec<RowGroup>> {
+    fn footer(&mut self) -> Option<Vec<RowGroup<'a>>> {
         let mut groups = Vec::new();
         self.each(&mut |own, number, kind| {
             if (number, kind) == (4, LIST) {
@@ -182,7 +227,7 @@ impl<'a> Thrift<'a> {
     }
 
     /// `RowGroup`.
-    fn group(&mut self) -> Option<RowGroup> {
+    fn group(&mut self) -> Option<RowGroup<'a>> {
         let mut group = RowGroup::default();
         self.each(&mut |own, number, kind| {
             match (number, kind) {
@@ -196,7 +241,7 @@ impl<'a> Thrift<'a> {
     }
 
     /// `ColumnChunk`.
-    fn column(&mut self) -> Option<Column> {
+    fn column(&mut self) -> Option<Column<'a>> {
         let mut column = Column::default();
         self.each(&mut |own, number, kind| {
             match (number, kind) {
@@ -212,10 +257,11 @@ impl<'a> Thrift<'a> {
         Some(column)
     }
 
-    /// `ColumnMetaData`: of it, the compressed size and the first pages.
-    fn place(&mut self, column: &mut Column) -> Option<()> {
+    /// `ColumnMetaData`: of it, the name, the compressed size and the first pages.
+    fn place(&mut self, column: &mut Column<'a>) -> Option<()> {
         self.each(&mut |own, number, kind| {
             match (number, kind) {
+                (3, LIST) => column.name = own.outermost()?,
                 (7, I32 | I64) => column.bytes = own.count()?,
                 (9 | 11, I32 | I64) => {
                     let start = own.count()?;
@@ -228,6 +274,22 @@ impl<'a> Thrift<'a> {
             }
             Some(true)
         })
+    }
+
+    /// The first of a path of names.
+    fn outermost(&mut self) -> Option<&'a [u8]> {
+        let (count, kind) = self.list()?;
+        let mut first = None;
+        for _ in 0..count {
+            if kind != BINARY {
+                self.skip_element(kind, 1)?;
+                continue;
+            }
+            let (length, rest) = (self.varint()?, self.rest);
+            self.bytes(length)?;
+            first = first.or(rest.get(..length as usize));
+        }
+        Some(first.unwrap_or_default())
     }
 
     /// All fields of a struct.

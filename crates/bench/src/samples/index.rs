@@ -24,6 +24,7 @@ const MASK: u32 = 0xa282_ead8;
 
 /// How samples lie in each file.
 pub fn spans(target: &dyn Target, found: &[Listed], files: &Files, threads: usize) -> Result<Vec<Spans>> {
+    let wanted = footer::Wanted::of(files);
     let scan: &(dyn Fn(&Listed, &mut dyn Opened) -> Result<Spans> + Sync) = match files.format {
         Format::Jpeg | Format::Npz => return Ok(vec![Spans::Whole; found.len()]),
         Format::Raw => {
@@ -31,7 +32,7 @@ pub fn spans(target: &dyn Target, found: &[Listed], files: &Files, threads: usiz
         }
         // A sample that is a whole file needs no rows: so a trace is replayed.
         Format::Parquet if files.samples_per_file == 1 => return Ok(vec![Spans::Whole; found.len()]),
-        Format::Parquet => &|file, opened| footer::groups(file, opened, files.share()).map(Spans::Groups),
+        Format::Parquet => &|file, opened| footer::groups(file, opened, &wanted).map(Spans::Groups),
         Format::Tfrecord => &records,
         Format::Tar => &members,
     };

@@ -96,15 +96,14 @@ fn measured(
 fn memory(bench: &Bench, samples: u64) -> (Memory, Set, Checks) {
     let (files, seed) = (&bench.job.workload.files, bench.job.seed);
     let rows = bench.set.groups.map_or(1, |groups| bench.set.samples() / groups.groups).max(1);
-    let bytes = (rows as f64 * files.sample_bytes_read.unwrap_or(files.sample_bytes)).max(1.0) as u64;
+    let bytes = (rows as f64 * files.bytes_read()).max(1.0) as u64;
     let samples = samples.div_ceil(rows);
     let shape = Files {
         format: Format::Raw,
         count: samples,
         samples_per_file: 1,
         sample_bytes: bytes as f64,
-        sample_bytes_stdev: 0.0,
-        sample_bytes_read: None,
+        ..Files::default()
     };
     let mut set = Set::imagined(&shape, samples, seed);
     if bench.set.groups.is_some() {

@@ -23,8 +23,7 @@ pub(super) fn job(accelerators: u64, step_seconds: f64) -> Job {
                 count: 1,
                 samples_per_file: 1,
                 sample_bytes: 100_000.0,
-                sample_bytes_stdev: 0.0,
-                sample_bytes_read: None,
+                ..Files::default()
             },
             read: Read {
                 batch: 4,

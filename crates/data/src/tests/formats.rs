@@ -17,7 +17,7 @@ use super::super::*;
 use super::{THREADS, made, scratch};
 
 fn shape(format: Format, count: u64, samples_per_file: u64, (mean_bytes, stdev_bytes): (u64, u64)) -> Set {
-    Set::shaped(Shape { format, count, samples_per_file, sizes: Sizes::Normal { mean_bytes, stdev_bytes } }, 5)
+    Set::shaped(Shape::plain(format, count, samples_per_file, Sizes::Normal { mean_bytes, stdev_bytes }), 5)
 }
 
 /// Makes a set, checks each record by itself, and that records are all of a file but what the format puts around them.
@@ -101,6 +101,35 @@ fn parquet_opens_with_another_reader() {
         }
         assert_eq!(count, rows);
     }
+}
+
+#[test]
+fn named_columns_have_their_names_widths_and_row_groups() {
+    let mut files = workload::shipped("dlrm").unwrap().files;
+    (files.count, files.samples_per_file, files.group_rows) = (1, 70, Some(32));
+    let folder = scratch();
+    let manifest = checked(&Set::shaped(Shape::of(&files, 1), 5), folder.path(), u64::MAX);
+    let path = folder.path().join(&manifest.files[0].path);
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let rows: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
+    assert_eq!(rows, [32, 32, 6]);
+    let width = |field: &Field| match field {
+        Field::Int(_) => 4,
+        Field::Bytes(bytes) => bytes.len() as u64,
+        other => panic!("{other:?}"),
+    };
+    let wanted: Vec<(String, u64)> =
+        files.named_columns().into_iter().map(|column| (column.name, column.bytes)).collect();
+    for row in reader.get_row_iter(None).unwrap() {
+        let row = row.unwrap();
+        let found: Vec<(String, u64)> =
+            row.get_column_iter().map(|(name, field)| (name.clone(), width(field))).collect();
+        assert_eq!(found, wanted);
+    }
+    // Which of them are read changes nothing of what is made.
+    let mut all = files.clone();
+    all.columns[0].read = None;
+    assert_eq!(Shape::of(&all, 1), Shape::of(&files, 1));
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub const DATASET: &[&str] = &[
 ];
 
 pub const PARQUET: &[&str] = &["generation_batch_size", "read_mode", "use_s3dlio_gen"];
+/// Of sets in other formats.
+pub const PARQUET_OF_OTHERS: &[&str] =
+    &["columns", "generation_batch_size", "read_mode", "row_group_size", "use_s3dlio_gen"];
 
 /// Processes and memory of the loader, and the size of its requests: here they are Stoker's own.
 pub const READER: &[&str] = &[

@@ -291,6 +291,77 @@ fn what_cannot_be_run_is_refused_with_its_name_and_line() {
     }
 }
 
+/// The columns of DLIO as it writes them, of a shipped workload.
+fn columns_of(name: &str) -> String {
+    let types = [(1, "int8"), (2, "float16"), (4, "float32"), (8, "float64")];
+    let column = |column: crate::columns::Column| {
+        let kind = types.iter().find(|(bytes, _)| *bytes == column.bytes);
+        let (kind, size) =
+            kind.map_or(("float32", format!("\n        size: {}", column.bytes / 4)), |kind| (kind.1, String::new()));
+        let read = if column.is_read { "true" } else { "false" };
+        format!("      - name: {}\n        dtype: {kind}{size}\n        read: {read}\n", column.name)
+    };
+    shipped(name).unwrap().files.named_columns().into_iter().map(column).collect()
+}
+
+#[test]
+fn workloads_of_v3_0_give_the_shipped_ones_column_by_column() {
+    let parquet = |name: &str, head: &str, group: &str, reader: &str, time: &str| {
+        let columns = columns_of(name);
+        format!(
+            "model: {{name: {name}}}\nframework: pytorch\nworkflow: {{generate_data: False, train: True, checkpoint: False}}
+dataset:\n  data_folder: d/\n  format: parquet\n  compression: none\n  {head}\n  parquet:\n{group}    columns:\n{columns}
+reader: {{data_loader: pytorch, file_shuffle: seed, {reader}}}\ntrain:\n  epochs: 1\n  computation_time: {time}\n"
+        )
+    };
+    let dlrm = parquet(
+        "dlrm",
+        "num_files_train: 1024\n  num_samples_per_file: 4718592\n  record_length_bytes: 761",
+        "    row_group_size: 6144\n    read_mode: row_group\n    use_s3dlio_gen: true\n",
+        "batch_size: 16384, prefetch_size: 2, read_threads: 4",
+        "0.000375\nmetric: {au: 0.70}",
+    );
+    let flux = parquet(
+        "flux",
+        "num_files_train: 4296\n  num_samples_per_file: 288\n  record_length: 2164832",
+        "",
+        "batch_size: 48, read_threads: 8",
+        "1.35",
+    );
+    let retinanet = "model: {name: retinanet, type: cnn}
+dataset: {format: jpeg, num_files_train: 1170301, num_samples_per_file: 1, record_length_bytes: 322957}
+reader: {batch_size: 24, read_threads: 8, file_shuffle: seed, sample_shuffle: seed}
+train: {epochs: 8, computation_time: 0.04755}\nmetric: {au: 0.85}";
+    for (text, name, step) in [(&*dlrm, "dlrm", 0.000375), (&flux, "flux", 1.35), (retinanet, "retinanet", 0.04755)] {
+        let (found, of_file) = dlio(text, "x.yaml").unwrap();
+        let right = shipped(name).unwrap();
+        assert_eq!((&found.name, &found.files, &found.read), (&right.name, &right.files, &right.read), "{name}");
+        assert_eq!(of_file.unwrap().step_seconds, step);
+    }
+    let read = shipped("dlrm").unwrap();
+    assert_eq!((read.bytes_per_sample(), read.files.named_columns().len()), (160.0, 200));
+    // Without columns, DLIO makes a single one.
+    let plain =
+        dlio("dataset: {format: parquet, num_samples_per_file: 99, record_length_bytes: 1024}", "x.yaml").unwrap().0;
+    assert_eq!((plain.files.columns.len(), plain.files.group_rows, plain.files.rows_of_group()), (1, Some(1024), 99));
+    for (columns, what) in [
+        ("[{name: a, dtype: string}]", "dataset.parquet.columns[0].dtype"),
+        ("[{name: a, colour: 1}]", "columns[0].colour` is not known"),
+        ("[{name: a}, {name: a}]", "one name"),
+        ("[{name: 'a{1}'}]", "names no"),
+        ("[{name: a, size: 18446744073709551615}]", "sample has from 1"),
+        ("[{name: a, size: 0}]", "sample has from 1"),
+        ("[{name: a, read: false}]", "no column is read"),
+        ("[]", "sample has from 1"),
+        ("[[]]", "no plain value"),
+        ("7", "is no list"),
+    ] {
+        let error =
+            dlio(&format!("dataset: {{format: parquet, parquet: {{columns: {columns}}}}}"), "x.yaml").unwrap_err();
+        assert!(error.what.contains(what), "{columns}: {error}");
+    }
+}
+
 /// Numbers of an own generator: the tests take no crate for it.
 fn drawn(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -29,7 +29,7 @@ impl Opened for Held {
 
 fn of(bytes: &[u8], share: f64) -> Result<Vec<Group>> {
     let listed = Listed { name: "a.parquet".into(), bytes: bytes.len() as u64 };
-    groups(&listed, &mut Held(bytes.to_vec()), share)
+    groups(&listed, &mut Held(bytes.to_vec()), &Wanted::Share(share))
 }
 
 /// A file of another writer, with dictionaries, nested names, statistics and indexes of pages.
@@ -81,6 +81,40 @@ fn columns_lie_where_another_reader_finds_them() {
             assert_eq!(group.ranges, [start..start + length], "the first column is what is wanted");
         }
     }
+}
+
+#[test]
+fn columns_are_chosen_by_name_where_they_lie() {
+    let bytes = another(3, 50);
+    let listed = Listed { name: "a.parquet".into(), bytes: bytes.len() as u64 };
+    let reader = SerializedFileReader::new(Bytes::from(bytes.clone())).unwrap();
+    let of = |names: &[&str]| {
+        let wanted = Wanted::Named(names.iter().map(|name| (*name).to_owned()).collect());
+        groups(&listed, &mut Held(bytes.clone()), &wanted)
+    };
+    let placed = |places: &[usize]| -> Vec<Vec<Range<u64>>> {
+        let range = |about: &::parquet::file::metadata::RowGroupMetaData, place: usize| {
+            let (start, length) = about.column(place).byte_range();
+            start..start + length
+        };
+        reader
+            .metadata()
+            .row_groups()
+            .iter()
+            .map(|about| places.iter().map(|place| range(about, *place)).collect())
+            .collect()
+    };
+    let ranges =
+        |groups: Vec<Group>| -> Vec<Vec<Range<u64>>> { groups.into_iter().map(|group| group.ranges).collect() };
+    // A nested column by what it is in; two that don't touch are two ranges, and two that do are one.
+    assert_eq!(ranges(of(&["inside"]).unwrap()), placed(&[2]));
+    assert_eq!(ranges(of(&["inside", "number"]).unwrap()), placed(&[0, 2]));
+    let whole = of(&["text", "inside"]).unwrap();
+    for (group, apart) in whole.iter().zip(placed(&[1, 2])) {
+        assert_eq!(group.ranges, [apart[0].start..apart[1].end]);
+    }
+    let error = of(&["number", "depth"]).unwrap_err();
+    assert!(error.what.contains("no column `depth`") && error.kind == block::Kind::Missing, "{error}");
 }
 
 /// Whatever is found lies in the file, in order of its rows.

@@ -24,6 +24,7 @@ fn files(samples_per_file: u64, sample_bytes: u64, read: Option<u64>) -> Files {
         sample_bytes: sample_bytes as f64,
         sample_bytes_stdev: 0.0,
         sample_bytes_read: read.map(|read| read as f64),
+        ..Files::default()
     }
 }
 
@@ -121,6 +122,51 @@ fn a_footer_that_contradicts_the_manifest_is_refused() {
     }
     assert!(refused > 10 && harmless > 10, "{refused} and {harmless}");
     assert_eq!(refused + harmless, (end - footer.offset - footer.bytes).div_ceil(41));
+}
+
+/// Rows as MLPerf Storage has them for DLRM.
+fn dlrm(samples_per_file: u64, group_rows: u64) -> Files {
+    let files = workload::shipped("dlrm").unwrap().files;
+    Files { count: 2, samples_per_file, group_rows: Some(group_rows), ..files }
+}
+
+#[test]
+fn scattered_columns_are_read_where_they_lie_and_verified() {
+    let files = dlrm(5_000, 2_048);
+    let folder = tempfile::tempdir().unwrap();
+    let records = made(&files, folder.path(), 200);
+    let named = files.named_columns();
+    let is_wanted = |place: &usize| named[*place].is_read;
+    let wanted = |group: &Vec<Record>| -> u64 { (0..200).filter(is_wanted).map(|place| group[place].bytes).sum() };
+    let sum: u64 = records.iter().flatten().map(wanted).sum();
+    let mut job = job(&files, 1_000, Order::Shards);
+    let found = epoch(&job, folder.path()).unwrap();
+    assert_eq!((found.bytes["asked"], found.bytes["verified"]), (sum, sum));
+    // Three row groups a file, of 29 ranges each: columns that lie side by side are one, and no gap is read.
+    let set = Set::of(&Folder::at(folder.path()).unwrap(), &files, 2).unwrap();
+    assert_eq!(set.groups.map(|groups| (groups.groups, groups.ranges)), Some((6, 6 * 29)));
+    assert_eq!(files.ranges_of_row().len(), 29);
+    // Of a store, each stream reads a row group again that another had before it: here of 1,000 rows 2,048.
+    (job.transfer, job.workload.read.threads, job.workload.read.prefetch_batches) = (cause::Cause::Store, 4, 4);
+    let times = job.demand(&set).sample_bytes / set.sample_bytes();
+    assert!((times - (1_666.0 + 1_000.0 - 2.0) / 1_000.0).abs() < 1e-9, "{times}");
+    // A changed byte is found in a column that is read, and in none beside it.
+    let last = records[1].last().unwrap();
+    let read = (0..200).find(is_wanted).unwrap();
+    flip(folder.path(), last[read - 1].offset + last[read - 1].bytes - 1);
+    flip(folder.path(), last[read + 1].offset);
+    epoch(&super::columns::job(&files, 1_000, Order::Shards), folder.path()).unwrap();
+    flip(folder.path(), last[read].offset);
+    let error = epoch(&super::columns::job(&files, 1_000, Order::Shards), folder.path()).unwrap_err();
+    assert_eq!((error.kind, error.on.as_str()), (block::Kind::Corrupt, "train/part-00001.parquet"), "{error}");
+}
+
+#[test]
+fn a_set_without_the_columns_of_a_workload_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    made(&files(100, 761, None), folder.path(), 190);
+    let error = Set::of(&Folder::at(folder.path()).unwrap(), &dlrm(100, 10), 2).err().unwrap();
+    assert!(error.what.contains("no column `feature_011`") && error.on.starts_with("train/part-"), "{error}");
 }
 
 #[test]
