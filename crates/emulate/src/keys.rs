@@ -7,15 +7,18 @@
 //! | `.stoker-object~NAME`        | an object whose last part is NAME: empty (`a/`), `.`, `..`, or the name of a folder beside it (`x` and `x/y`) |
 //! | `.stoker-folder~NAME/`       | a part NAME in the middle of keys: empty (`a//b`), `.`, `..` |
 //! | `%00` and `%25` in either    | NUL and `%`                                               |
+//! | `.stoker-data.json`, `.stoker-index/` | themselves: manifest and indexes of a set of `stoker bench data` |
 //! | any other `.stoker*`         | ours, never listed (`.stoker/` holds uploads)             |
 //!
-//! Parts that begin with `.stoker` are escaped as well, so that no key reaches what is ours.
+//! Other parts that begin with `.stoker` are escaped as well, so that no key reaches what is ours.
 //!
 //! Invariant: no path made here has an empty, `.` or `..` part, and decoding a name gives back its part.
 
 use std::borrow::Cow;
 
 const OURS: &str = ".stoker";
+/// What `stoker bench data` keeps beside its files, which a set that is served in place needs to be verified.
+const OF_SETS: [&str; 2] = [".stoker-data.json", ".stoker-index"];
 const OBJECT: &str = ".stoker-object~";
 const FOLDER: &str = ".stoker-folder~";
 
@@ -60,7 +63,7 @@ pub fn folder_path(prefix: &str) -> String {
 
 /// What a name on disk stands for.
 pub fn name(on_disk: &str) -> Name<'_> {
-    if !on_disk.starts_with(OURS) {
+    if !is_ours(on_disk) {
         return Name::Plain(on_disk);
     }
     let unescaped = |prefix: &str| on_disk.strip_prefix(prefix).and_then(unescape);
@@ -81,8 +84,12 @@ fn folders_path(folders: &str) -> String {
     parts.collect::<Vec<Cow<'_, str>>>().join("/")
 }
 
+fn is_ours(part: &str) -> bool {
+    part.starts_with(OURS) && !OF_SETS.contains(&part)
+}
+
 fn is_plain(part: &str) -> bool {
-    !part.is_empty() && part != "." && part != ".." && !part.starts_with(OURS) && !part.contains('\0')
+    !part.is_empty() && part != "." && part != ".." && !is_ours(part) && !part.contains('\0')
 }
 
 fn escape(prefix: &str, part: &str) -> String {
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn ordinary_keys_are_their_paths() {
-        for key in ["a", "a/b/c.jpg", "100%.txt", ".hidden/x", "a b/ü"] {
+        for key in ["a", "a/b/c.jpg", "100%.txt", ".hidden/x", "a b/ü", ".stoker-data.json", "a/.stoker-index/b"] {
             assert!(matches!(object_path(key), Cow::Borrowed(path) if path == key), "{key}");
         }
     }
@@ -124,6 +131,7 @@ mod tests {
     #[test]
     fn names_that_are_ours_have_no_key() {
         assert_eq!(name(".stoker"), Name::Hidden);
+        assert_eq!(name(".stoker-drafts"), Name::Hidden, "of a set that is being made");
         assert_eq!(name(".stoker-object~%41"), Name::Hidden, "not how an `A` is spelled");
         assert_eq!(name(".stoker-object~"), Name::Object(String::new()));
         assert_eq!(name(".stoker-folder~.."), Name::Folder("..".into()));
