@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{BUCKET, Bed, eventually, finished, is_root, signal, text};
@@ -68,7 +68,62 @@ fn a_training_loop_that_is_interrupted_says_so_and_keeps_what_had_ended() {
     let said = text(&ended);
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert!(["interrupted", "kept.json", "not finished"].iter().all(|word| said.contains(word)), "{said}");
-    assert_eq!(json(&kept)["finished"], false);
+    let kept = json(&kept);
+    assert_eq!((&kept["finished"], &kept["summary"]["passed"]), (&false.into(), &false.into()), "{kept}");
+    assert!(kept["summary"].get("verdict").is_none(), "{kept}");
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_set_that_lost_files_is_refused_with_their_names() {
+    let _alone = alone();
+    let Some(bed) = Bed::new() else { return };
+    images(&bed);
+    let mut images = files(&bed.path("img/train"));
+    images.sort();
+    fs::remove_file(&images[7]).expect("a file");
+    fs::write(&images[9], "cut").expect("a file");
+    let train = |more: &[&str]| {
+        let line = format!("bench train --target {} {JOB}", bed.path("img").display());
+        finished(bed.stoker(words(&line)).args(more))
+    };
+    let done = train(&[]);
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done));
+    let names = [7, 9].map(|at| images[at].file_name().expect("a name").to_str().expect("text").to_owned());
+    for said in ["2 of 200 files", "(missing)", "(3 bytes instead of", &names[0], &names[1], ".stoker-data.json"] {
+        assert!(text(&done).contains(said), "{said}: {}", text(&done));
+    }
+    // As its advice says: the same command makes what is missing.
+    let line = format!("bench data {} --workload imagenet-folder --files 200", bed.path("img").display());
+    ran(&finished(&mut bed.stoker(words(&line))));
+    ran(&train(&["--set", "epochs=1,steps=50,pause=0s"]));
+}
+
+#[test]
+fn a_target_that_vanishes_leaves_what_was_measured_and_why_it_ended() {
+    let _alone = alone();
+    let Some(bed) = Bed::new() else { return };
+    images(&bed);
+    let [kept, page] = ["kept.json", "kept.html"].map(|name| bed.path(name));
+    let mut command = bed.stoker(words(&format!("bench train --target {} {JOB}", bed.path("img").display())));
+    command.args(["--set", "epochs=100000,pause=0s"]).arg("--save").arg(&kept).arg("--report").arg(&page);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    eventually("an epoch has ended", || {
+        kept.exists() && json(&kept)["epochs"].as_array().is_some_and(|epochs| !epochs.is_empty())
+    });
+    fs::remove_dir_all(bed.path("img/train")).expect("a folder");
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    let report = json(&kept);
+    assert_eq!((&report["finished"], &report["summary"]["passed"]), (&false.into(), &false.into()), "{report}");
+    assert!(report["epochs"].as_array().is_some_and(|epochs| !epochs.is_empty()) && page.exists());
+    let error = report["sections"]["error"].as_str().expect("an error");
+    assert!(text(&ended).contains(error.lines().next().expect("a line")), "{error}: {}", text(&ended));
 }
 
 #[test]
@@ -196,7 +251,19 @@ fn what_can_not_be_measured_is_refused_with_what_to_try() {
     ] {
         let mut command = bed.stoker(words(&format!("bench train {line}")));
         let done = finished(command.args(bed.reach()));
-        assert!(!done.status.success() && text(&done).contains(said), "{line}: {}", text(&done));
+        assert!(done.status.code() == Some(2) && text(&done).contains(said), "{line}: {}", text(&done));
+    }
+    let made = bed.path("made");
+    for (line, said) in [
+        (format!("data {} --workload checkpoint-llama3-8b", made.display()), "bench train"),
+        (format!("data {} /no/such", made.display()), "no/such"),
+        ("compare /no/such.json".into(), "no/such"),
+        ("sweep /no/such".into(), "name a folder that exists"),
+        ("simulate --workload unet3d --accelerator h100 --accelerators 8..2 --store 1GB/s".into(), "2..8"),
+    ] {
+        let done = finished(&mut bed.stoker(words(&format!("bench {line}"))));
+        assert!(done.status.code() == Some(2) && text(&done).contains(said), "{line}: {}", text(&done));
+        assert!(!made.exists(), "{line}: nothing was made");
     }
 }
 

@@ -5,6 +5,8 @@
 
 #[path = "report/examples.rs"]
 mod examples;
+#[path = "report/said.rs"]
+mod said;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -97,7 +99,7 @@ fn curves() -> Vec<Page> {
         page(
             "simulated",
             vec![examples::simulated()],
-            "resnet50 keeps 64 to 1,024 × A100 busy, by its hits",
+            "resnet50 keeps 64 to at least 1,024 × A100 busy, by its hits",
             "utilisation",
         )
         .saying(&["accelerators (logarithmic)", "passes at 90 %"]),

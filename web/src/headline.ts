@@ -1,7 +1,7 @@
 // The result in one sentence, and its most telling figures.
 import { binary, bytes, figure, percent, rate, seconds } from "./format";
 import { answer, curves, demanded, judged, most, passMark, together } from "./judge";
-import { accelerators, average, type Cell, cells, checkpoints, isInvalid, type Mean, type Named, type Point, type Report, sample, syncs } from "./report";
+import { accelerators, average, type Cell, cells, checkpoints, isCeiling, isInvalid, isShort, job, type Mean, type Named, type Point, type Report, sample, steps, syncs } from "./report";
 
 export interface Tile {
   label: string;
@@ -13,14 +13,15 @@ export function headline(reports: Named[]): string {
   const only = reports[0]?.report;
   if (!only) return "No report";
   if (reports.length > 1) {
-    const workloads = [...new Set(reports.map(({ report }) => report.workload ?? report.command))];
+    const workloads = [...new Set(reports.map(({ report }) => job(report) ?? report.command))];
     return `${reports.length} runs of ${workloads.join(", ")}${ofSeveral(reports.map(({ report }) => report))}`;
   }
-  const what = [only.workload, accelerators(only)].filter(Boolean).join(" on ");
+  const what = [job(only), accelerators(only)].filter(Boolean).join(" on ");
   if (isInvalid(only)) return `${what}: no verdict`;
   const found = judged(only);
+  if (isCeiling(only)) return `The ceiling of this machine, with nothing to read: ${ofSearch(only) ?? (found ? `${what}, ${percent(found.percent)} busy` : what)}`;
   if (found) return `${what}: ${percent(found.percent)} busy ${found.where}`.trimEnd();
-  return ofSearch(only) ?? ofCurves(only) ?? ofCheckpoints(only) ?? ofSweep(only) ?? (what || `stoker bench ${only.command}`);
+  return ofSearch(only) ?? ofCurves(only) ?? ofCheckpoints(only) ?? ofSweep(only) ?? ofData(only) ?? (what || `stoker bench ${only.command}`);
 }
 
 /// From the least to the best of what they are judged by, where all are judged by the same.
@@ -36,28 +37,30 @@ function ofSeveral(reports: Report[]): string {
   return most ? `: cold reads at up to ${most}` : ", compared";
 }
 
+/// Where nobody tried more.
+const atLeast = (points: Point[], count: number) => (points.some((point) => point.accelerators > count) ? "" : "at least ");
 const kept = (report: Report, count: number) => accelerators({ ...report, accelerators: count });
 
 function ofSearch(report: Report): string | undefined {
   const found = answer(report);
   if (!found) return undefined;
-  const loop = report.workload ?? "The loop";
-  return found.count ? `${loop} keeps ${kept(report, found.count)} busy` : `${loop} keeps not even ${kept(report, 1)} busy`;
+  const loop = job(report) ?? "The loop";
+  return found.count ? `${loop} keeps ${atLeast(report.points ?? [], found.count)}${kept(report, found.count)} busy` : `${loop} keeps not even ${kept(report, 1)} busy`;
 }
 
 function ofCurves(report: Report): string | undefined {
-  const [found, pass, loop] = [curves(report), passMark(report), report.workload ?? "The loop"];
+  const [found, pass, loop] = [curves(report), passMark(report), job(report) ?? "The loop"];
   if (!found.length) return undefined;
   // What a search left that was interrupted has no answer.
-  if (pass === undefined || report.kind === "measured") return [report.workload, accelerators({ ...report, accelerators: 0 })].filter(Boolean).join(" on ");
+  if (pass === undefined || report.kind === "measured") return [job(report), accelerators({ ...report, accelerators: 0 })].filter(Boolean).join(" on ");
   const counts = found.map(([place, points]): [string, number] => [place, most(points, pass) ?? 0]);
   const [first, last] = [counts[0]!, counts[counts.length - 1]!];
   if (counts.length > 1 && counts.every(([place]) => place === "cold" || place === "warm")) {
-    const each = counts.map(([place, count]) => `${figure(count)} ${place}`);
+    const each = counts.map(([place, count], at) => `${count ? atLeast(found[at]![1], count) : ""}${figure(count)} ${place}`);
     return `${loop} on ${accelerators({ ...report, accelerators: 0 })}: ${each.join(", ")} kept busy`;
   }
-  if (counts.length > 1) return `${loop} keeps ${figure(first[1])} to ${kept(report, last[1])} busy, by its hits`;
-  return first[1] ? `${loop} keeps ${kept(report, first[1])} busy` : `${loop} keeps none of its accelerators busy`;
+  if (counts.length > 1) return `${loop} keeps ${figure(first[1])} to ${last[1] ? atLeast(found[found.length - 1]![1], last[1]) : ""}${kept(report, last[1])} busy, by its hits`;
+  return first[1] ? `${loop} keeps ${atLeast(found[0]![1], first[1])}${kept(report, first[1])} busy` : `${loop} keeps none of its accelerators busy`;
 }
 
 function ofCheckpoints(report: Report): string | undefined {
@@ -66,10 +69,20 @@ function ofCheckpoints(report: Report): string | undefined {
   if (!write && !read) return undefined;
   const cold = checkpoints(report).some((pass) => pass.what === "read" && pass.cold) ? "" : ", not proven cold";
   const parts = [write ? `written in ${seconds(write)}` : "", read ? `read in ${seconds(read)}${cold}` : ""];
-  return `${report.workload ?? "State of a model"}: ${parts.filter(Boolean).join(", ")}`;
+  return `${job(report) ?? "State of a model"}: ${parts.filter(Boolean).join(", ")}`;
 }
 
-const reads = (report: Report) => cells(report).filter((cell) => cell.phase.startsWith("read"));
+/// What `bench data` did last, of a whole set.
+function ofData(report: Report): string | undefined {
+  const last = steps(report).filter((step) => step.seconds > 0).pop();
+  if (!last) return steps(report).length ? "The data set was there" : undefined;
+  const done: Record<string, string> = { make: "made", copy: "copied", sync: "copied", verify: "verified" };
+  const wrong = last.wrong_files ? `, ${figure(last.wrong_files)} files are wrong` : "";
+  return `${job(report) ?? "Data set"}: ${bytes(last.bytes)} in ${figure(last.files)} files ${done[last.step] ?? last.step} in ${seconds(last.seconds)}${wrong}`;
+}
+
+/// Reads that lasted long enough to tell.
+const reads = (report: Report) => cells(report).filter((cell) => cell.phase.startsWith("read") && !isShort(cell));
 const fastest = (found: Cell[], value: (cell: Cell) => number) => found.reduce((best, cell) => (value(cell) > value(best) ? cell : best));
 
 /// The fastest read of what was not in memory.
@@ -79,7 +92,9 @@ function coldest(report: Report): Cell | undefined {
 }
 
 function ofSweep(report: Report): string | undefined {
-  if (!reads(report).length) return undefined;
+  const all = cells(report).filter((cell) => cell.phase.startsWith("read"));
+  if (!all.length) return undefined;
+  if (!reads(report).length) return "A sweep whose reads were over too soon to tell";
   const best = coldest(report);
   return best ? `Reads at up to ${rate(best.bytes_per_second)}, cold` : "A warm sweep: its reads may come from memory";
 }
@@ -107,6 +122,7 @@ export function tiles(report: Report): Tile[] {
   found.push(...ofPoints(report));
   if (summary?.limited_by && summary.limited_by !== "unknown") found.push({ label: "Limited by", value: summary.limited_by, note: "" });
   found.push(...ofCells(report), ...ofPasses(report));
+  for (const step of steps(report).filter((step) => step.seconds > 0)) found.push({ label: step.step, value: rate(step.bytes_per_second), note: `${bytes(step.bytes)} in ${seconds(step.seconds)}` });
   for (const sync of syncs(report).slice(0, 1)) found.push({ label: "Sync", value: seconds(sync.seconds), note: `${bytes(sync.bytes)} of ${sync.store}` });
   return found;
 }
@@ -115,6 +131,7 @@ export function tiles(report: Report): Tile[] {
 function ofPoints(report: Report): Tile[] {
   const [pass, found, searched] = [passMark(report), curves(report), answer(report)];
   const note = (points: Point[], count: number | null | undefined) => {
+    if (count && atLeast(points, count)) return `${pass === undefined ? "" : `at ${figure(pass)} % or more; `}nobody tried more`;
     const next = together(points).filter((point) => point.accelerators > (count ?? 0)).sort((a, b) => a.accelerators - b.accelerators)[0];
     const fails = next && pass !== undefined && next.au_percent < pass ? `; ${figure(next.accelerators)} reach ${percent(next.au_percent)}` : "";
     return pass === undefined ? "" : `at ${figure(pass)} % or more${fails}`;

@@ -68,7 +68,8 @@ export interface Summary {
   samples_per_second: Mean;
   pass_au_percent: number;
   passed: boolean;
-  verdict?: "passed" | "fails" | "invalid";
+  /// Absent of a run that did not come to its end.
+  verdict?: "passed" | "fails" | "invalid" | "ceiling";
   reason?: string;
   limited_by: string;
 }
@@ -107,6 +108,22 @@ export interface Report {
 
 /// Whether the run doesn't tell if accelerators were busy: it was too short, or its figures contradict each other.
 export const isInvalid = (report: Report): boolean => report.summary?.verdict === "invalid" || failed(report).length > 0;
+
+/// Whether nothing was read: a target that moves nothing has no verdict, and says what the loop itself reaches.
+export const isCeiling = (report: Report): boolean => report.target === "null:";
+
+/// The workload, and how the job was otherwise: `resnet50 (batch 40, step 0.5ms)`.
+export function job(report: Report): string | undefined {
+  const changes = fields(report.settings)["changes"];
+  const told = Array.isArray(changes) && changes.length ? ` (${changes.map(String).join(", ")})` : "";
+  return report.workload && report.workload + told;
+}
+
+/// The error that ended a run before its end.
+export function broken(report: Report): string | undefined {
+  const error = report.sections?.["error"];
+  return error === undefined ? undefined : String(error);
+}
 
 export interface Named {
   name: string;
@@ -182,6 +199,36 @@ export function cells(report: Report): Cell[] {
   return found.filter((cell) => cell.phase !== "" && cell.threads > 0);
 }
 
+/// A shorter phase says more about starting threads than about storage; looking names up and removing is short by nature.
+const TELLING_SECONDS = 0.1;
+export const isShort = (cell: Cell): boolean => cell.bytes_per_second > 0 && cell.seconds > 0 && cell.seconds < TELLING_SECONDS;
+
+/// What `bench data` did.
+export interface Step {
+  step: string;
+  target: string;
+  seconds: number;
+  bytes: number;
+  files: number;
+  bytes_per_second: number;
+  /// Of what was verified.
+  wrong_files: number;
+}
+
+export function steps(report: Report): Step[] {
+  const found = report.sections?.["steps"];
+  const list = Array.isArray(found) ? found.map(fields) : [];
+  return list.map((step) => ({
+    step: String(step["step"] ?? ""),
+    target: String(step["target"] ?? report.target),
+    seconds: number(step["seconds"]),
+    bytes: number(step["bytes"]),
+    files: number(step["files"]),
+    bytes_per_second: number(step["bytes_per_second"]),
+    wrong_files: number(step["wrong_files"]),
+  }));
+}
+
 export function syncs(report: Report): Sync[] {
   const found = report.sections?.["sync"];
   const list = Array.isArray(found) ? found.map(fields) : [];
@@ -248,12 +295,17 @@ export function checkpoints(report: Report): Pass[] {
   }));
 }
 
-/// What the disk and the target can give, by the names of what they gave; of the target also what a probe found.
+/// What the disk and the target can give, by the names of what they gave, where it is known.
 export function limits(report: Report): Record<string, number> {
+  return numbers(report.sections?.["limits"]);
+}
+
+/// What a probe got of the target with the streams of the job; more of them may get more.
+export function probed(report: Report): { figures: Record<string, number>; streams: number } {
   const probe = fields(report.sections?.["probe"]);
-  // What a probe found in caches is no limit of the storage.
-  const probed = probe["no_bound"] === undefined ? numbers(probe["supply"]) : {};
-  return { ...probed, ...numbers(report.sections?.["limits"]) };
+  // What a probe found in caches says nothing of the storage.
+  const is = probe["no_bound"] === undefined || probe["no_bound"] === null;
+  return { figures: is ? numbers(probe["supply"]) : {}, streams: number(probe["streams"]) };
 }
 
 /// Latency and bandwidth that a fit found for one phase and number of threads, and the size of file between them.

@@ -5,10 +5,12 @@
 //! where a look would warm what was dropped (a FUSE program fetches what is opened) after the kernel forgot everything. Of a
 //! store nothing is kept here, and the command alone drops what it keeps itself.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -71,8 +73,9 @@ impl Cooler {
 
     /// The same after the command has run; `means` are those used before.
     pub fn cool_dropped(&self, folder: &Path, files: &[PathBuf], mut means: Vec<String>) -> Result<Cooled> {
-        let is_served = is_served(folder)?;
-        flush(folder)?;
+        let grounds = grounds(folder, files.iter())?;
+        let is_served = is_served(&grounds)?;
+        flush(&grounds)?;
         let by_kernel = fs::write(DROP_CACHES, EVERYTHING).is_ok();
         means.push(if by_kernel { "kernel" } else { "advice" }.into());
         if is_served && self.command.is_some() {
@@ -99,8 +102,9 @@ impl Cooler {
     /// Of ranges of files alone, whatever else caches hold: each with whether most of it was in memory. Of what a FUSE program
     /// serves and a command drops, all is forgotten; the command has run before.
     pub fn forget(&self, folder: &Path, ranges: &[(PathBuf, Range<u64>)]) -> Result<Vec<bool>> {
-        flush(folder)?;
-        if self.command.is_some() && is_served(folder)? && fs::write(DROP_CACHES, EVERYTHING).is_ok() {
+        let grounds = grounds(folder, ranges.iter().map(|(path, _)| path))?;
+        flush(&grounds)?;
+        if self.command.is_some() && is_served(&grounds)? && fs::write(DROP_CACHES, EVERYTHING).is_ok() {
             return Ok(vec![false; ranges.len()]);
         }
         ranges.iter().map(|(path, range)| forget_range(path, range)).collect()
@@ -141,18 +145,42 @@ fn is_first_of(ranks: &dyn Ranks, node: &str) -> Result<bool> {
     Ok(all.iter().position(|name| name == node) == Some(ranks.rank() as usize))
 }
 
-/// Whether a FUSE program serves this folder: the kernel's cache is then not all, and an open may bring a file back.
-fn is_served(folder: &Path) -> Result<bool> {
-    let found: StatFs = rustix::fs::statfs(folder)
-        .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
-    Ok(found.f_type as u64 == FUSE)
+/// A folder on each file system that the files lie on, the first that of all: others may be mounted below it. One file of
+/// each folder is asked.
+fn grounds<'a>(folder: &Path, files: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<PathBuf>> {
+    let failed = |path: &Path, error| Error::io("cannot see what a file lies on", path.display(), &error);
+    let device = |path: &Path| Ok(fs::metadata(path).map_err(|error| failed(path, error))?.dev());
+    let (mut devices, mut grounds) = (HashSet::from([device(folder)?]), vec![folder.to_path_buf()]);
+    let mut folders = HashSet::new();
+    for file in files.filter(|file| folders.insert(file.parent())) {
+        if devices.insert(device(file)?) {
+            let real = fs::canonicalize(file).map_err(|error| failed(file, error))?;
+            grounds.extend(real.parent().map(Path::to_path_buf));
+        }
+    }
+    Ok(grounds)
+}
+
+/// Whether a FUSE program serves one of these folders: the kernel's cache is then not all, and an open may bring a file
+/// back.
+fn is_served(grounds: &[PathBuf]) -> Result<bool> {
+    for folder in grounds {
+        let found: StatFs = rustix::fs::statfs(folder)
+            .map_err(|error| Error::io("cannot ask for the type of a file system", folder.display(), &error.into()))?;
+        if found.f_type as u64 == FUSE {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Dirty pages can't be dropped, so they are written first.
-fn flush(folder: &Path) -> Result<()> {
-    let doing = |error: std::io::Error| Error::io("cannot write back the file system", folder.display(), &error);
-    let opened = File::open(folder).map_err(doing)?;
-    rustix::fs::syncfs(&opened).map_err(|error| doing(error.into()))
+fn flush(grounds: &[PathBuf]) -> Result<()> {
+    grounds.iter().try_for_each(|folder| {
+        let doing = |error: std::io::Error| Error::io("cannot write back the file system", folder.display(), &error);
+        let opened = File::open(folder).map_err(doing)?;
+        rustix::fs::syncfs(&opened).map_err(|error| doing(error.into()))
+    })
 }
 
 /// Ask the kernel to forget one range of a file. Whether most of it was in memory.
@@ -233,7 +261,7 @@ mod tests {
         let (folder, path) = written();
         let seen = || resident(&File::open(&path).expect("the file"), 0..BYTES as u64).expect("mincore");
         assert!(seen() >= BYTES as u64);
-        flush(folder.path()).expect("a file system");
+        flush(&[folder.path().to_path_buf()]).expect("a file system");
         assert_eq!(forget(&path, false).expect("advice"), 0);
         assert_eq!(seen(), 0);
         fs::read(&path).expect("the file");
@@ -290,6 +318,13 @@ mod tests {
             fs::read(log).expect("it ran").len()
         };
         assert_eq!((ran(["a", "a"]), ran(["a", "b"])), (1, 2));
+    }
+
+    #[test]
+    fn what_is_mounted_below_the_folder_is_a_ground_of_its_own() {
+        let files = ["/proc/uptime", "/proc/version", "/sys/kernel/uevent_seqnum"].map(PathBuf::from);
+        let found = grounds(Path::new("/"), files.iter()).expect("they are there");
+        assert_eq!(found, ["/", "/proc", "/sys/kernel"].map(PathBuf::from));
     }
 
     #[test]

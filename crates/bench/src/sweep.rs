@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cold::Cooler;
 
-pub use cell::{Cell, Rate};
+pub use cell::{Cell, Rate, TELLING_SECONDS};
 pub use ground::{Ground, Site};
 pub use job::Live;
 pub use run::{Ended, Observer, Step, run};

@@ -37,14 +37,14 @@ use std::sync::atomic::Ordering;
 
 use block::{Error, Result};
 use ranks::Ranks;
-use report::{Epoch, Report, Second};
+use report::{Epoch, Report, Second, Summary};
 use targets::Target;
 use targets::clock::{Clock, nanoseconds};
 use workload::{Order, Workload};
 
 pub use bounded::{Against, OVER_PERCENT, against};
 pub use cause::Cause;
-pub use check::{Checks, decodes};
+pub use check::{Checks, complete, decodes};
 pub use figures::Part;
 pub(crate) use figures::Track;
 pub use mersenne::Mersenne;
@@ -87,6 +87,9 @@ pub enum Chill {
 pub struct Job {
     pub workload: Workload,
     pub step_seconds: f64,
+    /// How it is otherwise than the workload and the accelerator say, in words: `batch 40`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
     /// Over all ranks.
     pub accelerators: u64,
     pub repetitions: u64,
@@ -364,7 +367,10 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
         // Each repetition has other permutations, as runs of a job have.
         let offset = (repetition - 1) * epochs;
         for number in 0..epochs {
-            if let Some(pause) = job.workload.read.pause_seconds.filter(|_| number > 0) {
+            let what = format!("repetition {repetition}, epoch {}", number + 1);
+            if let Some(pause) = job.workload.read.pause_seconds.filter(|pause| number > 0 && *pause > 0.0) {
+                let what = format!("pausing {pause} s before {what}");
+                (bench.outside.look)(&Progress { what, ..Progress::default() });
                 bench.outside.clock.sleep_until(bench.outside.clock.now() + nanoseconds(pause));
             }
             let is_paused = job.workload.read.pause_seconds.is_some();
@@ -373,7 +379,6 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
                 Chill::First => number == 0 || is_paused,
                 Chill::Each => true,
             };
-            let what = format!("repetition {repetition}, epoch {}", number + 1);
             let Some((mut found, seconds)) = bench.epoch(offset + number, empty, &what)? else { continue };
             (found.repetition, found.epoch, found.ceiling_percent) = (repetition, number + 1, ceiling);
             if empty && !found.cold && bench.set.real {
@@ -386,14 +391,22 @@ pub fn run(bench: &mut Bench, report: &mut Report, save: &mut dyn FnMut(&Report)
                 .extend(seconds.into_iter().map(|second| Second { second: second.second + clock, ..second }));
             clock += passed;
             report.epochs.push(found);
-            let bound = bench.bound().filter(|_| report.epochs.iter().all(|epoch| epoch.bound_percent.is_some()));
-            report.summary = Some(summary(report, job, bound.as_ref(), &job.steady(Some(bench.set))));
+            // There is a verdict at the end.
+            report.summary = Some(Summary { passed: false, verdict: None, reason: None, ..summed(bench, report) });
             save(report)?;
         }
+    }
+    if !report.epochs.is_empty() {
+        report.summary = Some(summed(bench, report));
     }
     doubts(bench, report);
     report.finished = true;
     if bench.outside.ranks.rank() == 0 { save(report) } else { Ok(()) }
+}
+
+fn summed(bench: &Bench, report: &Report) -> Summary {
+    let bound = bench.bound().filter(|_| report.epochs.iter().all(|epoch| epoch.bound_percent.is_some()));
+    summary(report, bench.job, bound.as_ref(), &bench.job.steady(Some(bench.set)))
 }
 
 /// Say once what a reader must know.
@@ -403,6 +416,9 @@ pub fn warn(report: &mut Report, what: impl Into<String>) {
         report.warnings.push(what);
     }
 }
+
+pub(crate) const UNVERIFIED: &str =
+    "no byte was verified: the set has no manifest, and its format carries no checksums";
 
 /// Waits that no storage explains: for each other, and before the steps that count.
 pub(crate) const ALWAYS: [&str; 2] = ["barrier", "start"];
@@ -434,7 +450,7 @@ fn gap(report: &mut Report) {
 fn doubts(bench: &Bench, report: &mut Report) {
     let verified: u64 = report.epochs.iter().filter_map(|epoch| epoch.bytes.get("verified")).sum();
     if bench.set.real && verified == 0 {
-        warn(report, "no byte was verified: the set has no manifest, and its format carries no checksums");
+        warn(report, UNVERIFIED);
     }
     gap(report);
     let least = report.epochs.iter().map(|epoch| epoch.ceiling_percent).fold(100.0, f64::min);

@@ -160,9 +160,10 @@ type OfReport = fn(&Report) -> String;
 const EPOCHS: [(bool, &str); 2] = [(true, "first epoch"), (false, "later epochs")];
 
 /// Settings that are told elsewhere, or follow from the target.
-const PASSED_OVER: [&str; 11] = [
+const PASSED_OVER: [&str; 12] = [
     "accelerators",
     "arguments",
+    "changes",
     "folder",
     "question.accelerators",
     "question.store.name",
@@ -202,6 +203,10 @@ fn values(report: &Report) -> Vec<Values> {
     let syncs =
         syncs.filter_map(|sync| Some((format!("sync of {}", sync["store"].as_str()?), sync["seconds"].as_f64()?)));
     found.extend(grouped("s", Better::Less, syncs));
+    // Of `bench data`: what was made, copied and verified.
+    let steps = report.sections.get("steps").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let steps = steps.filter_map(|step| Some((step["step"].as_str()?.to_owned(), step["bytes_per_second"].as_f64()?)));
+    found.extend(grouped("B/s", Better::More, steps));
     found
 }
 
@@ -291,8 +296,10 @@ fn warnings(reports: &[Report]) -> Vec<String> {
     found.extend(settings(reports));
     found.extend(coldness(reports));
     for (index, report) in reports.iter().enumerate() {
-        if !report.finished {
-            found.push(format!("report {} is of a run that was interrupted", index + 1));
+        if let Some(error) = report.error() {
+            found.push(format!("report {} is of a run that failed: {error}", index + 1));
+        } else if !report.finished {
+            found.push(format!("report {} is of a run that was interrupted, and has no verdict", index + 1));
         }
         if let Some(reason) = report.invalid() {
             found.push(format!("report {} is of an invalid run, which did not pass: {reason}", index + 1));

@@ -211,7 +211,7 @@ pub struct Summary {
     pub samples_per_second: Mean,
     pub pass_au_percent: f64,
     pub passed: bool,
-    /// Absent in reports of earlier programs.
+    /// Absent of a run that did not come to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Why it is that verdict.
@@ -229,6 +229,8 @@ pub enum Verdict {
     Fails,
     /// The run doesn't tell.
     Invalid,
+    /// Nothing was read: it is what the loop reaches on this machine by itself.
+    Ceiling,
 }
 
 impl Summary {
@@ -249,6 +251,9 @@ pub struct Point {
     pub bytes_per_second: f64,
     /// Of the measurement, or of the simulation.
     pub seconds: f64,
+    /// Of the bytes that were asked for, those that were compared with a checksum; absent where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_percent: Option<f64>,
     /// `hit_percent`, `nodes`, ... where they are what varies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at: BTreeMap<String, f64>,
@@ -302,10 +307,28 @@ impl Report {
         }
     }
 
+    /// Note the error that ended the run before its end.
+    pub fn broke(&mut self, error: impl std::fmt::Display) {
+        self.sections.insert("error".into(), error.to_string().into());
+    }
+
+    /// What ended the run before its end, where an error did.
+    pub fn error(&self) -> Option<&str> {
+        self.sections.get("error")?.as_str()
+    }
+
     /// Checks that failed, a sentence each.
     pub fn failed(&self) -> Vec<&str> {
         let section = self.sections.get("failed_checks").and_then(serde_json::Value::as_array);
         section.into_iter().flatten().filter_map(serde_json::Value::as_str).collect()
+    }
+
+    /// The workload, and how the job was otherwise: `resnet50 (batch 40, step 0.5ms)`.
+    pub fn job(&self) -> Option<String> {
+        let changes = self.settings["changes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+        let changes = changes.collect::<Vec<_>>().join(", ");
+        let name = self.workload.clone()?;
+        Some(if changes.is_empty() { name } else { format!("{name} ({changes})") })
     }
 
     /// Why no verdict stands on its figures, where none does: they contradict each other, or the run doesn't tell.

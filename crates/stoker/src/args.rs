@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// Keep accelerators fed from the storage you already have.
 ///
-/// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong; 130 interrupted;
+/// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong, or names what isn't there
+/// (`bench`); 130 interrupted;
 /// `load` also: 3 not all files fitted into the cache, 4 some files failed; `bench train`: 3 accelerators were not busy
 /// enough, 5 no verdict, for the run was too short or a check of it failed; `observe`: that of its command.
 #[derive(Parser)]

@@ -12,6 +12,7 @@ mod simulate;
 mod sweep;
 mod train;
 
+use block::{Error, Kind};
 use std::process::ExitCode;
 
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -40,4 +41,26 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Compare(args) => compare::run(args),
         Command::Ranks(args) => ranks::run(&args),
     }
+}
+
+/// Before anything is measured, what was named and isn't there is a word that can't be meant (exit code 2), and no failure
+/// of the run.
+pub fn named(mut error: Error) -> Error {
+    if error.kind == Kind::Missing {
+        error.kind = Kind::Invalid;
+    }
+    error
+}
+
+/// The other way round: once something was measured, it is the run that failed (exit code 1), whatever was typed.
+fn failed(error: anyhow::Error) -> anyhow::Error {
+    error.downcast::<Error>().map_or_else(
+        |other| other,
+        |mut error| {
+            if error.kind == Kind::Invalid {
+                error.kind = Kind::Unavailable { retry_after: None };
+            }
+            error.into()
+        },
+    )
 }

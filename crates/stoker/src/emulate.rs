@@ -73,7 +73,7 @@ pub async fn run(args: Args) -> Result<()> {
     }
     let signed = args.access_key.is_some();
     let bucket = args.bucket.clone().unwrap_or_else(|| "BUCKET".into());
-    let server = Server::start(settings(args)).await?;
+    let server = Server::start(settings(args)).await.map_err(crate::bench::named)?;
     let endpoint = server.endpoint();
     let how = if signed { "" } else { " --anonymous" };
     say!(

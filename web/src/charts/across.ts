@@ -2,9 +2,9 @@
 import { type Bar, type BarChart, type Chart, kinds } from "../chart";
 import { figure, percent } from "../format";
 import { answer, judged, passMark } from "../judge";
-import { accelerators, average, isInvalid, type Named, range, type Report, sample } from "../report";
+import { accelerators, average, isCeiling, isInvalid, job, type Named, range, type Report, sample } from "../report";
 
-const job = (report: Report) => [report.workload, accelerators(report)].filter(Boolean).join(", ");
+const named = (report: Report) => [job(report), accelerators(report)].filter(Boolean).join(", ");
 
 interface Fed {
   text: string;
@@ -13,10 +13,11 @@ interface Fed {
 
 /// What a run says of its storage; nothing where it is none of a training loop.
 function fed(report: Report): Fed | undefined {
-  if (isInvalid(report)) return { text: "no verdict", tone: "" };
+  if (isInvalid(report) || (report.summary && !report.finished)) return { text: "no verdict", tone: "" };
   const [found, own, pass] = [answer(report), judged(report), passMark(report)];
   if (found) return { text: found.count === null ? "none" : `${figure(found.count)} busy`, tone: found.count === null ? "bad" : "good" };
   if (!own || pass === undefined) return undefined;
+  if (isCeiling(report)) return { text: `${percent(own.percent)}, nothing read`, tone: "" };
   const passes = report.summary?.passed ?? own.percent >= pass;
   return { text: `${passes ? "✓" : "✗"} ${percent(own.percent)}`, tone: passes ? "good" : "bad" };
 }
@@ -25,7 +26,7 @@ function fed(report: Report): Fed | undefined {
 export function feeds(reports: Named[]): Chart[] {
   const found = reports.flatMap(({ report }) => {
     const cell = fed(report);
-    const column = answer(report) ? job({ ...report, accelerators: 0 }) : job(report);
+    const column = answer(report) ? named({ ...report, accelerators: 0 }) : named(report);
     return cell ? [{ row: report.kind === "simulated" ? `${report.target}, simulated` : report.target, column, cell, report }] : [];
   });
   if (found.length < 2) return [];
@@ -62,7 +63,7 @@ export function compared(reports: Named[]): Chart[] {
       parts: [{ label: phase, value: average(values), colour, pale: phase === "cold" }],
       ...range(values),
     }));
-    if (bars.length) groups.set(job(report), [...(groups.get(job(report)) ?? []), ...bars]);
+    if (bars.length) groups.set(named(report), [...(groups.get(named(report)) ?? []), ...bars]);
   }
   if (!groups.size) return [];
   const unit = reports[0] ? sample(reports[0].report) : "samples";

@@ -4,14 +4,14 @@ import type { Named } from "../report";
 import { compared, feeds } from "./across";
 import { busy, processes, rates, waits } from "./epochs";
 import { disk, requests } from "./machine";
-import { checkpoint, sync, tiers } from "./moves";
+import { checkpoint, made, sync, tiers } from "./moves";
 import { rules } from "./rules";
 import { nodes, utilisation } from "./scale";
 import { heat, twoRegimes } from "./sweep";
 import { threads } from "./threads";
 
 export function charts(reports: Named[]): Chart[] {
-  const makers = [feeds, utilisation, compared, busy, waits, rates, tiers, nodes, processes, checkpoint, rules, requests, disk, sync, heat, twoRegimes, threads];
+  const makers = [feeds, utilisation, compared, busy, waits, rates, tiers, nodes, processes, checkpoint, rules, requests, disk, made, sync, heat, twoRegimes, threads];
   return paired(makers.flatMap((make) => make(reports)));
 }
 

@@ -1,7 +1,7 @@
 // Second by second: what was asked of the target, and what the disk did, against their limits.
 import { type Chart, kinds, type Limit, type Line, type Panel } from "../chart";
 import { clock, figure, percent, percentTick, rate } from "../format";
-import { limits, type Named, type Report, type Second } from "../report";
+import { limits, type Named, probed, type Report, type Second } from "../report";
 
 /// More points than pixels hide nothing but cost time: mean of each stretch.
 const POINTS_MAX = 720;
@@ -65,12 +65,23 @@ function line(report: Report, label: string, colour: number | string, value: Val
 
 const TIME = { label: "time since the run began", format: clock, clock: true };
 
-/// What the target or the disk can give; of several reports each one's own in its colour, where they differ.
+/// What the target or the disk gave or can give; of several reports each one's own in its colour, where they differ.
 function limit(reports: Timed[], names: string[], format: (value: number) => string): Limit[] {
-  const own = reports.map(({ report }) => names.map((name) => limits(report)[name]).find((value) => value));
+  const own = reports.map(({ report }) => reach(report, names, format));
   const [first] = own;
-  if (first && new Set(own).size === 1) return [{ label: `limit ${format(first)}`, value: first }];
-  return own.flatMap((value, at): Limit[] => (value ? [{ label: `limit ${format(value)}`, value, colour: reports[at]!.run }] : []));
+  if (first && own.every((other) => other?.label === first.label)) return [first];
+  return own.flatMap((found, at): Limit[] => (found ? [{ ...found, colour: reports[at]!.run }] : []));
+}
+
+/// A limit where it is known; else what the streams of the probe got, which is named so: more of them may get more.
+function reach(report: Report, names: string[], format: (value: number) => string): Limit | undefined {
+  const { figures, streams } = probed(report);
+  for (const name of names) {
+    const [known, got] = [limits(report)[name], figures[name]];
+    if (known) return { label: `limit ${format(known)}`, value: known };
+    if (got) return { label: `probe, ${figure(streams)} ${streams === 1 ? "stream" : "streams"}: ${format(got)}`, value: got };
+  }
+  return undefined;
 }
 
 /// A value of each second, of a panel of its own or beside others.

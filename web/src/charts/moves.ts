@@ -2,7 +2,7 @@
 // those of an epoch.
 import { type Bar, type Chart, kinds, type Mark } from "../chart";
 import { bytes, figure, percent, rate, seconds } from "../format";
-import { checkpoints, type Named, type Pass, syncs } from "../report";
+import { checkpoints, type Named, type Pass, steps, syncs } from "../report";
 
 /// In the order of their distance.
 const TIERS = ["passthrough", "disk", "peers", "store"];
@@ -62,6 +62,20 @@ export function tiers(reports: Named[]): Chart[] {
   const legend = TIERS.map((label, colour) => ({ label, colour })).filter(({ label }) => given.has(label));
   const sub = "As the target counts them, on all machines: files that the kernel read itself, the cache's disk, and the store.";
   return [{ type: "bars", id: "tiers", title: "Where the bytes came from", sub, kinds: kinds(reports), groups: shown, legend }];
+}
+
+/// What `bench data` did, step by step.
+export function made(reports: Named[]): Chart[] {
+  return reports.flatMap(({ name, report }, run): Chart[] => {
+    const rows = steps(report).map((step) => {
+      const took = step.seconds > 0 ? [seconds(step.seconds), bytes(step.bytes), figure(step.files), rate(step.bytes_per_second)] : ["–", "–", "–", "–"];
+      return [step.step === "found" ? "it was there" : step.step, step.target, ...took, step.step === "verify" ? figure(step.wrong_files) : ""];
+    });
+    if (!rows.length) return [];
+    const sub = `Until it was there; in a folder, until it was on the disk${reports.length > 1 ? `: ${name}` : ""}.`;
+    const columns = ["step", "where", "took", "bytes", "files", "rate", "wrong files"];
+    return [{ type: "table", id: "steps", title: "What was done", sub, kinds: [report.kind], wide: true, ...(reports.length > 1 ? { run } : {}), columns, rows }];
+  });
 }
 
 export function sync(reports: Named[]): Chart[] {

@@ -2,7 +2,7 @@
 import { type Chart, kinds, type Line, type Limit, type Panel } from "../chart";
 import { figure, percent, percentTick, rate } from "../format";
 import { answer, curves, judged, passMark, together } from "../judge";
-import { isInvalid, type Named, places, type Point, type Report, sample } from "../report";
+import { isInvalid, job, type Named, places, type Point, type Report, sample } from "../report";
 
 const joined = (...words: string[]) => words.filter((word) => word !== "").join(", ");
 
@@ -23,12 +23,24 @@ function single(reports: Named[]): Curve[] {
     const at = { au_percent_low: Math.min(...all), au_percent_high: Math.max(...all) };
     const point: Point = { accelerators: report.accelerators, au_percent: own.percent, bytes_per_second: 0, seconds: 0, at };
     if (bounds.length) point.bound_percent = Math.min(...bounds);
-    const label = joined(report.target, report.kind === "simulated" ? "simulated" : "");
-    const curve = found.get(label) ?? { label, colour, points: [] };
+    const curve = found.get(alike(report)) ?? { label: joined(report.target, report.kind === "simulated" ? "simulated" : ""), colour, points: [] };
     curve.points.push(point);
-    found.set(label, curve);
+    found.set(alike(report), curve);
   }
-  return [...found.values()].filter(isCurve);
+  // Two of one target are of different jobs, and say of which.
+  const drawn = [...found.values()].filter(isCurve);
+  const twice = (label: string) => drawn.filter((curve) => curve.label === label).length > 1;
+  return drawn.map((curve) => (twice(curve.label) ? { ...curve, label: joined(curve.label, reports[curve.colour]!.name) } : curve));
+}
+
+/// What is the same in runs that differ by the number of accelerators, and of ranks that drive them, alone.
+function alike(report: Report): string {
+  const rest = (settings: unknown): unknown => {
+    if (typeof settings !== "object" || settings === null || Array.isArray(settings)) return settings;
+    const kept = Object.entries(settings).filter(([name]) => !["accelerators", "arguments", "seed", "seeds"].includes(name));
+    return kept.sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, value]) => [name, rest(value)]);
+  };
+  return JSON.stringify([report.command, report.kind, report.target, report.workload, report.accelerator, rest(report.settings)]);
 }
 
 const isCurve = ({ points }: Curve) => new Set(points.map((point) => point.accelerators)).size > 1;
@@ -130,17 +142,17 @@ export function nodes(reports: Named[]): Chart[] {
     [...places(report)].map(([place, points]): [string, [number, number][]] => [joined(reports.length > 1 ? name : "", place), full(points)]),
   );
   const bytes = chart(reports, "nodes", "Throughput by number of nodes", [rate, rate], byBytes);
-  const groups = new Map<string, [number, number][]>();
+  const groups = new Map<string, { name: string; points: [number, number][] }>();
   for (const { report } of reports) {
     const inProcesses = new Set((report.epochs ?? []).flatMap((epoch) => (epoch.processes ?? []).map((process) => process.node)));
     const count = Math.max(inProcesses.size, 1);
     const mean = report.summary?.samples_per_second.mean;
-    const name = joined(report.workload ?? "", report.target);
-    if (mean) groups.set(name, [...(groups.get(name) ?? []), [count, mean]]);
+    const group = groups.get(alike(report)) ?? { name: joined(job(report) ?? "", report.target), points: [] };
+    if (mean) groups.set(alike(report), { ...group, points: [...group.points, [count, mean]] });
   }
   const unit = reports[0] ? `${sample(reports[0].report)}/s` : "samples/s";
   const title = `${unit[0]!.toUpperCase()}${unit.slice(1)} by number of nodes`;
-  return [...bytes, ...chart(reports, "nodes-samples", title, [(value) => `${figure(value)} ${unit}`, figure], [...groups])];
+  return [...bytes, ...chart(reports, "nodes-samples", title, [(value) => `${figure(value)} ${unit}`, figure], [...groups.values()].map(({ name, points }) => [name, points]))];
 }
 
 function chart(reports: Named[], id: string, title: string, [format, tick]: Formats, named: [string, [number, number][]][]): Chart[] {

@@ -1,10 +1,7 @@
 // Files of each size by each number of threads: a heat map a phase, a map of the ratio of two sweeps, and both regimes.
 import type { Chart, HeatChart } from "../chart";
 import { binary, figure, rate, seconds } from "../format";
-import { average, type Cell, cells, type Named, type Regime, regimes } from "../report";
-
-/// The program warns of cells that were over sooner.
-const SHORT_SECONDS = 0.1;
+import { average, type Cell, cells, isShort, type Named, type Regime, regimes } from "../report";
 
 export const sorted = (values: number[]) => [...new Set(values)].sort((a, b) => a - b);
 export const phases = (found: Cell[]) => [...new Set(found.map((cell) => cell.phase))];
@@ -48,14 +45,12 @@ function state(found: Cell[]): string {
   return cold ? `${cold} of ${found.length} cold` : "not cold";
 }
 
-const isShort = (found: Cell[]) => found.some((cell) => cell.seconds > 0 && cell.seconds < SHORT_SECONDS);
-
 /// A map of a phase, by size and threads.
 function map(all: Cell[], of: (here: Cell[]) => number | null): Pick<HeatChart, "columns" | "rows" | "rowsLabel" | "columnsLabel"> {
   const [threads, sizes] = [sorted(all.map((cell) => cell.threads)), sorted(all.map((cell) => cell.file_bytes))];
   const rows = sizes.map((size) => {
     const here = threads.map((count) => all.filter((cell) => cell.file_bytes === size && cell.threads === count));
-    return { label: binary(size), cells: here.map(of), short: here.map(isShort) };
+    return { label: binary(size), cells: here.map(of), short: here.map((some) => some.some(isShort)) };
   });
   return { columns: threads.map(figure), rows, rowsLabel: "size", columnsLabel: "threads" };
 }

@@ -1,7 +1,7 @@
 // How a phase of a sweep goes with threads: throughput by their number, and latency by size with the fewest and the most.
 import { type Chart, kinds, type Line, type LineChart, type Panel } from "../chart";
 import { binary, figure, rate, seconds } from "../format";
-import { type Cell, cells, type Named, regimes, type Report, saturations } from "../report";
+import { type Cell, cells, isShort, type Named, regimes, type Report, saturations } from "../report";
 import { capital, measure, most, phases, sorted, value } from "./sweep";
 
 const PERCENTILES = ["p50", "p90", "p99", "p99.9", "max"];
@@ -97,7 +97,8 @@ function throughput(phase: string, runs: Run[], several: boolean): LineChart[] {
   const sizes = thinned(sorted(runs.flatMap((run) => run.cells.map((cell) => cell.file_bytes))), several ? 2 : SIZES_MAX);
   const line = (run: Run, size: number, label: string, colour: number): Line[] => {
     const drawn = points(run.cells.filter((cell) => cell.file_bytes === size), (cell) => cell.threads, of);
-    const at = stop(run.report, phase, size, drawn);
+    const sound = run.cells.every((cell) => cell.file_bytes !== size || !isShort(cell));
+    const at = sound ? stop(run.report, phase, size, drawn) : undefined;
     return drawn.length > 1 ? [{ label, colour, dots: true, points: drawn, ...(at === undefined ? {} : { stop: at }) }] : [];
   };
   const format = moves ? rate : (value: number) => `${figure(value)}/s`;

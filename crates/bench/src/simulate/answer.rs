@@ -263,6 +263,7 @@ impl Answer {
             bytes_per_second: of(|epoch| epoch.bytes_per_second)?.mean,
             seconds: of(|epoch| epoch.seconds)?.mean * hits.len() as f64,
             at,
+            verified_percent: None,
         })
     }
 }

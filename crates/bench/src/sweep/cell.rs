@@ -53,6 +53,9 @@ pub struct Cell {
     pub rank_seconds: Vec<f64>,
 }
 
+/// A shorter phase says more about starting threads than about storage.
+pub const TELLING_SECONDS: f64 = 0.1;
+
 fn first() -> u64 {
     1
 }
@@ -108,6 +111,11 @@ impl Part {
 }
 
 impl Cell {
+    /// Whether its throughput is not to be trusted. Looking names up and removing is short by nature.
+    pub fn is_short(&self) -> bool {
+        self.phase.moves_bytes() && self.seconds < TELLING_SECONDS
+    }
+
     /// `first_done` adds up the rates that each rank had until its own first thread ended; its seconds are of the
     /// first rank.
     pub fn of(point: Coordinates, parts: &[Part]) -> Cell {

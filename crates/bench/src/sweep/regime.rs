@@ -180,13 +180,14 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of the phases that move whole files. Cells that were interrupted say nothing.
+    /// Of the phases that move whole files. Cells that were interrupted or over too soon say nothing.
     pub fn of(cells: &[Cell]) -> Summary {
         let mut summary = Summary::default();
         for phase in [Phase::Write, Phase::Read] {
             let mut by_threads = BTreeMap::<(u64, u64), Vec<Timed>>::new();
             let mut by_size = BTreeMap::<u64, Vec<(u64, f64)>>::new();
-            let whole = |cell: &&Cell| cell.phase == phase && cell.ended_by != "interrupt" && cell.mean_seconds() > 0.0;
+            let is_sound = |cell: &&Cell| cell.ended_by != "interrupt" && !cell.is_short();
+            let whole = |cell: &&Cell| cell.phase == phase && is_sound(cell) && cell.mean_seconds() > 0.0;
             for cell in cells.iter().filter(whole) {
                 let timed = Timed { file_bytes: cell.file_bytes, mean_seconds: cell.mean_seconds() };
                 by_threads.entry((cell.threads, cell.ranks)).or_default().push(timed);

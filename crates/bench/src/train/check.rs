@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use block::{Error, Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
-use data::{Manifest, Record, crew};
-use targets::Target;
+use data::{MANIFEST, Manifest, Record, crew};
+use targets::{Listed, Target};
 use workload::Format;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -35,6 +35,7 @@ pub struct Proof {
 impl Checks {
     /// What the manifest of a set knows; of row groups what is read of them, from the indexes of their files.
     pub fn of(manifest: &Manifest, target: &dyn Target, set: &Set, threads: usize) -> Result<Checks> {
+        complete(manifest, &set.files, target.url())?;
         let files = manifest.files.iter().map(|file| (Arc::from(&*file.path), file.crc64));
         let mut checks = Checks::known(files);
         if set.groups.is_some() {
@@ -93,6 +94,33 @@ impl Checks {
         let wanted = self.sum(set, run).filter(|_| set.real)?;
         Some(Proof { digest: Digest::new(CrcAlgorithm::Crc64Nvme), bytes: 0, wanted })
     }
+}
+
+/// Files that are named where many are wrong.
+const NAMED: usize = 3;
+
+/// Refuse a set that is not what its manifest lists: of what is missing no byte would be compared, and nobody would know.
+pub fn complete(manifest: &Manifest, files: &[Listed], on: &str) -> Result<()> {
+    let there: HashMap<&str, u64> = files.iter().map(|file| (&*file.name, file.bytes)).collect();
+    let wrong = manifest.files.iter().filter_map(|entry| match there.get(entry.path.as_str()) {
+        Some(bytes) if *bytes == entry.bytes => None,
+        Some(bytes) => Some(format!("{} ({bytes} bytes instead of {})", entry.path, entry.bytes)),
+        None => Some(format!("{} (missing)", entry.path)),
+    });
+    let wrong: Vec<String> = wrong.collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let dots = if wrong.len() > NAMED { ", ..." } else { "" };
+    let what = format!(
+        "{} of {} files of the set are not as its manifest lists them: {}{dots}",
+        wrong.len(),
+        manifest.files.len(),
+        wrong[..wrong.len().min(NAMED)].join(", "),
+    );
+    Err(Error::invalid(what, on).hint(format!(
+        "the same `stoker bench data` in its folder makes what is missing; where the set is meant to be so, remove {MANIFEST}"
+    )))
 }
 
 const FAULT: &str = "look for a fault in what was read through; else make the data set anew";

@@ -98,6 +98,9 @@ fn passes(
     let mut begun = None;
     for (place, (what, number)) in plan.enumerate() {
         if place > 0 {
+            if shape.pause_seconds > 0.0 {
+                (course.look)(&format!("pausing {} s before {what} {number}", shape.pause_seconds));
+            }
             course.clock.sleep_until(course.clock.now() + nanoseconds(shape.pause_seconds));
         }
         let cold = if what == "read" {

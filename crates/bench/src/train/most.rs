@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use block::{Error, Result};
-use report::{Point, Report};
+use report::{Epoch, Point, Report};
 use targets::clock::seconds;
 
 use super::search::{Tries, largest, settled};
-use super::{Bench, Chill, Job, ceiling, several, warn};
+use super::{Bench, Chill, Job, UNVERIFIED, ceiling, several, warn};
 
 /// A try takes about so long, in steps of which there are neither too few for a verdict nor more than it takes.
 const SECONDS: f64 = 5.0;
@@ -68,11 +68,20 @@ pub fn find(
     if found == Some(limit * ranks) && most != found {
         super::warn(report, "the set is too small to try more accelerators: there may be more");
     }
+    if bench.set.real && report.points.iter().all(|point| point.verified_percent == Some(0.0)) {
+        warn(report, UNVERIFIED);
+    }
     job.accelerators = found.unwrap_or(ranks);
     report.accelerators = found;
     let best = Bench { job: &job, outside: bench.outside, ..*bench };
     ceiling::measure(&best, report)?;
     Ok(found)
+}
+
+/// How much of what was asked for was compared with checksums; nothing of a set that is imagined.
+fn verified(bench: &Bench, epoch: &Epoch) -> Option<f64> {
+    let of = |name: &str| epoch.bytes.get(name).copied().unwrap_or(0) as f64;
+    (bench.set.real && of("asked") > 0.0).then(|| 100.0 * of("verified") / of("asked"))
 }
 
 /// Where the target's bandwidth would be used up at the pass mark.
@@ -108,6 +117,7 @@ fn try_it(
             bound_percent: epoch.bound_percent,
             bytes_per_second: epoch.bytes_per_second,
             seconds: seconds(bench.outside.clock.now() - begun),
+            verified_percent: verified(bench, &epoch),
             ..Point::default()
         });
         save(report)?;

@@ -8,6 +8,9 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::{ALWAYS, Job, Steady};
 use crate::bound::Bound;
 
+/// The target where nothing moves.
+const NULL: &str = "null:";
+
 /// A mean with the 95 % interval of Student's t.
 pub fn mean(values: &[f64]) -> Mean {
     let count = values.len();
@@ -40,6 +43,14 @@ pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>, steady: &Stead
         Some(failed) => (Verdict::Invalid, (*failed).to_owned()),
         None => steady.verdict(job, epochs),
     };
+    let moved = report.target != NULL || !report.settings["shape_disk"].is_null();
+    let (verdict, reason) = match verdict {
+        Verdict::Invalid => (verdict, reason),
+        _ if moved => (verdict, reason),
+        _ => {
+            (Verdict::Ceiling, "`null:` moves no byte: this is what the loop itself reaches on this machine".to_owned())
+        }
+    };
     let is_valid = verdict != Verdict::Invalid;
     Summary {
         cold_au_percent: by_repetition(|epoch| epoch.cold, |epoch| epoch.au_percent).filter(|_| is_valid),
@@ -54,16 +65,21 @@ pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>, steady: &Stead
     }
 }
 
+/// Nothing but the accelerators limits a loop that keeps them so busy.
+const ENOUGH_PERCENT: f64 = 98.0;
+
 /// What limits the worst epoch.
 pub fn limit(epochs: &[Epoch], bound: Option<&Bound>) -> String {
     let worst = epochs.iter().min_by(|left, right| left.au_percent.total_cmp(&right.au_percent));
     let Some(worst) = worst else { return "unknown".into() };
-    if worst.au_percent >= 98.0 {
+    if worst.au_percent >= ENOUGH_PERCENT {
         return "accelerator".into();
     }
     if worst.au_percent >= worst.ceiling_percent - 1.0 {
         return "cpu".into();
     }
+    // The probe got enough of the target for this job.
+    let is_enough = bound.is_some_and(|bound| bound.limited_by == "accelerator" && bound.au_percent >= ENOUGH_PERCENT);
     // Near to the bound it is the bound that tells; far from it, what was waited for.
     let near = |bound: &&Bound| bound.limited_by != "accelerator" && worst.au_percent > 0.9 * bound.au_percent;
     if let Some(bound) = bound.filter(near) {
@@ -72,6 +88,7 @@ pub fn limit(epochs: &[Epoch], bound: Option<&Bound>) -> String {
     let waits = worst.wait_seconds_by_cause.iter().filter(|(name, _)| !ALWAYS.contains(&name.as_str()));
     let most = waits.max_by(|left, right| left.1.total_cmp(right.1));
     match most.map(|(name, _)| name.as_str()) {
+        Some("store" | "disk") if is_enough => "unknown",
         Some("store" | "disk") => "store bandwidth",
         Some("requests") => "latency",
         Some("cpu") => "cpu",
@@ -107,6 +124,8 @@ mod tests {
         assert_eq!(limit(&[epoch(58.0, "disk")], Some(&bound)), "store requests");
         assert_eq!(limit(&[epoch(30.0, "disk")], Some(&bound)), "store bandwidth");
         assert_eq!(limit(&[epoch(99.0, "disk")], None), "accelerator");
+        let enough = Bound { au_percent: 100.0, limited_by: "accelerator".into(), by_rate: Vec::new() };
+        assert_eq!(limit(&[epoch(60.0, "disk")], Some(&enough)), "unknown", "the probe got enough of the target");
         assert_eq!(limit(&[epoch(30.0, "cpu"), epoch(99.0, "disk")], None), "cpu");
     }
 }

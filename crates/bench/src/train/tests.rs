@@ -40,6 +40,7 @@ pub(super) fn job(accelerators: u64, step_seconds: f64) -> Job {
             checkpoint: None,
         },
         step_seconds,
+        changes: Vec::new(),
         accelerators,
         repetitions: 1,
         seed: 1,
@@ -169,7 +170,7 @@ fn half_fed(steps: u64) -> report::Summary {
     let set = Set::imagined(&job.workload.files, steps * 4, 1);
     let shape = Shape { bytes_per_second: Some(100_000_000), ..Shape::default() };
     let target = Shaped::over(Box::new(Null::of(set.files.clone())), shape, Arc::new(Monotonic));
-    let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
+    let mut report = Report::begin(Kind::Measured, "train", "a disk", Environment::default(), 0.0);
     with_outside(|outside| {
         let checks = Checks::default();
         let mut bench = Bench { job: &job, target: &target, set: &set, checks: &checks, outside, probe: None };
@@ -228,17 +229,21 @@ fn a_report_is_handed_out_after_each_epoch() {
     let set = Set::imagined(&job.workload.files, 704, 1);
     let null = Null::of(set.files.clone());
     let mut report = Report::begin(Kind::Measured, "train", "null:", Environment::default(), 0.0);
-    let mut saved = Vec::new();
+    let (mut saved, mut verdicts) = (Vec::new(), Vec::new());
     with_outside(|outside| {
         let checks = Checks::default();
         let mut bench = Bench { job: &job, target: &null, set: &set, checks: &checks, outside, probe: None };
         run(&mut bench, &mut report, &mut |report| {
             saved.push((report.epochs.len(), report.finished));
+            verdicts.push(report.summary.as_ref().and_then(|summary| summary.verdict));
             Ok(())
         })
     })
     .unwrap();
     assert_eq!(saved, [(1, false), (2, false), (3, false), (4, false), (4, true)]);
+    // Nothing was read: that is no verdict on storage. Until the end there is none at all.
+    assert_eq!(verdicts, [None, None, None, None, Some(report::Verdict::Ceiling)]);
+    assert!(!report.summary.as_ref().unwrap().passed);
     let summary = report.summary.unwrap();
     assert!(summary.cold_au_percent.is_none(), "nothing emptied a cache");
     assert_eq!(summary.warm_au_percent.unwrap().count, 2);

@@ -1,5 +1,6 @@
 //! The kernel's table of mounts, as far as we ask it: what lies on a folder, and where one mount is.
 
+use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -64,9 +65,13 @@ pub fn at(folder: &Path) -> Option<There> {
     topmost(&std::fs::read(MOUNTS).ok()?, folder)
 }
 
-/// What a path lies on, its links aside. No file system is asked.
+/// What a path leads to lies on: the mount that the kernel names for it, or else the deepest on the way.
 pub fn above(path: &Path) -> Option<Above> {
-    lies_on(&std::fs::read(MOUNTS).ok()?, path)
+    let table = std::fs::read(MOUNTS).ok()?;
+    let asked = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID).ok();
+    let known = asked.filter(|found| found.stx_mask & StatxFlags::MNT_ID.bits() != 0);
+    let line = known.and_then(|found| lines(&table).find(|line| line.mount == Some(found.stx_mnt_id)));
+    line.map_or_else(|| lies_on(&table, path), |line| Some(told(&line)))
 }
 
 /// The user whose mount of Stoker is topmost on exactly this folder.
@@ -101,7 +106,10 @@ fn system(table: &[u8], path: &Path) -> Option<Number> {
 }
 
 fn lies_on(table: &[u8], path: &Path) -> Option<Above> {
-    let line = deepest(table, path)?;
+    deepest(table, path).map(|line| told(&line))
+}
+
+fn told(line: &Line<'_>) -> Above {
     let [mount, system] = [line.mount_options, line.options].map(String::from_utf8_lossy);
     let mut options: Vec<&str> = mount.split(',').collect();
     for option in system.split(',') {
@@ -109,7 +117,7 @@ fn lies_on(table: &[u8], path: &Path) -> Option<Above> {
             options.push(option);
         }
     }
-    Some(Above { kind: text(line.kind), source: line.source(), options: options.join(",") })
+    Above { kind: text(line.kind), source: line.source(), options: options.join(",") }
 }
 
 /// The mount that a path lies on; of several on one folder the last.
@@ -138,6 +146,8 @@ fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
 
 #[derive(PartialEq)]
 struct Line<'a> {
+    /// Its own number, of all mounts of this namespace.
+    mount: Option<u64>,
     number: Option<Number>,
     at: PathBuf,
     kind: &'a [u8],
@@ -170,7 +180,8 @@ fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
 /// `36 35 98:0 /root /mount/point options fields... - type source superoptions`.
 fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.split(|&byte| byte == b' ');
-    let number = words.nth(2)?;
+    let mount = words.next().and_then(|word| str::from_utf8(word).ok()?.parse().ok());
+    let number = words.nth(1)?;
     let at = words.nth(1)?;
     let mount_options = words.next()?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
@@ -178,7 +189,15 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let number = str::from_utf8(number).ok().and_then(|number| number.split_once(':'));
     let number = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let number = number.map(|(major, minor)| Number { major, minor });
-    Some(Line { number, at: PathBuf::from(OsString::from_vec(unescape(at))), kind, source, mount_options, options })
+    Some(Line {
+        mount,
+        number,
+        at: PathBuf::from(OsString::from_vec(unescape(at))),
+        kind,
+        source,
+        mount_options,
+        options,
+    })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.

@@ -33,7 +33,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (save, report, csv) = (args.save.as_deref(), args.report.as_deref(), args.csv.as_deref());
     let outputs = [(save, place::JSON), (report, place::PAGE), (csv, place::TABLE)];
     place::can_be_written(&outputs, args.reports.iter().map(PathBuf::as_path))?;
-    let reports = args.reports.iter().map(|path| Report::open(path)).collect::<block::Result<Vec<_>>>()?;
+    let reports =
+        args.reports.iter().map(|path| Report::open(path).map_err(super::named)).collect::<block::Result<Vec<_>>>()?;
     let names = names(&args.reports);
     let comparison = compare(&reports);
     let terminal = std::io::stdout().is_terminal();
@@ -90,7 +91,7 @@ fn chart(comparison: &Comparison, reports: &[Report], names: &[String]) -> Chart
         [] => String::new(),
     };
     let each = reports.iter().zip(names).map(|(report, name)| {
-        let what = [report.workload.as_deref(), report.accelerator.as_deref()].into_iter().flatten();
+        let what = [report.job(), report.accelerator.clone()].into_iter().flatten();
         let what: String = what.map(|what| format!("{what} ")).collect();
         format!("{name}: {} {} {what}on {}", report.kind.name(), report.command, report.target)
     });

@@ -2,6 +2,7 @@
 
 use super::end::End;
 use super::machine::Machine;
+use super::named;
 use super::output::Output;
 use crate::args::Reach;
 use crate::{ends, place, runtime, show};
@@ -74,9 +75,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut steps = Vec::new();
     let manifest = match &args.from {
         Some(from) if args.replicate.is_none() => {
-            let source = End::open(from, &args.reach, runtime.handle(), args.seed)?;
+            let source = End::open(from, &args.reach, runtime.handle(), args.seed).map_err(named)?;
             let manifest = Manifest::read(source.target())?
-                .ok_or_else(|| Error::missing("there is no data set made by `stoker bench data`", from))?;
+                .ok_or_else(|| Error::invalid("there is no data set made by `stoker bench data`", from))?;
             make_folder(&args.folder)?;
             refuse_another(&args.folder, &manifest)?;
             steps.push(sync("copy", &manifest, &source, &End::Folder(Folder::at(&args.folder)?))?);
@@ -149,15 +150,21 @@ fn make_folder(folder: &Path) -> Result<()> {
 /// Makes what was asked for; a folder that is asked for nothing has to hold a finished set.
 fn make(args: &Args, threads: usize) -> anyhow::Result<(Manifest, serde_json::Value)> {
     let workload = args.workload.as_deref().map(workload).transpose()?;
+    if let Some(workload) = workload.as_ref().filter(|workload| workload.checkpoint.is_some()) {
+        let error = Error::invalid("a checkpoint reads no data set: it writes what it reads", &workload.name);
+        return Err(error.hint("run it on an empty folder: stoker bench train --workload NAME --target FOLDER").into());
+    }
     let set = match (&args.replicate, &args.from, &args.like, &workload) {
         (Some(copies), Some(from), ..) => {
             let packed = workload.as_ref().map(|workload| workload.files.format);
             let format = if packed == Some(Format::Tfrecord) { Format::Tfrecord } else { Format::Tar };
-            Set::replicated(Replica::of(Path::new(from), *copies, args.shards.map(|shards| (shards, format)))?)
+            Set::replicated(
+                Replica::of(Path::new(from), *copies, args.shards.map(|shards| (shards, format))).map_err(named)?,
+            )
         }
         (_, _, Some(like), workload) => {
             let samples = workload.as_ref().map(|workload| &workload.files);
-            Set::shaped(likeness::of(&Folder::at(like)?, samples)?, args.seed)
+            Set::shaped(likeness::of(&Folder::at(like).map_err(named)?, samples)?, args.seed)
         }
         (_, _, None, Some(workload)) => Set::shaped(Shape::of(&workload.files, count(args, workload)?), args.seed),
         _ => return Ok((Manifest::open(&args.folder).map_err(ask_for_some)?, json!({"step": "found"}))),

@@ -15,7 +15,7 @@ use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::Counts;
 use targets::Listed;
@@ -25,6 +25,9 @@ const LOCAL: [&str; 10] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs"
 
 /// Others of which the kernel counts too, for each process, what was read from their disks and servers.
 const COUNTED: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "vfat"];
+
+/// Files of a set that are asked what they lie on.
+const LOOKED_AT: usize = 64;
 
 pub struct Machine {
     pub node: String,
@@ -42,10 +45,7 @@ impl Machine {
     pub fn look(target: &str, drop: Option<&str>) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let folder = fs::canonicalize(target).ok().filter(|folder| folder.is_dir());
-        let device = folder
-            .as_ref()
-            .and_then(|folder| fs::metadata(folder).ok())
-            .map(|found| (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())));
+        let device = folder.as_deref().and_then(number);
         let memory = read("/proc/meminfo");
         let above = folder.as_deref().and_then(::mount::above);
         let processor = read("/proc/cpuinfo").lines().find_map(|line| {
@@ -72,6 +72,29 @@ impl Machine {
             device,
             cooler: Cooler { command: drop.map(str::to_owned) },
         }
+    }
+
+    /// Of a set below the folder, what its files lie on: another file system may be mounted between.
+    pub fn settle(&mut self, files: &[Listed]) {
+        let Some(folder) = self.folder.as_ref().filter(|_| !files.is_empty()) else { return };
+        let some = files.iter().step_by(files.len().div_ceil(LOOKED_AT)).map(|file| folder.join(&*file.name));
+        let some: Vec<PathBuf> = some.collect();
+        let mut systems: Vec<_> = some.iter().filter_map(|file| ::mount::above(file)).collect();
+        systems.dedup_by(|later, first| later.kind == first.kind && later.options == first.options);
+        let joined = |of: fn(&::mount::Above) -> &str| {
+            (!systems.is_empty()).then(|| systems.iter().map(of).collect::<Vec<_>>().join(" and "))
+        };
+        self.environment.file_system = joined(|system| &system.kind);
+        self.environment.mount_options = joined(|system| &system.options);
+        let mut devices = some.iter().filter_map(|file| number(file));
+        let first = devices.next();
+        self.device = first.filter(|first| devices.all(|device| device == *first));
+    }
+
+    /// What bytes of the target are waited for.
+    pub fn transfer(&self) -> Cause {
+        let system = self.environment.file_system.as_deref();
+        if system.is_some_and(|kind| LOCAL.contains(&kind)) { Cause::Disk } else { Cause::Store }
     }
 
     /// What the kernel counts now, and what was asked of a store if the target is one.
@@ -132,10 +155,10 @@ impl Machine {
     }
 }
 
-/// What bytes of a target are waited for.
-pub fn transfer(target: &str) -> Cause {
-    let found = fs::canonicalize(target).ok().and_then(|folder| ::mount::above(&folder));
-    if found.is_some_and(|found| LOCAL.contains(&found.kind.as_str())) { Cause::Disk } else { Cause::Store }
+/// The device that something lies on.
+fn number(path: &Path) -> Option<(u32, u32)> {
+    let found = fs::metadata(path).ok()?;
+    Some((rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())))
 }
 
 /// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.
@@ -169,6 +192,19 @@ mod tests {
         assert_eq!(found.processor.is_some_and(|name| !name.is_empty()), has_model);
         assert!(found.commit.is_none_or(|commit| commit.trim_end_matches('+').len() >= 7));
         assert_eq!(Machine::look("null:", None).environment.mount_options, None);
+    }
+
+    #[test]
+    fn what_the_files_lie_on_counts_and_not_what_the_folder_does() {
+        // The kernel's own file systems are mounted below the root of every Linux.
+        let mut machine = Machine::look("/", None);
+        let listed = |name: &str| Listed { name: name.into(), bytes: 1 };
+        machine.settle(&[listed("proc/uptime"), listed("proc/version")]);
+        assert_eq!(machine.environment.file_system.as_deref(), Some("proc"));
+        assert_eq!((machine.transfer(), machine.device), (Cause::Store, number(Path::new("/proc/uptime"))));
+        machine.settle(&[listed("proc/uptime"), listed("sys/kernel/uevent_seqnum")]);
+        assert_eq!(machine.environment.file_system.as_deref(), Some("proc and sysfs"));
+        assert_eq!(machine.device, None, "no disk of the two is that of the set");
     }
 
     #[test]

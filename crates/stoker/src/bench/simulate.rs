@@ -79,6 +79,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// One question for each number of accelerators.
 fn questions(args: &Args) -> Result<Vec<Question>> {
     let (workload, step_seconds) = factors(args)?;
+    if workload.checkpoint.is_some() {
+        let error = Error::invalid("writing and reading the state of a model is not simulated", &workload.name);
+        return Err(error.hint("measure it: stoker bench train --workload NAME --target FOLDER").into());
+    }
     let cache = match (&args.cache_ratio, &args.hit_rate) {
         (Some(ratio), _) => parse::cache(ratio, true)?,
         (None, Some(rate)) => parse::cache(rate, false)?,
@@ -138,7 +142,7 @@ fn factors(args: &Args) -> Result<(Workload, f64)> {
 
 fn store(args: &Args) -> Result<Store> {
     if let Some(path) = &args.calibrate {
-        return Ok(Store::probed(&Report::open(path)?, &path.display().to_string())?);
+        return Ok(Store::probed(&Report::open(path).map_err(super::named)?, &path.display().to_string())?);
     }
     let typed = args.store.as_deref().unwrap_or_default();
     let fields = match typed.ends_with(".toml") {
@@ -149,7 +153,8 @@ fn store(args: &Args) -> Result<Store> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    Ok(std::fs::read_to_string(path).map_err(|error| Error::io("cannot read the file", path.display(), &error))?)
+    let failed = |error| super::named(Error::io("cannot read the file", path.display(), &error));
+    Ok(std::fs::read_to_string(path).map_err(failed)?)
 }
 
 fn report(args: &Args, answers: &[Answer], seeds: &[u64], machine: Machine) -> Report {
@@ -199,9 +204,6 @@ fn warnings(args: &Args, question: &Question, answers: &[Answer]) -> Vec<String>
         let what = "the store was probed from the machines of that run: more of them may get more, or less";
         warnings.push(what.to_owned());
     }
-    if question.workload.checkpoint.is_some() {
-        warnings.push("writing and reading back the state of the model is not simulated".to_owned());
-    }
     warnings
 }
 
@@ -228,6 +230,18 @@ mod tests {
         let counts: Vec<u64> = found.iter().map(|question| question.accelerators).collect();
         assert_eq!((counts, found[0].workload.read.batch, found[0].step_seconds), (vec![60, 180], 4, 1.3604));
         assert_eq!((found[0].epochs, found[0].steps), (1, 100));
+    }
+
+    #[test]
+    fn what_can_not_be_simulated_is_refused() {
+        for (typed, said) in [
+            ("--workload unet3d --accelerator v100 --accelerators 128,8..2", "2..8"),
+            ("--workload checkpoint-llama3-8b --accelerator 1s --accelerators 8", "bench train"),
+        ] {
+            let error = asked(&format!("{typed} --store 300Gbit/s")).unwrap_err();
+            let error = error.downcast_ref::<Error>().unwrap();
+            assert!(error.hint.contains(said), "{typed}: {error}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::output::Output;
 use crate::args::Reach;
 use crate::{place, print, runtime, show};
 use ::bench::cold::Cooler;
-use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, regime};
+use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, TELLING_SECONDS, regime};
 use ::emulate::parse;
 use block::Error;
 use report::{Environment, Kind, Report};
@@ -28,8 +28,6 @@ const FREE_SHARE: u64 = 2;
 const FOLDER_BLOCK: u64 = 1 << 20;
 const STORE_BLOCK: u64 = 8 << 20;
 const RANDOM_BLOCK: u64 = 128 << 10;
-/// A shorter phase says more about starting threads than about storage.
-const TELLING_SECONDS: f64 = 0.1;
 /// What other programs read as a number without loss: JSON is often read into 64-bit floats.
 const SEED_BITS: u32 = 53;
 /// Of a program that was ended by Ctrl-C, as shells count.
@@ -101,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     settings.check(ranks.size())?;
     let mut report = report(&args, &settings, ranks.size());
     args.output.save(&report)?;
-    let (ground, seed) = Ground::meet(site, seed, &*ranks)?;
+    let (ground, seed) = Ground::meet(site, seed, &*ranks).map_err(super::named)?;
     (settings.seed, report.seed) = (seed, seed);
     let live = Arc::new(Live::default());
     progress::hear_signals(live.clone())?;
@@ -112,6 +110,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     let mut report = book.report.into_inner().expect("no thread panics while it holds the report");
     report.finished = matches!(ended, Ok(Ended::Finished));
+    if let Err(error) = &ended {
+        report.broke(error);
+    }
     // A rank that leaves early would be taken for one that died.
     let ended = ended.and_then(|ended| ranks.barrier().map(|()| ended));
     if ranks.rank() != 0 {
@@ -276,12 +277,14 @@ fn cells(report: &Report) -> Vec<Cell> {
     report.cells.iter().map(read).collect()
 }
 
-/// Cells whose throughput is not to be trusted. Looking names up and removing is short by nature.
+/// Cells whose throughput is not to be trusted.
 fn short(cells: &[Cell]) -> Option<String> {
-    let is_short = |cell: &&Cell| cell.phase.moves_bytes() && cell.seconds < TELLING_SECONDS;
-    let count = cells.iter().filter(is_short).count();
+    let count = cells.iter().filter(|cell| cell.is_short()).count();
     (count > 0).then(|| {
-        format!("{count} of {} cells lasted less than {TELLING_SECONDS} s: raise the size of --limit", cells.len())
+        format!(
+            "{count} of {} cells, marked ~, lasted less than {TELLING_SECONDS} s and count for nothing: raise the size of --limit",
+            cells.len()
+        )
     })
 }
 

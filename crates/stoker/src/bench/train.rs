@@ -10,18 +10,18 @@ mod table;
 use super::end::End;
 use super::machine::{self, Machine};
 use super::output::Output;
-use super::{launch, loader};
+use super::{failed, launch, loader, named};
 use crate::args::Reach;
 use crate::{ends, print, runtime, show};
 use ::bench::loader::Loader;
 use ::bench::samples::Set;
-use ::bench::train::{self, Bench, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
+use ::bench::train::{self, Bench, Cause, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
 use anyhow::Result;
 use block::Error;
 use data::Manifest;
 use indicatif::{ProgressBar, ProgressStyle};
 use ranks::Ranks;
-use report::{Environment, Kind, Report};
+use report::{Environment, Kind, Report, Summary, Verdict};
 use settings::Changes;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -104,27 +104,34 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     let runtime = runtime()?;
     let asked = args.target.clone().unwrap_or_default();
-    let (job, plain) = job(args)?;
+    let (mut job, plain) = job(args)?;
     if args.loader.is_none() {
         machine::can_start(job.accelerators.div_ceil(u64::from(ranks.size())) * job.workload.read.threads)?;
     }
     if ranks.rank() == 0 {
         ends::exit_if_told(interrupted(args, &job))?;
     }
-    let machine = Machine::look(&asked, args.drop_command.as_deref());
+    let mut machine = Machine::look(&asked, args.drop_command.as_deref());
     machine::allow_files();
+    job.transfer = machine.transfer();
     if job.workload.checkpoint.is_some() {
         return checkpoints(args, &job, &machine, ranks, runtime.handle());
     }
     if let Some(loader) = args.loader {
-        let report = report(args, &job, &machine, ranks);
-        return python::run(loader, args, &job, plain.as_ref(), &machine, ranks, report);
+        let mut report = report(args, &job, &machine, ranks);
+        let done = python::run(loader, args, &job, &machine, ranks, &mut report);
+        let Some(set) = kept(done, args, ranks, &mut report)? else { return Ok(ExitCode::SUCCESS) };
+        judge(args, &job, plain.as_ref(), set, &mut report);
+        return tell(&report, &job, &args.output);
     }
     let bar = line();
     bar.set_message("listing the set");
     let end = if asked == "null:" { None } else { Some(reach(args, runtime.handle())?) };
     let (target, set, checks) = open(args, &job, end.as_ref())?;
+    machine.settle(if set.real { &set.files } else { &[] });
+    job.transfer = machine.transfer();
     let mut report = report(args, &job, &machine, ranks);
+    say_early(args, &job, &set, ranks);
     let outside = Outside {
         clock: &Monotonic,
         ranks,
@@ -141,22 +148,50 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     if ranks.rank() == 0 {
         save(&report)?;
     }
-    if args.find_max {
-        let found = most::find(&mut bench, args.accelerators, &mut report, &mut save)?;
-        report.finished = true;
-        report.sections.insert("find_max".into(), serde_json::json!({ "accelerators": found }));
-        if ranks.rank() == 0 {
-            save(&report)?;
-        }
+    let done = if args.find_max {
+        search(args, &mut bench, &mut report, &mut save)
     } else {
-        train::run(&mut bench, &mut report, &mut save)?;
-    }
+        train::run(&mut bench, &mut report, &mut save)
+    };
     bar.finish_and_clear();
-    if ranks.rank() > 0 {
-        return Ok(ExitCode::SUCCESS);
-    }
-    judge(args, &job, plain.as_ref(), (set.bytes(), set.real), &mut report);
+    let done = done.map(|()| (set.bytes(), set.real)).map_err(Into::into);
+    let Some(set) = kept(done, args, ranks, &mut report)? else { return Ok(ExitCode::SUCCESS) };
+    judge(args, &job, plain.as_ref(), set, &mut report);
     tell(&report, &job, &args.output)
+}
+
+fn search(
+    args: &Args,
+    bench: &mut Bench,
+    report: &mut Report,
+    save: &mut dyn FnMut(&Report) -> block::Result<()>,
+) -> block::Result<()> {
+    let found = most::find(bench, args.accelerators, report, save)?;
+    report.finished = true;
+    report.sections.insert("find_max".into(), serde_json::json!({ "accelerators": found }));
+    if bench.outside.ranks.rank() == 0 { save(report) } else { Ok(()) }
+}
+
+/// What a run gave, at rank 0. Where it failed, what was measured until then is kept with the reason.
+fn kept<T>(done: Result<T>, args: &Args, ranks: &dyn Ranks, report: &mut Report) -> Result<Option<T>> {
+    if ranks.rank() > 0 {
+        return done.map(|_| None);
+    }
+    let has_begun =
+        !report.epochs.is_empty() || !report.points.is_empty() || report.sections.contains_key("checkpoint");
+    done.map(Some).map_err(|error| if has_begun { failed(error) } else { error }).or_else(|error| {
+        report.broke(&error);
+        args.output.finish(report)?;
+        Err(error)
+    })
+}
+
+/// Before the first epoch, say of a run that has no verdict what it takes; it is made all the same.
+fn say_early(args: &Args, job: &Job, set: &Set, ranks: &dyn Ranks) {
+    let Ok(steps) = job.steps(set) else { return };
+    if let Some(reason) = job.steady(Some(set)).invalid(job, steps).filter(|_| !args.find_max && ranks.rank() == 0) {
+        note!("warning: this run will have no verdict: {reason}");
+    }
 }
 
 /// Why there is no result, and what is left.
@@ -182,7 +217,8 @@ fn tell(report: &Report, job: &Job, output: &Output) -> Result<ExitCode> {
         return Ok(ExitCode::from(INVALID));
     }
     let found_none = report.sections.get("find_max").is_some_and(|found| found["accelerators"].is_null());
-    let is_passed = !found_none && report.summary.as_ref().is_none_or(|summary| summary.passed);
+    let fails = |summary: &Summary| !summary.passed && summary.verdict != Some(Verdict::Ceiling);
+    let is_passed = !found_none && !report.summary.as_ref().is_some_and(fails);
     Ok(if is_passed { ExitCode::SUCCESS } else { ExitCode::from(NOT_BUSY) })
 }
 
@@ -191,7 +227,7 @@ fn text_of(name: &str) -> Result<Option<String>> {
     if !name.contains('/') && ![".toml", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending)) {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(name).map_err(|error| Error::io("cannot read the file", name, &error))?;
+    let text = std::fs::read_to_string(name).map_err(|error| named(Error::io("cannot read the file", name, &error)))?;
     Ok(Some(text))
 }
 
@@ -223,6 +259,7 @@ fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
         }
     }
     let plain = is_shipped.then(|| workload.clone());
+    let told = changes.told(&workload)?;
     changes.apply(&mut workload)?;
     workload.check("the job")?;
     if changes.chill == Some(Chill::Never) && args.drop_command.is_some() {
@@ -239,12 +276,13 @@ fn job(args: &Args) -> Result<(Job, Option<Workload>)> {
     let target = args.target.as_deref().unwrap_or_default();
     let job = Job {
         step_seconds,
+        changes: told,
         accelerators: args.processes.or(args.accelerators.filter(|_| !args.find_max)).unwrap_or(1),
         repetitions: changes.repetitions.unwrap_or(1),
         seed: changes.seed.unwrap_or(123),
         decode: args.decode && target != "null:",
         together: args.processes.is_none(),
-        transfer: machine::transfer(target),
+        transfer: Cause::Store,
         chill: if target == "null:" { Chill::Never } else { changes.chill.unwrap_or(Chill::First) },
         workload,
     };
@@ -266,7 +304,7 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
         return Ok((shaped(args, Box::new(Null::of(set.files.clone()))), set, Checks::default()));
     };
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
-    let mut set = Set::of(end.target(), files, 2 * threads)?;
+    let mut set = Set::of(end.target(), files, 2 * threads).map_err(named)?;
     if matches!(end, End::Store(_)) {
         set.piece = train::REQUEST;
     }
@@ -281,7 +319,7 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
 fn reach(args: &Args, runtime: &tokio::runtime::Handle) -> Result<End> {
     let text = args.target.as_deref().unwrap_or_default();
     Ok(End::open(text, &args.reach, runtime, 0)
-        .map_err(|error| if error.kind == block::Kind::Missing { error.hint(FOLDER) } else { error })?)
+        .map_err(|error| if error.kind == block::Kind::Missing { named(error.hint(FOLDER)) } else { error })?)
 }
 
 const FOLDER: &str = "name a folder that exists, the URL of a store, or `null:`";
@@ -350,7 +388,7 @@ fn checkpoints(
         chill: &|files| Ok(job.chill != Chill::Never && machine.empty(ranks, files)? || !target.is_cached()),
         look: &|what| bar.set_message(what.to_owned()),
     };
-    checkpoint::run(&course, shape, &mut |pass| {
+    let done = checkpoint::run(&course, shape, &mut |pass| {
         if pass.cold == Some(false) {
             let what = "what was read of the checkpoint was not cold: memory may have given it, in part or whole";
             train::warn(&mut report, what);
@@ -358,10 +396,10 @@ fn checkpoints(
         passes.push(pass);
         report.sections.insert("checkpoint".into(), serde_json::to_value(&passes).expect("numbers and names"));
         args.output.save(&report)
-    })?;
-    report.finished = true;
+    });
     bar.finish_and_clear();
-    if ranks.rank() == 0 {
+    if kept(done.map_err(Into::into), args, ranks, &mut report)?.is_some() {
+        report.finished = true;
         print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
         args.output.finish(&report)?;
     }

@@ -107,10 +107,14 @@ pub fn counts(text: &str) -> Result<Vec<u64>> {
         };
         let (to, step) = to.split_once(':').map_or((to, None), |(to, step)| (to, Some(step)));
         let (from, to): (u64, u64) = (number("accelerators", from)?, number("accelerators", to)?);
+        if from > to {
+            let error = Error::invalid("this range of accelerators runs backwards", format!("--accelerators {text}"));
+            return Err(error.hint(format!("write {to}..{from}")));
+        }
         let step = step.map(|step| number("accelerators", step)).transpose()?;
         let step = step.unwrap_or(to.saturating_sub(from).div_ceil(RANGE_POINTS)).max(1);
         counts.extend((from..=to).step_by(usize::try_from(step).unwrap_or(usize::MAX)).take(POINTS_MAX + 1));
-        counts.extend((from <= to).then_some(to));
+        counts.push(to);
     }
     counts.sort_unstable();
     counts.dedup();

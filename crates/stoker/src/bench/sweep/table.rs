@@ -84,8 +84,12 @@ fn throughput(phase: Phase, cells: &[&Cell]) -> (f64, String) {
     let Some(found) = compare::mean(&cells.iter().map(|cell| of(cell)).collect::<Vec<_>>()) else {
         return (0.0, "-".into());
     };
+    let doubt = if cells.iter().any(|cell| cell.is_short()) { "~" } else { "" };
     let off = found.high.filter(|_| found.mean > 0.0).map(|high| 100.0 * (high / found.mean - 1.0));
-    (found.mean, text(found.mean) + &off.map(|percent| format!(" ±{percent:.0}%")).unwrap_or_default())
+    (
+        found.mean,
+        format!("{doubt}{}", text(found.mean)) + &off.map(|percent| format!(" ±{percent:.0}%")).unwrap_or_default(),
+    )
 }
 
 fn latencies(cells: &[&Cell]) -> String {
@@ -257,6 +261,8 @@ mod tests {
         let shown = text(&[cell(1, 100e6), cell(2, 110e6), cell(3, 120e6)], &[], false);
         assert!(shown.contains("110 MB/s ±23%") && shown.contains("means of 3"), "{shown}");
         assert!(shown.contains("20ms/100ms"), "{shown}");
+        let short = text(&[Cell { seconds: 0.05, ..cell(1, 100e6) }], &[], false);
+        assert!(short.contains("~100 MB/s") && !short.contains("stop helping"), "{short}");
         let once = text(&[cell(1, 100e6)], &[], false);
         assert!(once.contains("100 MB/s") && !once.contains('±') && !once.contains("means"), "{once}");
     }

@@ -3,40 +3,39 @@
 //! It knows no probe and no bound: what a loader asks of a folder is the loader's own affair. Invariant: beside each
 //! result stands what the same loader reaches on samples without bytes.
 
-use super::{Args, judge, tell};
+use super::Args;
 use crate::bench::loader;
 use crate::bench::machine::Machine;
 use ::bench::loader::{Among, Job as Asked, Loader, Watch};
-use ::bench::train::{Chill, Job, summary, warn};
+use ::bench::train::{Chill, Job, complete, summary, warn};
 use anyhow::Result;
 use block::Error;
+use data::Manifest;
 use indicatif::ProgressBar;
 use ranks::Ranks;
 use report::Report;
 use std::path::Path;
-use std::process::ExitCode;
 use targets::{Folder, Listed, Target};
-use workload::Workload;
 
 /// The ceiling is measured about so long, in steps of which there are not fewer than this.
 const CEILING_SECONDS: f64 = 2.0;
 const CEILING_STEPS_MIN: f64 = 10.0;
 
+/// Gives the bytes of the set, and whether it is one of files.
 pub fn run(
     library: Loader,
     args: &Args,
     job: &Job,
-    plain: Option<&Workload>,
     machine: &Machine,
     ranks: &dyn Ranks,
-    mut report: Report,
-) -> Result<ExitCode> {
+    report: &mut Report,
+) -> Result<(u64, bool)> {
     let target = report.target.clone();
     if target.contains("://") {
         return Err(Error::invalid("the loaders read folders", target).hint("mount it, and name the folder").into());
     }
     let among = Among { ranks, node: &machine.node };
-    let files = if target == "null:" { Vec::new() } else { Folder::at(Path::new(&target))?.list()? };
+    let files = if target == "null:" { Vec::new() } else { listed(Path::new(&target))? };
     let bar = super::line();
     let ceiling = {
         let asked = asked(job, ranks, None)?;
@@ -57,27 +56,32 @@ pub fn run(
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
         }
-        report.summary = Some(summary(&report, job, None, &asked.steady()));
+        report.summary = Some(summary(report, job, None, &asked.steady()));
         if ranks.rank() == 0 {
-            args.output.save(&report)?;
+            args.output.save(report)?;
         }
     }
     warn(
-        &mut report,
+        report,
         "a loader's run has no bound, no share of it and no timeline: nobody counts what its processes get of storage, \
         second by second or in all; its accelerators step together, so that it has no --processes either",
     );
     if folder.is_some() {
-        warn(&mut report, "what a loader in Python reads is not compared with checksums");
+        warn(report, "what a loader in Python reads is not compared with checksums");
     }
     report.finished = true;
     bar.finish_and_clear();
-    if ranks.rank() > 0 {
-        return Ok(ExitCode::SUCCESS);
+    Ok((files.iter().map(|file| file.bytes).sum(), folder.is_some()))
+}
+
+/// The files of a set, all of them where it has a manifest.
+fn listed(folder: &Path) -> Result<Vec<Listed>> {
+    let target = Folder::at(folder)?;
+    let files = target.list()?;
+    if let Some(manifest) = Manifest::read(&target)? {
+        complete(&manifest, &files, target.url())?;
     }
-    let bytes = files.iter().map(|file| file.bytes).sum();
-    judge(args, job, plain, (bytes, folder.is_some()), &mut report);
-    tell(&report, job, &args.output)
+    Ok(files)
 }
 
 /// The part of this rank.

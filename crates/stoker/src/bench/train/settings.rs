@@ -12,6 +12,7 @@ use workload::{Order, Partition, Workload};
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub step_seconds: Option<f64>,
+    step: Option<String>,
     pub repetitions: Option<u64>,
     pub seed: Option<u64>,
     pub chill: Option<Chill>,
@@ -20,6 +21,9 @@ pub struct Changes {
 
 const NAMES: &str = "epochs, steps, batch, threads, prefetch, order, partition, shuffle-buffer, step, pause, repetitions, seed, pass, \
     checkpoint-bytes, checkpoint-processes, caches";
+
+/// Names that change how long it runs, not what is asked of the target.
+const LENGTHS: [&str; 3] = ["epochs", "steps", "pause"];
 
 impl Changes {
     pub fn parse(texts: &[String]) -> Result<Changes> {
@@ -32,6 +36,7 @@ impl Changes {
             match name {
                 "step" => {
                     let step = parse::duration(value)?.as_secs_f64();
+                    changes.step = Some(value.to_owned());
                     changes.step_seconds = Some(step).filter(|step| *step > 0.0);
                     changes.step_seconds.ok_or_else(|| bad(name, value, "a time above 0, such as 20ms"))?;
                 }
@@ -44,46 +49,69 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Change the workload.
-    pub fn apply(&self, workload: &mut Workload) -> Result<()> {
-        for (name, value) in &self.workload {
-            let read = &mut workload.read;
-            match name.as_str() {
-                "epochs" => read.epochs = number(name, value)?,
-                "steps" => read.steps_max = Some(number(name, value)?),
-                "batch" => read.batch = number(name, value)?,
-                "threads" => read.threads = number(name, value)?,
-                "prefetch" => {
-                    read.prefetch_batches = value.parse().map_err(|_| bad(name, value, "a whole number"))?;
-                }
-                "shuffle-buffer" => read.shuffle_buffer = Some(number(name, value)?),
-                "order" => read.order = order(value)?,
-                "partition" => read.partition = partition(value)?,
-                "pause" => read.pause_seconds = Some(parse::duration(value)?.as_secs_f64()),
-                "pass" => {
-                    read.pass_au_percent = value
-                        .parse()
-                        .ok()
-                        .filter(|percent| (0.0..=100.0).contains(percent))
-                        .ok_or_else(|| bad(name, value, "percent, from 0 to 100"))?;
-                }
-                "checkpoint-bytes" | "checkpoint-processes" => {
-                    let Some(shape) = &mut workload.checkpoint else {
-                        return Err(Error::invalid("this workload has no checkpoint", &workload.name));
-                    };
-                    if name == "checkpoint-bytes" {
-                        shape.bytes = parse::bytes(value)? as f64;
-                    } else {
-                        shape.processes = number(name, value)?;
-                    }
-                }
-                _ => {
-                    return Err(Error::invalid("no such setting is known", name).hint(format!("one of {NAMES}")));
-                }
+    /// How a job is otherwise than its workload and its accelerator say, in words. How long it runs is nothing of the job.
+    pub fn told(&self, plain: &Workload) -> Result<Vec<String>> {
+        let mut told: Vec<String> = Vec::new();
+        for (name, value) in self.workload.iter().filter(|(name, _)| !LENGTHS.contains(&name.as_str())) {
+            let mut changed = plain.clone();
+            change(&mut changed, name, value)?;
+            told.retain(|known| known.split(' ').next() != Some(name));
+            if changed != *plain {
+                told.push(format!("{name} {value}"));
             }
         }
-        Ok(())
+        told.extend(self.step.as_ref().map(|step| format!("step {step}")));
+        Ok(told)
     }
+
+    /// Change the workload.
+    pub fn apply(&self, workload: &mut Workload) -> Result<()> {
+        self.workload.iter().try_for_each(|(name, value)| change(workload, name, value))
+    }
+}
+
+fn change(workload: &mut Workload, name: &str, value: &str) -> Result<()> {
+    let read = &mut workload.read;
+    match name {
+        "epochs" => read.epochs = number(name, value)?,
+        "steps" => read.steps_max = Some(number(name, value)?),
+        "batch" => read.batch = number(name, value)?,
+        "threads" => read.threads = number(name, value)?,
+        "prefetch" => {
+            read.prefetch_batches = value.parse().map_err(|_| bad(name, value, "a whole number"))?;
+        }
+        "shuffle-buffer" => read.shuffle_buffer = Some(number(name, value)?),
+        "order" => read.order = order(value)?,
+        "partition" => read.partition = partition(value)?,
+        "pause" => {
+            let seconds = parse::duration(value)?.as_secs_f64();
+            read.pause_seconds = Some(seconds);
+            if let Some(shape) = &mut workload.checkpoint {
+                shape.pause_seconds = seconds;
+            }
+        }
+        "pass" => {
+            read.pass_au_percent = value
+                .parse()
+                .ok()
+                .filter(|percent| (0.0..=100.0).contains(percent))
+                .ok_or_else(|| bad(name, value, "percent, from 0 to 100"))?;
+        }
+        "checkpoint-bytes" | "checkpoint-processes" => {
+            let Some(shape) = &mut workload.checkpoint else {
+                return Err(Error::invalid("this workload has no checkpoint", &workload.name));
+            };
+            if name == "checkpoint-bytes" {
+                shape.bytes = parse::bytes(value)? as f64;
+            } else {
+                shape.processes = number(name, value)?;
+            }
+        }
+        _ => {
+            return Err(Error::invalid("no such setting is known", name).hint(format!("one of {NAMES}")));
+        }
+    }
+    Ok(())
 }
 
 fn bad(name: &str, value: &str, wanted: &str) -> Error {
@@ -162,6 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_changed_is_told_but_not_what_only_lengthens_the_run() {
+        let workload = workload::shipped("unet3d").unwrap();
+        let told = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            Changes::parse(&texts).unwrap().told(&workload).unwrap()
+        };
+        assert_eq!(told(&["batch=40", "step=0.5ms", "epochs=9", "seed=5", "batch=41"]), ["batch 41", "step 0.5ms"]);
+        assert_eq!(told(&[&format!("threads={}", workload.read.threads)]), [""; 0], "as it is shipped");
+    }
+
+    #[test]
     fn changes_reach_the_workload_and_unknown_ones_are_refused() {
         let mut workload = workload::shipped("unet3d").unwrap();
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -178,6 +217,9 @@ mod tests {
         assert_eq!((workload.read.epochs, workload.read.steps_max, workload.read.order), (2, Some(10), Order::Shards));
         assert_eq!(workload.read.partition, Partition::Fixed);
         assert_eq!((changes.step_seconds, changes.chill), (Some(0.02), Some(Chill::Never)));
+        let mut state = workload::shipped("checkpoint-llama3-8b").unwrap();
+        Changes::parse(&texts(&["pause=0s"])).unwrap().apply(&mut state).unwrap();
+        assert_eq!(state.checkpoint.unwrap().pause_seconds, 0.0, "between its writes");
         for wrong in ["epochs=0", "order=any", "partition=some", "colour=red", "pass=101", "checkpoint-bytes=1GB"] {
             let applied = Changes::parse(&texts(&[wrong])).and_then(|changes| changes.apply(&mut workload));
             assert!(applied.is_err(), "{wrong}");

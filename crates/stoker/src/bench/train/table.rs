@@ -6,7 +6,7 @@ use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::{place, show};
 use ::bench::train::Job;
 use ::bench::train::checkpoint::Pass;
-use report::{Epoch, Mean, Report};
+use report::{Epoch, Mean, Report, Verdict};
 use std::fmt::Write;
 use std::io::IsTerminal;
 use workload::accelerator;
@@ -139,7 +139,7 @@ fn epochs(report: &Report, job: &Job) -> String {
     });
     let pass = job.workload.read.pass_au_percent;
     let chart = Chart {
-        title: format!("{}: accelerator utilisation", job.workload.name),
+        title: format!("{}: accelerator utilisation{}", report.job().unwrap_or_default(), unread(report)),
         subtitle: subtitle(report, job),
         table: Table { columns, rows: report.epochs.iter().map(row).collect() },
         unit: "AU".into(),
@@ -151,11 +151,22 @@ fn epochs(report: &Report, job: &Job) -> String {
     text + &verdict(report) + &processes(report) + &tiers(report)
 }
 
+/// What a title says of a target that has nothing to read.
+fn unread(report: &Report) -> &'static str {
+    if report.target == "null:" { ", with nothing to read" } else { "" }
+}
+
 /// Whether accelerators were busy enough, in one line.
 fn verdict(report: &Report) -> String {
     let Some(summary) = &report.summary else { return String::new() };
     if let Some(reason) = report.invalid() {
         return format!("\n  invalid, neither passed nor failed: {reason}\n");
+    }
+    if summary.verdict == Some(Verdict::Ceiling) {
+        let least = summary.min_au_percent;
+        return format!(
+            "\n  neither passed nor failed, but the ceiling of this machine: {least:.2} % with nothing to read\n"
+        );
     }
     let verdict = if summary.passed { "passed" } else { "not passed" };
     let cold = summary.cold_au_percent.map(|mean| format!(", cold {}", interval(&mean))).unwrap_or_default();
@@ -235,13 +246,14 @@ fn waits(report: &Report) -> String {
 }
 
 fn points(report: &Report, job: &Job) -> String {
-    let columns = ["accelerators", "AU %", "bound %", "MB/s", "took s"].map(Column::right).to_vec();
+    let columns = ["accelerators", "AU %", "bound %", "MB/s", "verified", "took s"].map(Column::right).to_vec();
     let rows = report.points.iter().map(|point| {
         vec![
             point.accelerators.to_string(),
             format!("{:.2}", point.au_percent),
             optional(point.bound_percent),
             format!("{:.1}", point.bytes_per_second / 1e6),
+            point.verified_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.0} %")),
             format!("{:.1}", point.seconds),
         ]
     });
@@ -250,12 +262,13 @@ fn points(report: &Report, job: &Job) -> String {
         || format!("not even one accelerator reaches {pass} %"),
         |found| {
             let reach = if found == 1 { "reaches" } else { "reach" };
-            format!("{} {reach} {pass} %", show::count_of(found, "accelerator"))
+            let least = if report.points.iter().any(|point| point.accelerators > found) { "" } else { "at least " };
+            format!("{least}{} {reach} {pass} %", show::count_of(found, "accelerator"))
         },
     );
     let took: f64 = report.points.iter().map(|point| point.seconds).sum();
     let chart = Chart {
-        title: format!("{}: {found}", job.workload.name),
+        title: format!("{}: {found}{}", report.job().unwrap_or_default(), unread(report)),
         subtitle: format!("measured, each line a run: {}", report.target),
         table: Table { columns, rows: rows.collect() },
         note: format!("{} runs took {took:.1} s.", report.points.len()),
@@ -281,7 +294,7 @@ pub fn checkpoint(passes: &[Pass], report: &Report) -> String {
     };
     let size = passes.first().map_or(0, |pass| pass.bytes);
     let chart = Chart {
-        title: format!("Checkpoint of {}", show::bytes(size)),
+        title: format!("{}: checkpoint of {}", report.job().unwrap_or_default(), show::bytes(size)),
         subtitle: format!(
             "measured, until the slowest process was done; writes are durable; in the mean, had none waited for it: {}",
             report.target
