@@ -246,7 +246,7 @@ fn trained(mut launcher: Command, before: &[&str], options: &[&str]) {
     let done = started(launcher.args(options).arg("--save").arg(&report)).ended();
     let said = text(&done.stdout);
     assert!(done.status.success(), "{said}\n{}", text(&done.stderr));
-    assert_eq!(said.matches("accelerator utilisation").count(), 1, "only rank 0 prints: {said}");
+    assert_eq!(said.matches("measured: 4 accelerators").count(), 1, "only rank 0 prints: {said}");
     let found: Value = serde_json::from_slice(&std::fs::read(report).expect("a report")).expect("a document");
     assert_eq!((&found["finished"], &found["environment"]["ranks"]), (&true.into(), &RANKS.into()), "{found}");
     let processes = found["epochs"][0]["processes"].as_array().expect("a part of each rank");

@@ -13,7 +13,7 @@ use block::Error;
 use data::Manifest;
 use indicatif::ProgressBar;
 use ranks::Ranks;
-use report::Report;
+use report::{Report, Summary};
 use std::path::Path;
 use targets::{Folder, Listed, Target};
 
@@ -56,7 +56,10 @@ pub fn run(
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
         }
-        report.summary = Some(summary(report, job, None, &asked.steady()));
+        let found = summary(report, job, None, &asked.steady());
+        // There is a verdict at the end.
+        let early = Summary { passed: false, verdict: None, reason: None, ..found.clone() };
+        report.summary = Some(if repetition < job.repetitions { early } else { found });
         if ranks.rank() == 0 {
             args.output.save(report)?;
         }
