@@ -260,15 +260,17 @@ train(list(pool.map(read, batch)) for batch in batches)
     assert_eq!((workload.read.batch, workload.read.prefetch_batches), (8, 0), "{:?}", workload.read);
     let (toml, accelerator, report) = (seen.path("w.toml"), seen.path("a.toml"), seen.bed.path("r.json"));
     let words = ["bench", "train", "--workload", &toml, "--accelerator", &accelerator, "--accelerators", "1"];
-    let mut command = seen.bed.stoker(words);
-    command.args(["--set", "repetitions=1,caches=keep", "--target"]).arg(&seen.folder).arg("--save").arg(&report);
-    let done = finished(&mut command);
-    let report: Value = serde_json::from_slice(&fs::read(&report).unwrap_or_default())
-        .unwrap_or_else(|_| panic!("no report: {}", text(&done)));
-    // How near, runs/2026-11-23-observe-replay tells: beside other tests a program may be slower than its replay. But it is a
-    // batch a sleep, not four.
-    let rate = report["epochs"][0]["samples_per_second"].as_f64().expect("a rate");
-    assert!((0.5 * 8.0 / took..8.0 / 0.135).contains(&rate), "{rate} of {}", 8.0 / took);
+    // Its own rate, within a tenth; what else runs on the machine makes a replay slower now and then, not three times.
+    let rate = (0..3).map(|_| {
+        let mut command = seen.bed.stoker(words);
+        command.args(["--set", "repetitions=1,caches=keep", "--target"]).arg(&seen.folder).arg("--save").arg(&report);
+        let done = finished(&mut command);
+        let report: Value = serde_json::from_slice(&fs::read(&report).unwrap_or_default())
+            .unwrap_or_else(|_| panic!("no report: {}", text(&done)));
+        report["epochs"][0]["samples_per_second"].as_f64().expect("a rate")
+    });
+    let rate = rate.fold(0.0, f64::max);
+    assert!((0.9 * 8.0 / took..8.0 / 0.135).contains(&rate), "{rate} of {}", 8.0 / took);
 }
 
 #[test]

@@ -9,6 +9,7 @@ counted as computing; when one process ends, all end.
 """
 
 import ctypes
+import itertools
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -148,6 +149,23 @@ def steps_of(job, accelerator_samples):
             "fewer accelerators, or a larger set",
         )
     return steps
+
+
+def fewest_files(job, files):
+    """Files of the accelerator that has the fewest, where each has every N-th. Whoever has more leaves them: one that began
+    its own again would find in memory what it has read."""
+    return len(files) // job["replicas"]
+
+
+def turns_of(job, files, workers):
+    """Whose batch each step of an epoch is, as `DataLoader` asks its workers in turn, past those that have no more.
+
+    Every worker has every N-th of an accelerator's `files` and drops what fills no batch.
+    """
+    own = [len(range(first, files, workers)) * job["samples_per_file"] // job["batch"] for first in range(workers)]
+    steps = steps_of(job, sum(own) * job["batch"])
+    turns = (worker for turn in range(max(own)) for worker in range(workers) if turn < own[worker])
+    return list(itertools.islice(turns, steps))
 
 
 def await_deadline(deadline):

@@ -35,7 +35,7 @@ class Loader:
         self.files = [name for name, _ in common.files_of(job)]
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)
         tensorflow.config.threading.set_inter_op_parallelism_threads(max(1, job["workers"]))
-        self.steps = common.steps_of(job, len(self.files) * job["samples_per_file"] // job["replicas"])
+        self.steps = common.steps_of(job, common.fewest_files(job, self.files) * job["samples_per_file"])
 
     def paths(self, number):
         job, files = self.job, list(self.files)
@@ -61,7 +61,7 @@ class Loader:
                 samples = samples.shuffle(job["shuffle_buffer"], seed=job["seed"] + number)
         else:
             samples = paths.map(tensorflow.io.read_file, num_parallel_calls=workers, deterministic=False)
-        samples = samples.map(self.sample, num_parallel_calls=workers, deterministic=False).repeat()
+        samples = samples.map(self.sample, num_parallel_calls=workers, deterministic=False)
         batches = samples.batch(job["batch"], drop_remainder=True).take(self.steps)
         for made in batches.prefetch(max(1, job["prefetch_batches"])):
             # How long tf.data read is not told: the whole wait is the loader's.

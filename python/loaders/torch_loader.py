@@ -109,8 +109,8 @@ def shard_contents(path, size, kind):
 class Shards(IterableDataset):
     """Shards in an order of each epoch, dealt to accelerators and workers, each through its part of the shuffle buffer."""
 
-    def __init__(self, job, accelerator, steps):
-        self.job, self.accelerator, self.steps, self.maker = job, accelerator, steps, Maker(job)
+    def __init__(self, job, accelerator, turns):
+        self.job, self.accelerator, self.turns, self.maker = job, accelerator, turns, Maker(job)
         self.files = common.files_of(job)
         # Workers live from epoch to epoch, so that what they are told must be shared.
         self.number = multiprocessing.Value("Q", 0)
@@ -118,11 +118,10 @@ class Shards(IterableDataset):
     def __iter__(self):
         worker = get_worker_info()
         workers, own = (worker.num_workers, worker.id) if worker else (1, 0)
-        batches = (self.steps + workers - 1 - own) // workers
-        return itertools.islice(self.endless(workers, own), batches * self.job["batch"])
+        return itertools.islice(self.shuffled(workers, own), self.turns.count(own) * self.job["batch"])
 
-    def endless(self, workers, own):
-        """A worker whose shards are fewer begins them again, so that all accelerators have as many steps."""
+    def shuffled(self, workers, own):
+        """All samples of a worker's shards, each once, through its part of the buffer."""
         job, number, files = self.job, self.number.value, list(self.files)
         if job["order"] == "shards" and job["partition"] == "fresh":
             random.Random(job["seed"] + number).shuffle(files)
@@ -132,13 +131,15 @@ class Shards(IterableDataset):
             random.Random(job["seed"] + number).shuffle(mine)
         chance = random.Random(hash((job["seed"], number, self.accelerator, own)))
         room, buffer = (job["shuffle_buffer"] or 0) // workers, []
-        for name, size in itertools.cycle(mine):
+        for name, size in mine:
             for content_of in shard_contents(os.path.join(job["folder"], name), size, job["format"]):
                 buffer.append(self.maker.one(content_of))
                 if len(buffer) > room:
                     chosen = chance.randrange(len(buffer))
                     buffer[chosen], buffer[-1] = buffer[-1], buffer[chosen]
                     yield buffer.pop()
+        chance.shuffle(buffer)
+        yield from buffer
 
 
 class Cut:
@@ -178,8 +179,9 @@ class Loader:
                 what = f"{len(files)} shards can't be dealt to {parties} workers"
                 raise common.Refusal(what, job["folder"], "fewer accelerators or workers, or more shards")
             self.sampler = None
-            self.steps = common.steps_of(job, len(files) * job["samples_per_file"] // job["replicas"])
-            self.set = Shards(job, accelerator, self.steps)
+            turns = common.turns_of(job, common.fewest_files(job, files), max(1, workers))
+            self.steps = len(turns)
+            self.set = Shards(job, accelerator, turns)
             self.loader = DataLoader(self.set, **options)
         else:
             self.set = Samples(job, common.samples_of(job))

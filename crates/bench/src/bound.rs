@@ -8,7 +8,8 @@
 //!
 //! - 1 / t: the accelerator itself;
 //! - B / (N b s): the bandwidth B of the target, shared;
-//! - M / (N b k): the requests per second M that it answers;
+//! - M / (N b f): the short requests per second M that it answers, of which a sample needs f, one for each place where
+//!   it can't be read ahead. What follows of k requests is counted by their bytes: B is what such requests get;
 //! - W / (b (f L + s / r)): streams that wait L seconds for each of f first bytes a sample and then get r bytes per
 //!   second (Little's law), where no more streams can be busy than batches may be on their way.
 //!
@@ -73,8 +74,9 @@ impl Demand {
 /// Rates so near to each other are one limit, seen twice.
 const TIE: f64 = 1.1;
 
-/// Which rate binds, by the utilisation that each allows.
-fn named(by_rate: &[(String, f64)]) -> (String, f64) {
+/// Which rate binds, by the utilisation that each allows, and `pieces`: what short requests would allow if nothing were
+/// read ahead.
+fn named(by_rate: &[(String, f64)], pieces: f64) -> (String, f64) {
     let at = |name: &str| by_rate.iter().find(|(own, _)| own == name).map_or(f64::INFINITY, |(_, percent)| *percent);
     let (name, least) =
         by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
@@ -84,6 +86,8 @@ fn named(by_rate: &[(String, f64)]) -> (String, f64) {
     let cause = match name.as_str() {
         "store bandwidth" | "store requests" if is_near("latency") && is_near("store requests") => "latency",
         "store bandwidth" if is_near("store requests") => "store requests",
+        // Long reads that come as slowly as so many short ones are held back by their number.
+        "store bandwidth" if (least / TIE..least * TIE).contains(&pieces) => "store requests",
         own => own,
     };
     (cause.to_owned(), least)
@@ -91,7 +95,8 @@ fn named(by_rate: &[(String, f64)]) -> (String, f64) {
 
 /// The most that the supply allows.
 pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
-    let Demand { accelerators, batch, sample_bytes, step_seconds, requests_per_sample, .. } = *demand;
+    let Demand { accelerators, batch, sample_bytes, step_seconds, .. } = *demand;
+    let (requests, firsts) = (demand.requests_per_sample, demand.first_bytes_per_sample);
     let (all, batch) = (accelerators as f64 * batch as f64, batch as f64);
     let sample_seconds =
         demand.first_bytes_per_sample * supply.latency_seconds + sample_bytes / supply.stream_bytes_per_second;
@@ -100,13 +105,13 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let own = if demand.prefetch_batches == 0 { step_seconds } else { 0.0 };
     let rates = [
         ("store bandwidth", supply.bytes_per_second / (all * sample_bytes)),
-        ("store requests", supply.requests_per_second / (all * requests_per_sample)),
+        ("store requests", supply.requests_per_second / (all * firsts)),
         ("latency", 1.0 / (own + batch_seconds)),
     ];
     let percent = |rate: f64| 100.0 * step_seconds * rate;
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
     by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
-    let (limited_by, least) = named(&by_rate);
+    let (limited_by, least) = named(&by_rate, percent(supply.requests_per_second / (all * requests)));
     Bound { au_percent: least, limited_by, by_rate }
 }
 
@@ -172,6 +177,18 @@ mod tests {
         let found = bound(&small, &far);
         assert_eq!(found.limited_by, "latency");
         assert!((found.au_percent - 100.0 * 80.0 / (64.0 / 0.195)).abs() < 0.01);
+    }
+
+    #[test]
+    fn short_reads_are_no_limit_of_long_ones() {
+        // Disks behind a read-ahead: 800 short reads a second, and 2 GB/s of volumes in pieces of 1 MiB.
+        let array = Supply { bytes_per_second: 2e9, requests_per_second: 800.0, ..plenty() };
+        let found = bound(&unet3d(8), &array);
+        assert_eq!(found.limited_by, "store bandwidth");
+        assert!((found.au_percent - 100.0 * 2e9 / unet3d(8).bytes_per_second()).abs() < 0.01, "{found:?}");
+        // A disk that grants 500 requests a second gives as many pieces: those are what binds.
+        let disk = Supply { bytes_per_second: 500.0 * 1_048_576.0, requests_per_second: 500.0, ..plenty() };
+        assert_eq!(bound(&unet3d(8), &disk).limited_by, "store requests");
     }
 
     #[test]

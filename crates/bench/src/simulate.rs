@@ -137,12 +137,12 @@ impl Store {
         let found = report.sections.get("probe").ok_or_else(|| missing("this report has no probe of its target"))?;
         let Probe { supply, streams, latency_p99_seconds, .. } = Probe::deserialize(found)
             .map_err(|error| missing(&format!("the probe of this report can't be read: {error}")))?;
+        let untrue = |what: String| Error::invalid(what, place).hint("measure it again, and simulate from that report");
         if let Some(reason) = found["no_bound"].as_str() {
-            return Err(Error::invalid(
-                format!("the probe of this report found nothing of the storage: {reason}"),
-                place,
-            )
-            .hint("measure it again, and simulate from that report"));
+            return Err(untrue(format!("the probe of this report found nothing of the storage: {reason}")));
+        }
+        if let Some(failed) = report.failed().first() {
+            return Err(untrue(format!("the figures of this report contradict each other: {failed}")));
         }
         let positive = |figure: f64| (figure > 0.0).then_some(figure);
         let (median, p99) = (supply.latency_seconds, latency_p99_seconds.max(supply.latency_seconds));
@@ -154,7 +154,7 @@ impl Store {
             bytes_per_second: Some(bandwidth.ok_or_else(|| missing("the probe of this report has no bandwidth"))?),
             stream_bytes_per_second: positive(supply.stream_bytes_per_second),
             requests_per_second: positive(supply.requests_per_second).filter(|rate| *rate < REQUESTS_BIND * by_latency),
-            request_bytes: None,
+            request_bytes: found["request_bytes"].as_f64(),
             latency: Latency { median, p99, ..Latency::default() },
         })
     }

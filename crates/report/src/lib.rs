@@ -208,6 +208,7 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_au_percent: Option<Mean>,
     pub min_au_percent: f64,
+    /// Of the warm epochs where there are any, else of the cold ones.
     pub samples_per_second: Mean,
     pub pass_au_percent: f64,
     pub passed: bool,

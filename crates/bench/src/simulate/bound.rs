@@ -13,8 +13,22 @@ pub struct Bound {
     pub limited_by: &'static str,
 }
 
-/// The bound at a share of hits.
+/// The bound at a share of hits, in the mean over all accelerators.
 pub fn bound(question: &Question, hit: f64) -> Bound {
+    let nodes = &question.nodes;
+    if nodes.stragglers == 0.0 {
+        return at_pace(question, hit, 1.0);
+    }
+    let (slow, own) = (at_pace(question, hit, nodes.straggling), at_pace(question, hit, 1.0));
+    // Those that wait for stragglers at a barrier are ahead of them by less than the steps from it to the next.
+    let steps = question.counted().count().max(1) as f64;
+    let ahead = (question.overhead.every - 1) as f64 / steps;
+    let others = own.au.min(slow.au * (1.0 + ahead));
+    Bound { au: nodes.stragglers * slow.au + (1.0 - nodes.stragglers) * others, ..slow }
+}
+
+/// The bound of accelerators whose reads take so many times as long.
+fn at_pace(question: &Question, hit: f64, slow: f64) -> Bound {
     let read = &question.workload.read;
     let (store, cache, nodes) = (&question.store, &question.cache, &question.nodes);
     let (batch, size) = (read.batch as f64, question.workload.bytes_per_sample());
@@ -31,7 +45,6 @@ pub fn bound(question: &Question, hit: f64) -> Bound {
         capacity.filter(|_| asked > 0.0).map_or(f64::INFINITY, |capacity| capacity / asked)
     };
     let pace = store.stream_bytes_per_second.map_or(0.0, |pace| size / pace);
-    let slow = if nodes.stragglers > 0.0 { nodes.straggling } else { 1.0 };
     let sample = (miss * (requests * store.latency.mean() + pace) + hit * cache.latency.mean()) * slow;
     let streams = read.threads.min(read.prefetch_batches) as f64;
     let ways = [

@@ -107,6 +107,19 @@ fn the_steps_that_count_are_those_of_the_measured_loop_and_no_share_is_above_the
 }
 
 #[test]
+fn who_waits_for_stragglers_now_and_then_is_at_most_so_far_ahead_of_them() {
+    let store = Store { latency: Latency::constant(0.2), ..Store::default() };
+    let nodes = Nodes { stragglers: 0.1, straggling: 1.5, ..Nodes::default() };
+    for every in [1, 8, 64, 10_000] {
+        let overhead = Overhead { seconds: 0.0, every };
+        let asked = Question { nodes: nodes.clone(), overhead, store: store.clone(), ..question(10) };
+        let epoch = epochs(&asked).remove(0);
+        let share = epoch.share_of_bound_percent.expect("a steady loop has a share");
+        assert!((80.0..=100.5).contains(&share), "{share} of the bound with a barrier each {every} steps");
+    }
+}
+
+#[test]
 fn times_of_an_epoch_add_up() {
     let store = Store {
         latency: Latency { median: 0.02, p99: 0.3, ..Latency::default() },

@@ -128,7 +128,7 @@ fn passes(
             }
             Ok(seconds(clock.now() - begun))
         })?;
-        if let Some((times, is_cold)) = gathered(course.ranks, &took, cold)? {
+        if let Some((times, is_cold)) = gathered(course.ranks, took, cold)? {
             let each = files.first().map_or(0, |file| file.bytes);
             let cold = cold.map(|_| is_cold);
             ended(Pass { number, start_seconds, cold, ..Pass::of(what, each, &times) })?;
@@ -138,13 +138,8 @@ fn passes(
 }
 
 /// At rank 0, the times of all processes in the order of their numbers, and whether no rank had any of it in memory.
-fn gathered(ranks: &dyn Ranks, took: &[f64], cold: Option<bool>) -> Result<Option<(Vec<f64>, bool)>> {
-    let own = serde_json::to_vec(&(took, cold)).expect("numbers");
-    let gathered = ranks.gather(&own)?;
-    let told = gathered.iter().map(|one| serde_json::from_slice(one)).collect::<Result<Vec<_>, _>>();
-    let told: Vec<(Vec<f64>, Option<bool>)> = told.map_err(|error| {
-        Error::invalid(format!("a rank sent no times: {error}"), "the ranks").hint("start the same program on all")
-    })?;
+fn gathered(ranks: &dyn Ranks, took: Vec<f64>, cold: Option<bool>) -> Result<Option<(Vec<f64>, bool)>> {
+    let told = crate::gathered(ranks, &(took, cold))?;
     let is_cold = told.iter().all(|(_, cold)| *cold != Some(false));
     let times: Vec<f64> = told.into_iter().flat_map(|(times, _)| times).collect();
     Ok((!times.is_empty()).then_some((times, is_cold)))

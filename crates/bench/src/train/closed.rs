@@ -4,9 +4,10 @@
 //! Numbers are those of the rules (`Rules.md` of mlcommons/storage); with a G before them, of the submission guidelines
 //! beside them (`Submission_guidelines.md`), where the rules are silent.
 //!
-//! Invariant: every rule about training is in the answer, in the order of the documents.
+//! Invariant: every rule about training is in the answer, in the order of the documents; those on checkpoints are in `state`.
 
 mod runs;
+pub mod state;
 
 use super::{Chill, Job};
 use report::Report;
@@ -109,6 +110,16 @@ fn unknown(why: impl Into<String>) -> Said {
     (Judgement::NotJudgeable, why.into())
 }
 
+/// Whether what a report was measured on outlives a loss of power.
+fn lasts(report: &Report, is_real: bool) -> Said {
+    match report.environment.file_system.as_deref() {
+        _ if !is_real => kept_if(false, "there are no files"),
+        Some(name) if IN_MEMORY.contains(&name) => kept_if(false, format!("{name} lies in memory")),
+        Some(name) if ON_DISK.contains(&name) => kept(name),
+        name => unknown(format!("what lies behind {} isn't seen", name.unwrap_or("a store"))),
+    }
+}
+
 const OF_SUBMISSION: &str = "it is of a submission, not of a run";
 const ONE_RUN: &str = "there is one run: --set repetitions=6 makes a warm-up and five";
 
@@ -157,13 +168,7 @@ impl Bar<'_> {
 
     /// 1.5.
     fn storage(mut self) -> Self {
-        let system = self.around.report.environment.file_system.as_deref();
-        let lasts = match system {
-            _ if !self.around.is_real => kept_if(false, "there are no files"),
-            Some(name) if IN_MEMORY.contains(&name) => kept_if(false, format!("{name} lies in memory")),
-            Some(name) if ON_DISK.contains(&name) => kept(name),
-            name => unknown(format!("what lies behind {} isn't seen", name.unwrap_or("a store"))),
-        };
+        let lasts = lasts(self.around.report, self.around.is_real);
         self.rule("1.5.1", "storage is persistent", lasts);
         let there = if self.around.is_real { "the set was listed before" } else { "there are no files" };
         self.rule("1.5.2", "data lie there before the benchmark begins", kept_if(self.around.is_real, there));

@@ -67,12 +67,17 @@ pub fn hit_percent(asked: u64, store: u64) -> f64 {
     (100.0 - 100.0 * store as f64 / asked.max(1) as f64).max(0.0)
 }
 
-/// Bytes received: by interfaces to elsewhere, and by the loopback. The text is that of `/proc/net/dev`.
-pub fn received(text: &str) -> (u64, u64) {
+/// Bytes received: by interfaces to elsewhere, and by the loopback. The text is that of `/proc/net/dev`. What is stacked on
+/// other interfaces, as bonds, bridges and VLANs are, counts nothing that those don't.
+pub fn received(text: &str, is_stacked: &dyn Fn(&str) -> bool) -> (u64, u64) {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.fold((0, 0), |(network, loopback), (name, rest)| {
         let bytes = rest.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        if name.trim() == "lo" { (network, loopback + bytes) } else { (network + bytes, loopback) }
+        match name.trim() {
+            "lo" => (network, loopback + bytes),
+            name if is_stacked(name) => (network, loopback),
+            _ => (network + bytes, loopback),
+        }
     })
 }
 
@@ -122,7 +127,8 @@ mod tests {
     #[test]
     fn the_kernels_texts_are_understood() {
         let text = "Inter-|   Receive\n face |bytes    packets\n    lo: 500 1 0\n  eth0:1000 2 0\n  eth1: 30 2\n";
-        assert_eq!(received(text), (1030, 500));
+        assert_eq!(received(text, &|_| false), (1030, 500));
+        assert_eq!(received(text, &|name| name == "eth1"), (1000, 500), "a VLAN on the other");
         let text = " 254  0 vda 100 2 2048 30 50 6 4096 70 0 900 1000 0 0 0 0\n 254 1 vda1 1 1 1 1 1 1 1 1 1 1 1\n";
         let found = disk(text, 254, 0).unwrap();
         assert_eq!((found.reads, found.read_bytes, found.writes), (100, 2048 * 512, 50));

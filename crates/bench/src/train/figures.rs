@@ -31,6 +31,8 @@ pub struct Part {
     /// Whether its caches were empty when the epoch began.
     pub cold: bool,
     pub lanes: u64,
+    /// Whether its accelerators are processes that wait for no other.
+    pub alone: bool,
     pub seconds: f64,
     pub steps: u64,
     /// Steps that count.
@@ -95,7 +97,8 @@ impl Part {
     /// The figures of this rank.
     pub fn of(course: &Course, ran: &Ran, batch: u64, epoch: u64, node: &str) -> Part {
         let (lanes, steps, counted) = (course.lanes as u64, course.steps, course.counted.end - course.counted.start);
-        let mut part = Part { node: node.to_owned(), lanes, steps, counted, ..Part::default() };
+        let alone = !course.together;
+        let mut part = Part { node: node.to_owned(), lanes, steps, counted, alone, ..Part::default() };
         let rank = |lane: usize| course.first + lane as u64;
         for party in &ran.board.parties {
             let track = Track {
@@ -115,7 +118,7 @@ impl Part {
                 part.au.push(track.utilisation());
                 part.au_dlio.push(track.utilisation_dlio(lane.first));
                 part.waits.merge(&lane.waits);
-                if !course.together {
+                if alone {
                     let samples_per_second = samples as f64 / took;
                     part.processes.push(Process {
                         node: node.to_owned(),
@@ -130,7 +133,7 @@ impl Part {
                 }
             }
         }
-        if course.together && course.ranks.size() > 1 {
+        if !alone && course.ranks.size() > 1 {
             let samples = part.lanes * course.steps * batch;
             let samples_per_second = samples as f64 / part.seconds;
             let (node, rank, seconds) = (node.to_owned(), u64::from(course.ranks.rank()), part.seconds);
@@ -193,9 +196,9 @@ pub fn epoch(parts: &[Part], batch: u64) -> Result<Epoch> {
     let asked = bytes.get("asked").copied().unwrap_or_default();
     let of_rank = |part: &'_ Part| part.bytes.get("asked").copied().unwrap_or(0);
     let nodes = nodes(parts.iter().map(|part| (part.node.as_str(), of_rank(part), part.tiers)));
-    // Together, or each by itself: a process without a barrier moves as many samples a second as it moves.
+    // A process without a barrier moves as many samples a second as it moves.
     let alone: f64 = parts.iter().flat_map(|part| &part.processes).map(|process| process.samples_per_second).sum();
-    let is_alone = parts.iter().any(|part| part.processes.len() as u64 == part.lanes && part.lanes > 1);
+    let samples_per_second = if parts.iter().any(|part| part.alone) { alone } else { samples as f64 / took };
     Ok(Epoch {
         seconds: took,
         steps: parts.first().map_or(0, |part| part.steps),
@@ -203,8 +206,8 @@ pub fn epoch(parts: &[Part], batch: u64) -> Result<Epoch> {
         samples,
         au_percent: mean(|part| &part.au),
         au_dlio_percent: mean(|part| &part.au_dlio),
-        samples_per_second: if is_alone { alone } else { samples as f64 / took },
-        bytes_per_second: asked as f64 / took,
+        samples_per_second,
+        bytes_per_second: asked as f64 / samples.max(1) as f64 * samples_per_second,
         wait_seconds_by_cause: by_cause(&waits),
         bytes,
         step_seconds: percentiles(parts)?,

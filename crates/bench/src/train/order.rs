@@ -103,7 +103,7 @@ impl Hand {
                 };
                 // Each accelerator has as many steps as the others.
                 debug_assert!(places.end <= self.dealing.steps * size, "a batch of the epoch");
-                around(&runs[replica as usize], places)
+                cut(&runs[replica as usize], places)
             }
         }
     }
@@ -119,19 +119,6 @@ impl Hand {
         let to = ((number + 1) * batch + ahead).min(length);
         start + from..start + to
     }
-}
-
-/// The same of runs that begin again where they end, as whoever has fewer samples than the others reads them.
-fn around(runs: &[Range<u64>], places: Range<u64>) -> Vec<Range<u64>> {
-    let length: u64 = runs.iter().map(|run| run.end - run.start).sum();
-    let (mut found, mut from) = (Vec::new(), places.start);
-    while from < places.end && length > 0 {
-        let begun = from / length * length;
-        let to = places.end.min(begun + length);
-        found.extend(cut(runs, from - begun..to - begun));
-        from = to;
-    }
-    found
 }
 
 /// The part of runs laid end to end that lies at these places.
@@ -218,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn who_has_fewer_files_begins_them_again() {
+    fn who_has_more_files_leaves_what_others_have_no_steps_for() {
         let files: Vec<Range<u64>> = (0..3).map(|file| file * 10..(file + 1) * 10).collect();
-        let hand = dealing(Order::Sequential, 2, 3, 1, 5).deal(0, &files);
-        let read: Vec<u64> = (0..5).flat_map(|batch| hand.batch(1, batch)).flatten().collect();
-        assert_eq!(read, (10..20).chain(10..15).collect::<Vec<u64>>());
+        let hand = dealing(Order::Sequential, 2, 3, 1, 3).deal(0, &files);
+        let read = |replica| (0..3).flat_map(|batch| hand.batch(replica, batch)).flatten().collect::<Vec<u64>>();
+        assert_eq!([read(0), read(1)], [(0..9).collect::<Vec<u64>>(), (10..19).collect()]);
         // Fewer files than accelerators: each has a part of one.
         let hand = dealing(Order::Sequential, 2, 5, 1, 3).deal(0, &files[..1]);
         assert_eq!([hand.batch(0, 0), hand.batch(1, 0)], [[0..5], [5..10]]);

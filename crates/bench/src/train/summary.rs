@@ -56,7 +56,9 @@ pub fn summary(report: &Report, job: &Job, bound: Option<&Bound>, steady: &Stead
         cold_au_percent: by_repetition(|epoch| epoch.cold, |epoch| epoch.au_percent).filter(|_| is_valid),
         warm_au_percent: by_repetition(|epoch| !epoch.cold, |epoch| epoch.au_percent).filter(|_| is_valid),
         min_au_percent: if min.is_finite() { min } else { 0.0 },
-        samples_per_second: by_repetition(|_| true, |epoch| epoch.samples_per_second).unwrap_or_default(),
+        samples_per_second: by_repetition(|epoch| !epoch.cold, |epoch| epoch.samples_per_second)
+            .or_else(|| by_repetition(|_| true, |epoch| epoch.samples_per_second))
+            .unwrap_or_default(),
         pass_au_percent: job.workload.read.pass_au_percent,
         passed: verdict == Verdict::Passed,
         verdict: Some(verdict),

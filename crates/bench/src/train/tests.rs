@@ -106,6 +106,20 @@ fn every_sample_is_read_once_and_waits_explain_the_rest() {
 }
 
 #[test]
+fn a_limited_disk_gives_what_its_limit_allows() {
+    let folder = folder(192, 100_000);
+    let job = job(2, 0.04);
+    // 2 x 4 x 100 kB each 40 ms are 20 MB/s: half of it is there. Busy processors only take from that, and not each time.
+    let once = || {
+        let target = shaped(&folder, Shape { bytes_per_second: Some(10_000_000), ..Shape::default() });
+        let set = Set::of(&target, &job.workload.files, 2).unwrap();
+        measured(&job, &target, &set).unwrap().au_percent
+    };
+    let found = (0..3).map(|_| once()).fold(0.0, f64::max);
+    assert!((46.0..51.0).contains(&found), "{found} of 50");
+}
+
+#[test]
 fn processes_by_themselves_are_told_one_by_one() {
     let set = Set::imagined(&job(1, 1.0).workload.files, 400, 1);
     let null = Null::of(set.files.clone());
@@ -118,6 +132,26 @@ fn processes_by_themselves_are_told_one_by_one() {
     }
     let sum: f64 = epoch.processes.iter().map(|process| process.samples_per_second).sum();
     assert!((sum - epoch.samples_per_second).abs() < 1e-6);
+}
+
+#[test]
+fn warm_epochs_have_a_rate_that_no_cold_one_lowers() {
+    let epoch = |number: u64| Epoch {
+        repetition: 1,
+        epoch: number,
+        cold: number == 1,
+        samples_per_second: [10.0, 100.0, 110.0][number as usize - 1],
+        ..Epoch::default()
+    };
+    let mut report = Report::begin(Kind::Measured, "bench train", "null:", Environment::default(), 0.0);
+    let of = |report: &Report| {
+        let set = Set::imagined(&job(1, 1.0).workload.files, 400, 1);
+        summary::summary(report, &job(1, 1.0), None, &job(1, 1.0).steady(Some(&set))).samples_per_second.mean
+    };
+    report.epochs = vec![epoch(1)];
+    assert_eq!(of(&report), 10.0);
+    report.epochs.extend([epoch(2), epoch(3)]);
+    assert_eq!(of(&report), 105.0);
 }
 
 #[test]

@@ -29,6 +29,19 @@ const COUNTED: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "vfat"];
 /// Files of a set that are asked what they lie on.
 const LOOKED_AT: usize = 64;
 
+/// Whether what the kernel counts for a process is what it asked of the storage: compressed files come as fewer bytes, and
+/// ZFS counts those of its own memory too.
+fn is_counted(kind: &str, options: Option<&str>) -> bool {
+    let is_compressed = options.is_some_and(|options| options.split(',').any(|option| option.starts_with("compress")));
+    (LOCAL.contains(&kind) || COUNTED.contains(&kind)) && kind != "zfs" && !is_compressed
+}
+
+/// Whether a network interface hands on what others receive.
+fn is_stacked(interface: &str) -> bool {
+    let links = fs::read_dir(format!("/sys/class/net/{interface}")).into_iter().flatten().flatten();
+    links.into_iter().any(|link| link.file_name().to_string_lossy().starts_with("lower_"))
+}
+
 pub struct Machine {
     pub node: String,
     pub environment: Environment,
@@ -100,13 +113,13 @@ impl Machine {
     /// What the kernel counts now, and what was asked of a store if the target is one.
     pub fn counters(&self, store: Option<Counts>) -> Counters {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let (network, loopback) = received(&read("/proc/net/dev"));
+        let (network, loopback) = received(&read("/proc/net/dev"), &is_stacked);
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
         let (throttled, errors) = store
             .map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
-        let system = self.environment.file_system.as_deref();
-        let counted = system.is_some_and(|name| LOCAL.contains(&name) || COUNTED.contains(&name));
-        let given = if counted { read_bytes(&read("/proc/self/io")) } else { None };
+        let Environment { file_system, mount_options, .. } = &self.environment;
+        let is_counted = file_system.as_ref().is_some_and(|kind| is_counted(kind, mount_options.as_deref()));
+        let given = if is_counted { read_bytes(&read("/proc/self/io")) } else { None };
         Counters { network, loopback, disk, given, throttled, errors }
     }
 

@@ -115,7 +115,7 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     machine::allow_files();
     job.transfer = machine.transfer();
     if job.workload.checkpoint.is_some() {
-        return checkpoints(args, &job, &machine, ranks, runtime.handle());
+        return checkpoints(args, (&job, plain.as_ref()), &machine, ranks, runtime.handle());
     }
     if let Some(loader) = args.loader {
         let mut report = report(args, &job, &machine, ranks);
@@ -364,7 +364,7 @@ fn report(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Repor
 /// Write and read the state of a model.
 fn checkpoints(
     args: &Args,
-    job: &Job,
+    (job, plain): (&Job, Option<&Workload>),
     machine: &Machine,
     ranks: &dyn Ranks,
     runtime: &tokio::runtime::Handle,
@@ -400,6 +400,17 @@ fn checkpoints(
     bar.finish_and_clear();
     if kept(done.map_err(Into::into), args, ranks, &mut report)?.is_some() {
         report.finished = true;
+        if args.closed {
+            let written = closed::state::Written {
+                report: &report,
+                shipped: plain,
+                shape,
+                passes: &passes,
+                is_shaped: args.shape_disk.is_some(),
+            };
+            let rules = closed::state::judge(&written);
+            report.sections.insert("closed".into(), serde_json::json!({ "document": closed::DOCUMENT, "rules": rules }));
+        }
         print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
         args.output.finish(&report)?;
     }

@@ -30,11 +30,8 @@ struct Own {
 
 /// Fail on every rank if what all of them write doesn't fit. Where nobody knows what is left, as of stores, it may fit.
 pub fn check(ranks: &dyn Ranks, room: Option<&Room>, bytes: u64) -> Result<()> {
-    let own = serde_json::to_vec(&Own { room: room.cloned(), bytes }).expect("numbers and names");
-    let gathered = ranks.gather(&own)?;
-    let told: Vec<Own> = gathered.iter().filter_map(|one| serde_json::from_slice(one).ok()).collect();
-    let verdict = ranks.broadcast(serde_json::to_vec(&lacking(&told)).expect("numbers and names"))?;
-    let Ok(Some(Lack { folder, needed, free, fits })) = serde_json::from_slice(&verdict) else { return Ok(()) };
+    let all = crate::gathered(ranks, &Own { room: room.cloned(), bytes })?;
+    let Some(Lack { folder, needed, free, fits }) = crate::told(ranks, &lacking(&all))? else { return Ok(()) };
     let gb = |bytes: u64| bytes as f64 / 1e9;
     let what =
         format!("a checkpoint needs {:.1} GB with what has to stay free, and {:.1} GB are left", gb(needed), gb(free));

@@ -302,7 +302,7 @@ pub fn checkpoint(passes: &[Pass], report: &Report) -> String {
         table: Table { columns, rows: passes.iter().map(row).collect() },
         ..Chart::default()
     };
-    format!("\n{}{}", chart.text(&style()), notes(report))
+    format!("\n{}{}{}", chart.text(&style()), rules(report), notes(report))
 }
 
 fn notes(report: &Report) -> String {
