@@ -26,6 +26,8 @@ SPIN_SECONDS = 200e-6
 PROGRESS_SECONDS = 0.5
 # One accelerator may be this much later than the others before the run is given up.
 BARRIER_SECONDS_MAX = 1800
+# A process that was killed has ended after this, unless it waits for storage that hangs.
+KILLED_SECONDS_MAX = 2
 
 ENDINGS = {
     "jpeg": (".jpg", ".jpeg"),
@@ -61,7 +63,8 @@ def files_of(job):
     if folder is None:
         size = int(job["sample_bytes"] * job["samples_per_file"])
         return [(f"{number:08}", size) for number in range(job["files"])]
-    for place, _, names in os.walk(folder):
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = os.path.join(place, name)
             below = os.path.relpath(path, folder)
@@ -242,6 +245,8 @@ def accelerate(job, own, make, barrier, orders, results, parent):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         loader = make(job, job["first_accelerator"] + own)
+        # What it read to find its samples is forgotten before an epoch is called cold.
+        results.send({"built": own})
 
         def speak():
             results.send({"meet": True})
@@ -256,18 +261,17 @@ def accelerate(job, own, make, barrier, orders, results, parent):
             line = epoch(job, number, loader.batches(number - 1), loader.steps, meeting, tell)
             results.send({**line, "accelerator": own})
         loader.close()
-    except threading.BrokenBarrierError:
+        return
+    except (threading.BrokenBarrierError, EOFError, BrokenPipeError):
         pass
-    except (EOFError, BrokenPipeError):
-        barrier.abort()
     except Refusal as refusal:
-        barrier.abort()
         results.send({"refusal": {"what": refusal.what, "on": refusal.on, "try": refusal.cure}})
     except Exception as error:
-        barrier.abort()
         on = f"accelerator {own}"
         what, cure = f"the loader failed: {type(error).__name__}: {error}", "see what the library means by that"
         results.send({"refusal": {"what": what, "on": on, "try": cure}})
+    # The others hear of it from whoever started them: a barrier that one died at can't be broken, it waits for the dead.
+    os._exit(1)
 
 
 def say(line):
@@ -275,10 +279,32 @@ def say(line):
     sys.stdout.flush()
 
 
+def lines(ends, waiting):
+    """What accelerators say, as it comes, while any are waited for; until one of them or the command ends."""
+    while waiting:
+        found = multiprocessing.connection.wait([*waiting, *ends])
+        told = [one for one in found if one in waiting]
+        if not told:
+            return
+        for one in told:
+            try:
+                yield one, one.recv()
+            except EOFError:
+                return
+
+
 def conduct(job, children, results):
     """Pass lines on until every accelerator has ended its epoch; then wait for the word to begin the next."""
     # An accelerator's process that ends, or the end of standard input, is the end of all.
     ends = [*(child.sentinel for child, _ in children), sys.stdin.fileno()]
+    building = set(results)
+    for one, line in lines(ends, building):
+        if "built" not in line:
+            say(line)
+            return 1
+        building.discard(one)
+    if building:
+        return 1
     for number in range(1, job["epochs"] + 1):
         if number > 1 and job["pause_seconds"] and multiprocessing.connection.wait(ends, job["pause_seconds"]):
             return 1
@@ -288,30 +314,23 @@ def conduct(job, children, results):
         for _, orders in children:
             orders.send(number)
         waiting = set(results)
-        while waiting:
-            found = multiprocessing.connection.wait([*waiting, *ends])
-            told = [one for one in found if one in waiting]
-            if not told:
+        for one, line in lines(ends, waiting):
+            say(line)
+            if "refusal" in line or "meet" in line and not sys.stdin.readline():
                 return 1
-            for one in told:
-                try:
-                    line = one.recv()
-                except EOFError:
-                    return 1
-                say(line)
-                if "refusal" in line:
-                    return 1
-                if "meet" in line:
-                    if not sys.stdin.readline():
-                        return 1
-                    children[0][1].send(True)
-                if "epoch" in line:
-                    waiting.discard(one)
+            if "meet" in line:
+                children[0][1].send(True)
+            if "epoch" in line:
+                waiting.discard(one)
+        if waiting:
+            return 1
     return 0
 
 
 def main(make, missing):
     """`make(job, accelerator)` opens the loader of one accelerator: `steps`, `batches(epoch)`, `close()`."""
+    # An interrupt reaches all processes of a terminal; who heard it for all of them closes standard input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     job = json.loads(sys.stdin.readline())
     if missing is not None:
         say({"missing": str(missing)})
@@ -334,15 +353,14 @@ def main(make, missing):
     except BrokenPipeError:
         # The command was killed. Nobody would end the accelerators' processes but this one.
         code = 1
-    for _, orders in children:
-        if code == 0:
-            orders.send(None)
-        orders.close()
     if code != 0:
-        barrier.abort()
+        # One that waits at the barrier, or for storage that hangs, hears nothing else.
         for child, _ in children:
-            child.join(2)
-            child.terminate()
+            child.kill()
+        for child, _ in children:
+            child.join(KILLED_SECONDS_MAX)
+        os._exit(code)
+    for _, orders in children:
+        orders.send(None)
     for child, _ in children:
         child.join()
-    sys.exit(code)

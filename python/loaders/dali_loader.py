@@ -42,7 +42,8 @@ class Loader:
             "num_shards": job["replicas"],
             "random_shuffle": job["order"] != "sequential",
             "stick_to_shard": job["partition"] == "fixed",
-            "initial_fill": max(1, job["shuffle_buffer"] or 1),
+            # Where nothing is said, DALI's own 1,024.
+            **({"initial_fill": job["shuffle_buffer"]} if job["shuffle_buffer"] else {}),
             "prefetch_queue_depth": max(1, job["prefetch_batches"]),
             "name": "Reader",
         }

@@ -212,7 +212,7 @@ impl Prober<'_> {
         (self.found.latency, self.found.latency_p99) = (at(0.5), at(0.99));
 
         // Short reads come behind short ones: what limits requests saves up those that nobody asked for meanwhile.
-        let share = pool.short(short, SHORT_READS_MAX[1], seed + 1);
+        let share = pool.short(short, SHORT_READS_MAX[1], seed.wrapping_add(1));
         let left = pool.len().saturating_sub(if is_first { alone } else { 0 });
         let streams = streams.min(left.min(share.reads.len()) as u64 / 4).max(1);
         self.found.streams = streams;

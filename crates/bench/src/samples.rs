@@ -68,7 +68,7 @@ fn endings(format: Format) -> &'static [&'static str] {
 }
 
 /// Whether a file is of the set. TFRecord shards are often named without an ending: `train-00000-of-01024`.
-fn belongs(format: Format, name: &str) -> bool {
+pub fn belongs(format: Format, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     let endings = endings(format);

@@ -66,6 +66,9 @@ use timeline::{Timeline, together};
 /// An epoch of fewer steps has no step to be measured after the first.
 const STEPS_MIN: u64 = 2;
 
+/// Samples of a set of which each is dealt by itself: four bytes of memory each.
+const DEALT_SINGLY_MAX: u64 = 1 << 30;
+
 /// Files that all readers together keep open of packed sets, within what a process may open by default.
 const KEPT_MAX: u64 = 512;
 
@@ -144,6 +147,12 @@ impl Job {
     /// Steps of an epoch on a set, or how large a set is needed.
     pub fn steps(&self, set: &Set) -> Result<u64> {
         let read = &self.workload.read;
+        let is_dealt_singly = matches!(read.order, Order::Shuffled | Order::Random);
+        if is_dealt_singly && set.samples() > DEALT_SINGLY_MAX {
+            let on = several(set.samples(), "sample");
+            let hint = format!("up to {DEALT_SINGLY_MAX} are; or read whole files by chance: --set order=shards");
+            return Err(Error::invalid("so many samples are not dealt one by one", on).hint(hint));
+        }
         let own = match read.order {
             Order::Shuffled | Order::Random => share(set.samples(), self.accelerators),
             Order::Sequential | Order::Shards => self.least_own(set),
@@ -165,15 +174,18 @@ impl Job {
     /// Samples of the accelerator that has the fewest, where whole files are dealt: whoever has more leaves them, because one
     /// that began again would find in memory what it has read.
     fn least_own(&self, set: &Set) -> u64 {
-        let (count, lengths) = (self.accelerators as usize, || set.numbers.iter().map(|file| file.end - file.start));
+        let count = self.accelerators as usize;
         if set.numbers.len() < count {
             return set.samples() / self.accelerators;
         }
-        match self.workload.read.order {
-            // Files come to each by chance.
-            Order::Shards => lengths().min().unwrap_or(0) * (set.numbers.len() / count) as u64,
-            _ => (0..count).map(|first| lengths().skip(first).step_by(count).sum()).min().unwrap_or(0),
+        let mut lengths: Vec<u64> = set.numbers.iter().map(|file| file.end - file.start).collect();
+        if self.workload.read.order == Order::Shards {
+            // Files come to each by chance: at worst the shortest of them.
+            let own = lengths.len() / count;
+            lengths.select_nth_unstable(own - 1);
+            return lengths[..own].iter().sum();
         }
+        (0..count).map(|first| lengths[first..].iter().step_by(count).sum()).min().unwrap_or(0)
     }
 
     /// Samples that lie side by side and are read at once.

@@ -34,13 +34,20 @@ pub fn find(
         return Err(Error::invalid(what, format!("--set steps={steps}")).hint(hint));
     }
     read.steps_max = Some(steps);
+    let batch = read.batch;
     let ranks = u64::from(bench.outside.ranks.size());
-    let room = bench.set.samples() / (steps * read.batch * ranks);
+    let room = bench.set.samples() / (steps * batch * ranks);
     let room = if bench.set.real { room } else { room.max(most.unwrap_or(1) / ranks) };
     let limit = most.map_or(room, |most| room.min(most / ranks));
+    // Whole files that are dealt may leave some accelerator with fewer steps than the rest.
+    let is_enough = |each: &u64| {
+        let many = Job { accelerators: each * ranks, ..job.clone() };
+        many.steps(bench.set).is_ok_and(|found| found >= steps)
+    };
+    let limit = (1..=limit).rev().find(is_enough).unwrap_or(0);
     if limit == 0 {
         let on = format!("{} samples", bench.set.samples());
-        let wanted = steps * read.batch * ranks;
+        let wanted = steps * batch * ranks;
         let files = (wanted as f64 * bench.set.files.len() as f64 / bench.set.samples() as f64).ceil();
         let fewer =
             if steps > least { format!(", or ask for fewer steps: --set steps={least}") } else { String::new() };
@@ -102,6 +109,10 @@ fn try_it(
     let begun = bench.outside.clock.now();
     let one = Bench { job, outside: bench.outside, ..*bench };
     let what = several(job.accelerators, "accelerator");
+    if let Some(reason) = job.steady(Some(bench.set)).invalid(job, job.steps(bench.set)?) {
+        let hint = "shards of one length leave no accelerator with fewer steps than others: make the set anew";
+        return Err(Error::invalid(format!("this number can't be tried: {reason}"), what).hint(hint));
+    }
     let measured = one.epoch(number, job.chill != Chill::Never, &what)?;
     let mut reached = 0.0;
     if let Some((mut epoch, _)) = measured {

@@ -40,7 +40,14 @@ enum Lots {
     /// Of each accelerator, a permutation of its own samples.
     Parts(Vec<Vec<u32>>),
     /// Of each accelerator, the runs of samples that it reads one after the other.
-    Runs(Vec<Vec<Range<u64>>>),
+    Runs(Vec<Laid>),
+}
+
+/// Runs of samples laid end to end.
+struct Laid {
+    runs: Vec<Range<u64>>,
+    /// Where each begins.
+    starts: Vec<u64>,
 }
 
 /// Samples of one accelerator in an epoch, with those that `DistributedSampler` repeats to make all equal.
@@ -56,11 +63,12 @@ impl Dealing {
         let mut mixed = |runs: &[Range<u64>]| -> Vec<Range<u64>> {
             generator.permutation(runs.len() as u64).iter().map(|&run| runs[run as usize].clone()).collect()
         };
+        let laid = |dealt: Vec<Vec<Range<u64>>>| Lots::Runs(dealt.into_iter().map(Laid::of).collect());
         let lots = match (self.order, self.partition) {
-            (Order::Sequential, _) => Lots::Runs(self.dealt(files, samples)),
-            (Order::Shards, Partition::Fresh) => Lots::Runs(self.dealt(&mixed(files), samples)),
+            (Order::Sequential, _) => laid(self.dealt(files.to_vec(), samples)),
+            (Order::Shards, Partition::Fresh) => laid(self.dealt(mixed(files), samples)),
             (Order::Shards, Partition::Fixed) => {
-                Lots::Runs(self.dealt(files, samples).iter().map(|own| mixed(own)).collect())
+                laid(self.dealt(files.to_vec(), samples).iter().map(|own| mixed(own)).collect())
             }
             (Order::Shuffled | Order::Random, Partition::Fresh) => Lots::Picks(generator.permutation(samples)),
             (Order::Shuffled | Order::Random, Partition::Fixed) => {
@@ -72,10 +80,11 @@ impl Dealing {
     }
 
     /// The files of each accelerator: every N-th, or where there are too few an equal length of them laid end to end.
-    fn dealt(&self, files: &[Range<u64>], samples: u64) -> Vec<Vec<Range<u64>>> {
+    fn dealt(&self, files: Vec<Range<u64>>, samples: u64) -> Vec<Vec<Range<u64>>> {
         let (count, each) = (self.replicas, samples / self.replicas);
         if (files.len() as u64) < count {
-            return (0..count).map(|replica| cut(files, replica * each..(replica + 1) * each)).collect();
+            let whole = Laid::of(files);
+            return (0..count).map(|replica| whole.cut(replica * each..(replica + 1) * each)).collect();
         }
         (0..count as usize).map(|first| files[first..].iter().step_by(count as usize).cloned().collect()).collect()
     }
@@ -103,7 +112,7 @@ impl Hand {
                 };
                 // Each accelerator has as many steps as the others.
                 debug_assert!(places.end <= self.dealing.steps * size, "a batch of the epoch");
-                cut(&runs[replica as usize], places)
+                runs[replica as usize].cut(places)
             }
         }
     }
@@ -121,21 +130,26 @@ impl Hand {
     }
 }
 
-/// The part of runs laid end to end that lies at these places.
-fn cut(runs: &[Range<u64>], places: Range<u64>) -> Vec<Range<u64>> {
-    let (mut found, mut before) = (Vec::new(), 0);
-    for run in runs {
-        let length = run.end - run.start;
-        let (from, to) = (places.start.max(before), places.end.min(before + length));
-        if from < to {
-            found.push(run.start + (from - before)..run.start + (to - before));
-        }
-        before += length;
-        if before >= places.end {
-            break;
-        }
+impl Laid {
+    fn of(runs: Vec<Range<u64>>) -> Laid {
+        let starts = runs.iter().scan(0, |end, run| {
+            let start = *end;
+            *end += run.end - run.start;
+            Some(start)
+        });
+        Laid { starts: starts.collect(), runs }
     }
-    found
+
+    /// The part that lies at these places.
+    fn cut(&self, places: Range<u64>) -> Vec<Range<u64>> {
+        let first = self.starts.partition_point(|start| *start <= places.start).saturating_sub(1);
+        let from_first = self.runs[first..].iter().zip(&self.starts[first..]);
+        let within = from_first.take_while(|(_, start)| **start < places.end).filter_map(|(run, start)| {
+            let (from, to) = (places.start.max(*start), places.end.min(start + run.end - run.start));
+            (from < to).then(|| run.start + (from - start)..run.start + (to - start))
+        });
+        within.collect()
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +227,19 @@ mod tests {
         // Fewer files than accelerators: each has a part of one.
         let hand = dealing(Order::Sequential, 2, 5, 1, 3).deal(0, &files[..1]);
         assert_eq!([hand.batch(0, 0), hand.batch(1, 0)], [[0..5], [5..10]]);
+    }
+
+    #[test]
+    fn parts_of_runs_lie_where_they_were_laid() {
+        let laid = Laid::of(vec![10..13, 20..20, 30..31, 0..4]);
+        let all: Vec<u64> = laid.runs.iter().cloned().flatten().collect();
+        for from in 0..=all.len() {
+            for to in from..=all.len() {
+                let found: Vec<u64> = laid.cut(from as u64..to as u64).into_iter().flatten().collect();
+                assert_eq!(found, all[from..to], "{from}..{to}");
+            }
+        }
+        assert!(Laid::of(Vec::new()).cut(0..0).is_empty());
     }
 
     #[test]

@@ -135,6 +135,18 @@ fn processes_by_themselves_are_told_one_by_one() {
 }
 
 #[test]
+fn one_short_shard_takes_no_steps_from_the_others() {
+    let mut job = job(1, 1.0);
+    (job.workload.files.count, job.workload.files.samples_per_file) = (64, 1000);
+    (job.workload.read.order, job.workload.read.batch) = (Order::Shards, 64);
+    let mut set = Set::imagined(&job.workload.files, 64_000, 1);
+    *set.numbers.last_mut().unwrap() = 63_000..63_030;
+    let steps = |accelerators| Job { accelerators, ..job.clone() }.steps(&set).unwrap();
+    // Who has it among its 64, 32 and 16 files has so many samples less.
+    assert_eq!([1, 2, 4].map(steps), [63_030 / 64, 31_030 / 64, 15_030 / 64]);
+}
+
+#[test]
 fn warm_epochs_have_a_rate_that_no_cold_one_lowers() {
     let epoch = |number: u64| Epoch {
         repetition: 1,

@@ -204,11 +204,78 @@ mod tests {
         whole_files("nvidia.dali", Loader::Dali);
     }
 
-    /// A loader that says which process it is, and is never ready.
-    const STUCK: &str = "import os, sys, time, common\n\
-        class Loader:\n    def __init__(self, job, accelerator):\n        \
-        open(os.environ['STOKER_TEST_PID'] + str(accelerator), 'w').write(str(os.getpid()))\n        time.sleep(1000)\n\
-        if __name__ == '__main__':\n    common.main(Loader, None)\n";
+    #[test]
+    fn pytorch_reads_no_shard_twice_in_an_epoch() {
+        let Some(python) = python_with("torch") else { return };
+        let scratch = tempfile::tempdir().expect("a folder");
+        let data = scratch.path().join("data");
+        fs::create_dir_all(data.join(".hidden")).expect("folders");
+        let record = [&1000_u64.to_le_bytes()[..], &[0; 4], &[7; 1000], &[0; 4]].concat();
+        for shard in 0..11 {
+            fs::write(data.join(format!("{shard:02}.tfrecord")), record.repeat(20)).expect("a shard");
+        }
+        fs::write(data.join(".hidden/00.tfrecord.index"), "no shard").expect("a file");
+        // Of 11 shards one accelerator's three workers have 4, 4 and 3; of two accelerators each has 5 at least: 2, 2 and 1.
+        for (accelerators, steps) in [(1, 16 + 16 + 12), (2, 8 + 8 + 4)] {
+            let (format, order) = (Format::Tfrecord, Order::Shards);
+            let job = Job { format, order, samples_per_file: 20, batch: 5, workers: 3, ..job(&data) };
+            let job =
+                Job { accelerators, replicas: accelerators, shuffle_buffer: Some(30), step_seconds: 0.001, ..job };
+            let mut seen = Seen { begun: Vec::new() };
+            for epoch in started(&python, scratch.path(), Loader::Torch, &job, &mut seen).expect("two epochs") {
+                assert_eq!((epoch.steps, epoch.bytes["asked"]), (steps, steps * accelerators * 5 * 1000));
+            }
+        }
+    }
+
+    /// A loader of nothing whose accelerators do as they are told in their third step.
+    const TOLD: &str = "
+import os, signal, time, common
+
+class Loader:
+    steps = 6
+
+    def __init__(self, job, accelerator):
+        self.accelerator = accelerator
+        with open(os.environ['STOKER_TEST_PID'] + str(accelerator), 'w') as file:
+            file.write(str(os.getpid()))
+
+    def batches(self, number):
+        for step in range(self.steps):
+            told = os.environ['STOKER_TEST_DO'] if (self.accelerator, step) == (1, 2) else ''
+            if told == 'die':
+                time.sleep(0.2)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if told == 'interrupt':
+                os.kill(os.getppid(), signal.SIGINT)
+            yield 4, 400, 0.0, 0.0, time.monotonic()
+
+    def close(self):
+        pass
+
+if __name__ == '__main__':
+    common.main(Loader, None)
+";
+
+    fn told(folder: &Path, what: &str) -> Command {
+        let script = unpack(folder).expect("the loaders").join("told.py");
+        fs::write(&script, TOLD).expect("a program");
+        let mut program = Command::new("python3");
+        program.arg("-B").arg(script).env("STOKER_TEST_PID", folder.join("pid")).env("STOKER_TEST_DO", what);
+        program
+    }
+
+    #[test]
+    fn one_accelerator_that_dies_ends_all_and_an_interrupt_is_for_who_started_them() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let among = Among { ranks: &ranks::Alone, node: "here" };
+        let job = job(scratch.path());
+        let mut seen = Seen { begun: Vec::new() };
+        let mut run = |what| bench::loader::run(Loader::Torch, &job, told(scratch.path(), what), among, &mut seen);
+        let error = run("die").expect_err("the other waits for it at the barrier");
+        assert!(error.what.contains("ended before its work did"), "{error}");
+        assert_eq!(run("interrupt").expect("two epochs").len(), 2);
+    }
 
     #[test]
     fn accelerators_end_with_the_program_that_started_them() {
@@ -227,10 +294,7 @@ mod tests {
             fs::read_to_string(path).ok()?.parse().ok()
         }
         let scratch = tempfile::tempdir().expect("a folder");
-        let script = unpack(scratch.path()).expect("the loaders").join("stuck.py");
-        fs::write(&script, STUCK).expect("a program");
-        let mut program = Command::new("python3");
-        program.arg("-B").arg(script).env("STOKER_TEST_PID", scratch.path().join("pid"));
+        let program = told(scratch.path(), "nothing");
         let said = scratch.path().join("pid0");
         let among = Among { ranks: &ranks::Alone, node: "here" };
         let job = job(scratch.path());

@@ -296,9 +296,15 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
         let read = &job.workload.read;
         let all = files.count * files.samples_per_file;
         // As much as the steps need, or a verdict takes, whatever the workload's own size.
-        let most = read.batch * job.accelerators.max(args.accelerators.unwrap_or(1));
-        let least = job.steady(None).least;
-        let samples = read.steps_max.map_or(all.max(least * most), |steps| steps.max(2) * most);
+        let most = read.batch.saturating_mul(job.accelerators.max(args.accelerators.unwrap_or(1)));
+        let least = job.steady(None).least.saturating_mul(most);
+        let samples = read.steps_max.map_or(all.max(least), |steps| steps.max(2).saturating_mul(most));
+        if samples / files.samples_per_file > IMAGINED_FILES_MAX {
+            let hint = "take a smaller set of the same kind, or fewer steps: --set steps=100";
+            return Err(Error::invalid(format!("so many files ({samples} samples) are not imagined"), "null:")
+                .hint(hint)
+                .into());
+        }
         let mut set = Set::imagined(files, samples, job.seed);
         set.together = job.together(&set);
         return Ok((shaped(args, Box::new(Null::of(set.files.clone()))), set, Checks::default()));
@@ -314,6 +320,9 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
     let checks = manifest.map(|manifest| Checks::of(&manifest, end.target(), &set, 2 * threads));
     Ok((shaped(args, end.boxed()), set, checks.transpose()?.unwrap_or_default()))
 }
+
+/// Names of files that are kept for a loop without storage.
+const IMAGINED_FILES_MAX: u64 = 20_000_000;
 
 /// A folder or a store, as it is.
 fn reach(args: &Args, runtime: &tokio::runtime::Handle) -> Result<End> {

@@ -7,6 +7,7 @@ use super::Args;
 use crate::bench::loader;
 use crate::bench::machine::Machine;
 use ::bench::loader::{Among, Job as Asked, Loader, Watch};
+use ::bench::samples::belongs;
 use ::bench::train::{Chill, Job, complete, summary, warn};
 use anyhow::Result;
 use block::Error;
@@ -19,7 +20,7 @@ use targets::{Folder, Listed, Target};
 
 /// The ceiling is measured about so long, in steps of which there are not fewer than this.
 const CEILING_SECONDS: f64 = 2.0;
-const CEILING_STEPS_MIN: f64 = 10.0;
+const CEILING_STEPS_MIN: u64 = 10;
 
 /// Gives the bytes of the set, and whether it is one of files.
 pub fn run(
@@ -36,23 +37,26 @@ pub fn run(
     }
     let among = Among { ranks, node: &machine.node };
     let files = if target == "null:" { Vec::new() } else { listed(Path::new(&target))? };
+    let files: Vec<Listed> = files.into_iter().filter(|file| belongs(job.workload.files.format, &file.name)).collect();
     let bar = super::line();
-    let ceiling = {
-        let asked = asked(job, ranks, None)?;
-        let lead = asked.steady().lead as f64;
-        let steps = (CEILING_SECONDS / job.step_seconds).ceil().max(lead + CEILING_STEPS_MIN) as u64;
-        let short = Asked { epochs: 1, steps_max: Some(steps), pause_seconds: None, ..asked };
-        let mut watch = Around { job, machine, ranks, files: &[], bar: &bar, what: "ceiling" };
-        let found = loader::run(library, &short, among, &mut watch)?;
-        found.first().map_or(0.0, |epoch| epoch.au_percent)
+    let around = |what| Around { job, machine, ranks, files: &files, bar: &bar, what };
+    let ceiling = match library {
+        Loader::Dali => {
+            warn(report, "DALI reads nothing that doesn't lie in files, so that its ceiling isn't known");
+            100.0
+        }
+        _ => {
+            let found =
+                ceiling(library, &asked(job, ranks, None)?, among, &mut Around { files: &[], ..around("ceiling") })?;
+            report.sections.insert("ceiling".into(), serde_json::json!({ "null_percent": found, "loader": true }));
+            found
+        }
     };
-    report.sections.insert("ceiling".into(), serde_json::json!({ "null_percent": ceiling, "loader": true }));
     let folder = (target != "null:").then_some(target.as_str());
     for repetition in 1..=job.repetitions {
         // Each repetition has other permutations, as runs of a job have.
-        let asked = Asked { seed: job.seed + repetition - 1, ..asked(job, ranks, folder)? };
-        let mut watch = Around { job, machine, ranks, files: &files, bar: &bar, what: "epoch" };
-        for mut epoch in loader::run(library, &asked, among, &mut watch)? {
+        let asked = Asked { seed: job.seed.wrapping_add(repetition - 1), ..asked(job, ranks, folder)? };
+        for mut epoch in loader::run(library, &asked, among, &mut around("epoch"))? {
             (epoch.repetition, epoch.ceiling_percent) = (repetition, ceiling);
             report.epochs.push(epoch);
         }
@@ -85,6 +89,24 @@ fn listed(folder: &Path) -> Result<Vec<Listed>> {
         complete(&manifest, &files, target.url())?;
     }
     Ok(files)
+}
+
+/// What the loader reaches on samples without bytes, in percent: of as many as its short epoch takes.
+fn ceiling(library: Loader, asked: &Asked, among: Among, watch: &mut dyn Watch) -> Result<f64> {
+    let lead = asked.steady().lead;
+    let steps = (CEILING_SECONDS / asked.step_seconds).ceil().max((lead + CEILING_STEPS_MIN) as f64) as u64;
+    let samples = (steps + lead) * asked.batch * asked.replicas;
+    // Each worker has files of its own.
+    let files = samples.div_ceil(asked.samples_per_file).max(asked.replicas * asked.workers.max(1));
+    let short = Asked {
+        epochs: 1,
+        steps_max: Some(steps),
+        pause_seconds: None,
+        files: files.min(asked.files),
+        ..asked.clone()
+    };
+    let found = loader::run(library, &short, among, watch)?;
+    Ok(found.first().map_or(0.0, |epoch| epoch.au_percent))
 }
 
 /// The part of this rank.
