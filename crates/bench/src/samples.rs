@@ -39,6 +39,13 @@ pub struct Set {
     pub real: bool,
 }
 
+impl Set {
+    /// Whether each read is a request that waits by itself: of files the kernel reads ahead, and keeps what it read.
+    pub fn is_of_store(&self) -> bool {
+        self.piece > PIECE
+    }
+}
+
 /// How many row groups a set has, and ranges of bytes that are read of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Groups {

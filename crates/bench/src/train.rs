@@ -207,7 +207,7 @@ impl Job {
             return (groups.bytes_by_chance / set.sample_bytes()).max(1.0);
         }
         let rows = set.samples() / groups.groups;
-        if self.transfer == Cause::Store { again(rows, read.batch).min(read.busy() as f64) } else { 1.0 }
+        if set.is_of_store() { again(rows, read.batch).min(read.busy() as f64) } else { 1.0 }
     }
 
     pub fn demand(&self, set: &Set) -> Demand {
@@ -223,7 +223,7 @@ impl Job {
             prefetch_batches: read.prefetch_batches,
             requests_per_sample: requests,
             // Each request to a store has a first byte of its own; of files the kernel reads ahead.
-            first_bytes_per_sample: if self.transfer == Cause::Store { requests } else { times / set.together },
+            first_bytes_per_sample: if set.is_of_store() { requests } else { times / set.together },
         }
     }
 

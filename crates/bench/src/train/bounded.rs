@@ -8,7 +8,7 @@ use report::{Epoch, Report};
 
 use super::counters::{Counters, Disk};
 use super::order::Dealing;
-use super::{Bench, Cause, Chill, Job, Progress, warn};
+use super::{Bench, Chill, Job, Progress, warn};
 use crate::bound::{Bound, bound};
 use crate::probe::{Asking, GIVEN_MIN_PERCENT, Probe, probe};
 use crate::samples::{Run, Set};
@@ -125,7 +125,7 @@ impl Bench<'_> {
                 "nobody counts what this target reads: whether the probe's bytes came from storage is not known",
             );
         }
-        if self.job.transfer == Cause::Store {
+        if self.set.is_of_store() {
             section["request_bytes"] = serde_json::json!(self.set.piece);
         }
         report.sections.insert("probe".into(), section);
