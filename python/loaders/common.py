@@ -32,6 +32,7 @@ KILLED_SECONDS_MAX = 2
 ENDINGS = {
     "jpeg": (".jpg", ".jpeg"),
     "npz": (".npz",),
+    "npy": (".npy",),
     "tfrecord": (".tfrecord", ".tfrecords"),
     "parquet": (".parquet",),
     "tar": (".tar",),

@@ -23,7 +23,7 @@ PICTURE_SIDE = 224
 
 class Loader:
     def __init__(self, job, accelerator):
-        if job["format"] not in ("jpeg", "tfrecord", "raw", "npz") or job["folder"] is None:
+        if job["format"] not in ("jpeg", "tfrecord", "raw", "npz", "npy") or job["folder"] is None:
             what = f"DALI has no reader for {job['format']} samples in {job['folder'] or 'null:'}"
             raise common.Refusal(what, "--loader dali", "use --loader torch, or leave --loader out")
         if job["format"] != "tfrecord" and job["samples_per_file"] != 1:

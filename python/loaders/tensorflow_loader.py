@@ -26,7 +26,7 @@ PICTURE_SIDE = 224
 
 class Loader:
     def __init__(self, job, accelerator):
-        if job["format"] not in ("jpeg", "npz", "raw", "tfrecord") or job["order"] == "random":
+        if job["format"] not in ("jpeg", "npz", "npy", "raw", "tfrecord") or job["order"] == "random":
             what = f"tf.data reads no {job['format']} samples in {job['order']} order"
             raise common.Refusal(what, job["folder"] or "null:", "use --loader torch, or leave --loader out")
         if job["format"] != "tfrecord" and job["samples_per_file"] != 1:

@@ -45,6 +45,8 @@ def decode(kind, content):
             volume = archive["x"]
         cut = tuple(slice(0, min(PATCH_SIDE, side)) if side > 1 else slice(None) for side in volume.shape[-3:])
         return torch.from_numpy(numpy.ascontiguousarray(volume[(..., *cut)]))
+    if kind == "npy":
+        return torch.from_numpy(numpy.load(io.BytesIO(content)))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 

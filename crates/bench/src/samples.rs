@@ -67,6 +67,7 @@ fn endings(format: Format) -> &'static [&'static str] {
     match format {
         Format::Jpeg => &["jpg", "jpeg"],
         Format::Npz => &["npz"],
+        Format::Npy => &["npy"],
         Format::Tfrecord => &["tfrecord", "tfrecords"],
         Format::Parquet => &["parquet"],
         Format::Tar => &["tar"],

@@ -1,7 +1,7 @@
-//! Data sets in true formats, made from a seed by all cores: JPEG images in class folders, npz volumes, TFRecord,
+//! Data sets in true formats, made from a seed by all cores: JPEG images in class folders, npz volumes, npy arrays, TFRecord,
 //! Parquet and WebDataset shards, raw files; or a user's own files, many times over.
 //!
-//! Layout: `shape`, `likeness` and `replica` say what to make, `plan` file by file, `crew` does it; `picture`, `volume`,
+//! Layout: `shape`, `likeness` and `replica` say what to make, `plan` file by file, `crew` does it; `picture`, `volume`, `npy`,
 //! `tfrecord`, `parquet` and `shard` are the formats, over `stream` and `noise`; `draft` is a file in the making,
 //! `manifest` and `index` are what was made, down to each record; `sync` copies and checks a set.
 //!
@@ -16,6 +16,7 @@ mod index;
 pub mod likeness;
 mod manifest;
 pub mod noise;
+mod npy;
 mod parquet;
 mod picture;
 mod plan;

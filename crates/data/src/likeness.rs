@@ -40,12 +40,13 @@ fn format(found: &[Listed]) -> Format {
     let by_name = |file: &Listed| match file.name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase().as_str() {
         "jpg" | "jpeg" => Format::Jpeg,
         "npz" => Format::Npz,
+        "npy" => Format::Npy,
         "tfrecord" | "tfrecords" => Format::Tfrecord,
         "tar" => Format::Tar,
         "parquet" => Format::Parquet,
         _ => Format::Raw,
     };
-    let all = [Format::Jpeg, Format::Npz, Format::Tfrecord, Format::Tar, Format::Parquet, Format::Raw];
+    let all = [Format::Jpeg, Format::Npz, Format::Npy, Format::Tfrecord, Format::Tar, Format::Parquet, Format::Raw];
     let votes = |format: &Format| found.iter().filter(|file| by_name(file) == *format).count();
-    all.into_iter().max_by_key(votes).expect("there are six")
+    all.into_iter().max_by_key(votes).expect("there are seven")
 }

@@ -19,7 +19,7 @@ use super::replica::Replica;
 use super::shape::Shape;
 use super::stream::{Made, Stream};
 use super::volume::Volume;
-use super::{IMAGES, Progress, Put, Set, VOLUMES, index, shard, tfrecord};
+use super::{IMAGES, Progress, Put, Set, VOLUMES, index, npy, shard, tfrecord};
 
 /// Streams of chance of packed files, apart from all others.
 const CONTENT: u64 = 6 << 60;
@@ -126,6 +126,7 @@ impl Plan<'_> {
                 let volume = Volume::of(seed, file, only());
                 (volume.bytes(), 0, Content::Volume(volume))
             }
+            Format::Npy => (only(), 0, Content::Packed { file }),
             Format::Parquet => {
                 let table = self.table.as_ref().expect("laid out whenever there are Parquet files");
                 (table.bytes(), table.records(), Content::Packed { file })
@@ -247,6 +248,9 @@ impl Plan<'_> {
                 Format::Tar => self.sample(shape, index, asked, stream, &mut noise)?,
                 _ => {
                     stream.begin_record();
+                    let head = if shape.format == Format::Npy { npy::bytes_head(asked) } else { Vec::new() };
+                    stream.bytes(&head)?;
+                    let asked = asked - head.len() as u64;
                     stream.noise(&mut noise, asked)?;
                     stream.end_record();
                 }

@@ -9,7 +9,7 @@ use workload::columns::{self, Columns};
 use workload::{Files, Format};
 
 use super::noise::Chance;
-use super::{IMAGE_BYTES_MAX, IMAGE_BYTES_MIN, IMAGES, VOLUME_BYTES_MAX, VOLUME_BYTES_MIN, tfrecord};
+use super::{IMAGE_BYTES_MAX, IMAGE_BYTES_MIN, IMAGES, VOLUME_BYTES_MAX, VOLUME_BYTES_MIN, npy, tfrecord};
 
 /// Streams of chance, apart from those of contents.
 const SIZE: u64 = 5 << 60;
@@ -113,6 +113,7 @@ impl Shape {
         };
         match self.format {
             Format::Npz => format!("{folder}/case_{file:05}.npz"),
+            Format::Npy => format!("{folder}/array_{file:05}.npy"),
             Format::Tfrecord => format!("{folder}/train-{file:05}-of-{count:05}.tfrecord"),
             Format::Parquet => format!("{folder}/part-{file:05}.parquet"),
             Format::Tar => format!("{folder}/shard-{file:06}.tar"),
@@ -130,6 +131,7 @@ impl Shape {
         match self.format {
             Format::Jpeg => IMAGE_BYTES_MIN / 4,
             Format::Npz => VOLUME_BYTES_MIN,
+            Format::Npy => npy::HEAD_BYTES + 1,
             Format::Tfrecord => tfrecord::RECORD_BYTES_MIN,
             Format::Parquet | Format::Tar | Format::Raw => 1,
         }
@@ -152,7 +154,7 @@ impl Shape {
         {
             return wrong("the data set would be empty", "ask for at least one file of one sample");
         }
-        if matches!(self.format, Format::Jpeg | Format::Npz) && self.samples_per_file > 1 {
+        if matches!(self.format, Format::Jpeg | Format::Npz | Format::Npy) && self.samples_per_file > 1 {
             return wrong(
                 "a file of this format holds one sample",
                 "set samples_per_file = 1, or take tar or tfrecord",

@@ -10,8 +10,8 @@ use std::ops::Range;
 use block::{Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::Put;
 use super::noise::{Chance, LANES, Noise};
+use super::{Put, npy};
 
 /// Sides are multiples of this, so that planes are whole turns of the noise.
 const SIDE_STEP: u64 = 16;
@@ -145,15 +145,7 @@ struct Sums {
 
 impl Member {
     fn of(name: &'static str, kind: &str, shape: &str, array: u64) -> Member {
-        let fields = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
-        // The array begins at a multiple of 64 bytes; the last byte before it is a newline.
-        let padded = (NPY_START.len() + 2 + fields.len() + 1).next_multiple_of(64);
-        let length = u16::try_from(padded - NPY_START.len() - 2).expect("a head is about a hundred bytes");
-        let mut head = NPY_START.to_vec();
-        head.extend_from_slice(&length.to_le_bytes());
-        head.extend_from_slice(fields.as_bytes());
-        head.resize(padded - 1, b' ');
-        head.push(b'\n');
+        let head = npy::head(kind, shape);
         Member { name, head, array }
     }
 
@@ -187,7 +179,6 @@ impl Member {
     }
 }
 
-const NPY_START: &[u8] = b"\x93NUMPY\x01\x00";
 /// Length of the record that ends a zip file.
 const END_BYTES: usize = 22;
 /// Version of the zip format that a reader needs: 2.0.

@@ -154,7 +154,8 @@ impl GroupTally {
     pub fn of(ending: &str) -> GroupTally {
         let format = match ending {
             "jpg" | "jpeg" => Format::Jpeg,
-            "npz" | "npy" => Format::Npz,
+            "npz" => Format::Npz,
+            "npy" => Format::Npy,
             "tfrecord" | "tfrecords" | "tfrec" => Format::Tfrecord,
             "parquet" => Format::Parquet,
             "tar" => Format::Tar,

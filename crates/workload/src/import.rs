@@ -152,7 +152,8 @@ fn files(mut table: Table) -> Result<(Files, bool)> {
 
 fn format(value: &Value) -> Result<Format> {
     match value.word()?.to_ascii_lowercase().as_str() {
-        "npz" | "npy" => Ok(Format::Npz),
+        "npz" => Ok(Format::Npz),
+        "npy" => Ok(Format::Npy),
         "tfrecord" => Ok(Format::Tfrecord),
         "jpeg" => Ok(Format::Jpeg),
         "parquet" => Ok(Format::Parquet),

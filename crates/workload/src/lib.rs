@@ -74,6 +74,8 @@ pub enum Format {
     Jpeg,
     /// One NumPy archive a file.
     Npz,
+    /// One NumPy array a file, its head included in the size.
+    Npy,
     /// Records with length and masked CRC32C.
     Tfrecord,
     /// Row groups of columns.
@@ -91,6 +93,7 @@ impl Format {
         match self {
             Format::Jpeg => "JPEG",
             Format::Npz => "npz",
+            Format::Npy => "npy",
             Format::Tfrecord => "TFRecord",
             Format::Parquet => "Parquet",
             Format::Tar => "tar",
@@ -107,11 +110,12 @@ impl TryFrom<String> for Format {
         match text.to_ascii_lowercase().as_str() {
             "jpeg" | "jpg" => Ok(Format::Jpeg),
             "npz" => Ok(Format::Npz),
+            "npy" => Ok(Format::Npy),
             "tfrecord" => Ok(Format::Tfrecord),
             "parquet" => Ok(Format::Parquet),
             "tar" | "webdataset" => Ok(Format::Tar),
             "raw" => Ok(Format::Raw),
-            _ => Err(format!("there is no format `{text}`; it is JPEG, npz, TFRecord, Parquet, tar or raw")),
+            _ => Err(format!("there is no format `{text}`; it is JPEG, npz, npy, TFRecord, Parquet, tar or raw")),
         }
     }
 }

@@ -26,7 +26,7 @@ const MASK: u32 = 0xa282_ead8;
 pub fn spans(target: &dyn Target, found: &[Listed], files: &Files, threads: usize) -> Result<Vec<Spans>> {
     let wanted = footer::Wanted::of(files);
     let scan: &(dyn Fn(&Listed, &mut dyn Opened) -> Result<Spans> + Sync) = match files.format {
-        Format::Jpeg | Format::Npz => return Ok(vec![Spans::Whole; found.len()]),
+        Format::Jpeg | Format::Npz | Format::Npy => return Ok(vec![Spans::Whole; found.len()]),
         Format::Raw => {
             return Ok(found.iter().map(|file| even(file.bytes, files.samples_per_file)).collect());
         }

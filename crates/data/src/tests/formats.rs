@@ -104,6 +104,25 @@ fn parquet_opens_with_another_reader() {
 }
 
 #[test]
+fn arrays_are_npy_files_of_the_asked_sizes() {
+    let folder = scratch();
+    let set = shape(Format::Npy, 5, 1, (90_000, 30_000));
+    let manifest = made(&set, folder.path());
+    let asked = |file: usize| set.shape.as_ref().unwrap().sizes(5, file as u64).next().unwrap();
+    for (number, entry) in manifest.files.iter().enumerate() {
+        let bytes = fs::read(folder.path().join(&entry.path)).unwrap();
+        entry.check(&bytes).unwrap();
+        assert_eq!((bytes.len() as u64, entry.records), (asked(number), 0), "{}", entry.path);
+        assert_eq!(&bytes[..10], b"\x93NUMPY\x01\x00\x76\x00");
+        let head = std::str::from_utf8(&bytes[10..128]).unwrap();
+        let right = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}", bytes.len() - 128);
+        assert_eq!((head.trim_end(), head.ends_with('\n')), (&*right, true));
+        assert!(entry.path.ends_with(&format!("array_{number:05}.npy")));
+    }
+    assert_eq!(manifest.files.len(), 5);
+}
+
+#[test]
 fn named_columns_have_their_names_widths_and_row_groups() {
     let mut files = workload::shipped("dlrm").unwrap().files;
     (files.count, files.samples_per_file, files.group_rows) = (1, 70, Some(32));
@@ -284,6 +303,7 @@ fn shapes_that_make_no_sense_are_refused() {
         shape(Format::Jpeg, 1, 1, (100, 0)),
         shape(Format::Npz, 1, 1, (1 << 33, 0)),
         shape(Format::Parquet, 1, 1, (100, 5)),
+        shape(Format::Npy, 1, 2, (1_000, 0)),
     ] {
         let error = generate(&set, Path::new("/"), THREADS, &|_| ()).unwrap_err();
         assert_eq!(error.kind, Kind::Invalid, "{set:?}");

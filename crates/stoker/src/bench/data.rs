@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use store::{Counts, Location};
 use targets::Folder;
-use workload::{Format, Workload, shipped};
+use workload::{Format, Workload, import, shipped};
 
 /// Files on their way to or from a store at a time; each takes some 40 MB of memory.
 const FILES_IN_FLIGHT: usize = 8;
@@ -33,8 +33,8 @@ pub struct Args {
     pub folder: PathBuf,
     /// With --replicate, the folder to multiply; else a set made before, in a folder or a store, to copy to FOLDER
     pub from: Option<String>,
-    /// What to make: a shipped workload, or the file of one
-    #[arg(short, long, value_name = "NAME|FILE")]
+    /// What to make: a shipped workload, the file of one (.toml), or a workload of DLIO (.yaml); also as --import
+    #[arg(short, long, value_name = "NAME|FILE", alias = "import")]
     pub workload: Option<String>,
     /// Files of the set: a number, or a share of the workload's such as 1%; by default all
     #[arg(long, value_name = "N|SHARE%", requires = "workload")]
@@ -209,6 +209,9 @@ fn workload(name: &str) -> Result<Workload> {
         return shipped(name);
     }
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("cannot read the workload", name, &error))?;
+    if name.ends_with(".yaml") || name.ends_with(".yml") {
+        return Ok(import::dlio(&text, name)?.0);
+    }
     Workload::parse(&text, name)
 }
 

@@ -418,7 +418,9 @@ fn checkpoints(
                 is_shaped: args.shape_disk.is_some(),
             };
             let rules = closed::state::judge(&written);
-            report.sections.insert("closed".into(), serde_json::json!({ "document": closed::DOCUMENT, "rules": rules }));
+            report
+                .sections
+                .insert("closed".into(), serde_json::json!({ "document": closed::DOCUMENT, "rules": rules }));
         }
         print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
         args.output.finish(&report)?;

@@ -230,6 +230,8 @@ fn without_a_step_there_is_none_and_defaults_are_those_of_dlio() {
     assert!(step.is_none());
     assert_eq!((found.name.as_str(), found.read.order), ("photos", Order::Sequential));
     assert_eq!((found.read.batch, found.read.threads, found.read.prefetch_batches), (1, 1, 2));
+    let one = dlio("dataset: {format: npy}", "x.yaml").unwrap().0;
+    assert_eq!(one.files.format, Format::Npy);
     let none = dlio("dataset:\n  format: npz\nreader: {read_threads: 0}", "x.yaml").unwrap().0;
     assert_eq!((none.read.threads, none.read.prefetch_batches, none.files.count), (1, 0, 8));
 }
@@ -250,6 +252,7 @@ fn what_cannot_be_run_is_refused_with_its_name_and_line() {
         ),
         ("dataset:\n\n  format: hdf5", "dataset.format` is hdf5", "x.yaml:3"),
         ("dataset: {format: synthetic}", "reads no file", "x.yaml:1"),
+        ("dataset: {format: csv}", "not made here", "x.yaml:1"),
         ("dataset: {format: png}", "not made here", "x.yaml:1"),
         ("dataset: {format: npz, num_files_train: 0, record_length: 10}", "at least 1", "x.yaml"),
         ("dataset: {format: npz, num_files_train: -3}", "no whole number", "x.yaml:1"),

@@ -143,11 +143,11 @@ fn scattered_columns_are_read_where_they_lie_and_verified() {
     let found = epoch(&job, folder.path()).unwrap();
     assert_eq!((found.bytes["asked"], found.bytes["verified"]), (sum, sum));
     // Three row groups a file, of 29 ranges each: columns that lie side by side are one, and no gap is read.
-    let set = Set::of(&Folder::at(folder.path()).unwrap(), &files, 2).unwrap();
+    let mut set = Set::of(&Folder::at(folder.path()).unwrap(), &files, 2).unwrap();
     assert_eq!(set.groups.map(|groups| (groups.groups, groups.ranges)), Some((6, 6 * 29)));
     assert_eq!(files.ranges_of_row().len(), 29);
     // Of a store, each stream reads a row group again that another had before it: here of 1,000 rows 2,048.
-    (job.transfer, job.workload.read.threads, job.workload.read.prefetch_batches) = (cause::Cause::Store, 4, 4);
+    (set.piece, job.workload.read.threads, job.workload.read.prefetch_batches) = (REQUEST, 4, 4);
     let times = job.demand(&set).sample_bytes / set.sample_bytes();
     assert!((times - (1_666.0 + 1_000.0 - 2.0) / 1_000.0).abs() < 1e-9, "{times}");
     // A changed byte is found in a column that is read, and in none beside it.
