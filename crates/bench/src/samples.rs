@@ -149,7 +149,8 @@ impl Set {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        // Of a store they are what the store says.
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// Bytes that a sample asks of the target, on average.

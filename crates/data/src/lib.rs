@@ -43,7 +43,7 @@ pub use index::{INDEXES, Record};
 pub use manifest::{Entry, MANIFEST, Manifest};
 pub use replica::Replica;
 pub use shape::{Shape, Sizes, files_for};
-pub use sync::{copy, verify};
+pub use sync::{copy, room, verify};
 
 /// Folder of the images, one folder a class in it, as `torchvision.datasets.ImageFolder` expects.
 pub const IMAGES: &str = "train";

@@ -20,7 +20,7 @@ pub fn of(target: &dyn Target, samples: Option<&Files>) -> Result<Shape> {
     }
     let format = format(&found);
     let count = found.len() as u64;
-    let mean = found.iter().map(|file| file.bytes).sum::<u64>() / count;
+    let mean = found.iter().map(|file| u128::from(file.bytes)).sum::<u128>() / u128::from(count);
     let packed = samples.filter(|files| files.format == format && files.samples_per_file > 1);
     if let Some(files) = packed {
         // Files of records: as many records of the workload's size as a file of the folder holds.

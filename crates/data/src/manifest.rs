@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use block::{Error, Kind, Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
-use targets::Target;
+use targets::{Folder, Target};
 
 use super::draft::{self, Draft};
 use super::index::{self, Record};
@@ -22,6 +22,12 @@ pub const MANIFEST: &str = ".stoker-data.json";
 
 /// Raised whenever the same set would be made of other bytes.
 const FORMAT: u32 = 1;
+
+/// Of a manifest: ten million files, the most that a set has, of two hundred bytes each.
+const MANIFEST_BYTES_MAX: u64 = 2 << 30;
+
+/// Of the index of one file: sixty-seven million records.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
 
 /// How much of a file is read at once while it is checked.
 const CHECK_BYTES: usize = 1 << 20;
@@ -79,18 +85,31 @@ impl Manifest {
 
     /// The manifest of the set in any target; none if what lies there was not made here.
     pub fn read(target: &dyn Target) -> Result<Option<Manifest>> {
-        match whole(target, MANIFEST) {
-            Ok(json) => {
-                let manifest = parse(&json, format!("{}/{MANIFEST}", target.url()))?;
-                if manifest.files.is_empty() {
-                    let error = Error::missing("the data set is not finished", target.url());
-                    return Err(error.hint("run `stoker bench data` again: it goes on where it stopped"));
-                }
-                Ok(Some(manifest))
-            }
+        let found = Manifest::peek(target)?;
+        if found.as_ref().is_some_and(|manifest| manifest.files.is_empty()) {
+            let error = Error::missing("the data set is not finished", target.url());
+            return Err(error.hint("run the same `stoker bench data` again"));
+        }
+        Ok(found)
+    }
+
+    /// The same, also of a set that is not finished, which has no files yet.
+    pub(super) fn peek(target: &dyn Target) -> Result<Option<Manifest>> {
+        match whole(target, MANIFEST, MANIFEST_BYTES_MAX) {
+            Ok(json) => parse(&json, format!("{}/{MANIFEST}", target.url())).map(Some),
             Err(error) if error.kind == Kind::Missing => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A claim on a target that this set is being copied to.
+    pub(super) fn claim(&self) -> Manifest {
+        Manifest { files: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether both are of one set.
+    pub(super) fn is_of(&self, other: &Manifest) -> bool {
+        self.set == other.set
     }
 
     /// The records of a file of this set, each of which can be read and checked by itself ([`Record::check`]), in the
@@ -115,7 +134,7 @@ impl Manifest {
 
     /// The index of a file, as it lies in a target.
     pub(super) fn index(&self, target: &dyn Target, entry: &Entry) -> Result<Vec<u8>> {
-        whole(target, &index::name(&entry.path))
+        whole(target, &index::name(&entry.path), INDEX_BYTES_MAX)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -128,7 +147,7 @@ impl Manifest {
         Some(&self.files[place])
     }
 
-    /// Bytes of all files together.
+    /// Bytes of all files together, which were added up when it was read.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|entry| entry.bytes).sum()
     }
@@ -246,26 +265,58 @@ fn lock(folder: &Path) -> Result<File> {
 }
 
 fn read(folder: &Path) -> Result<Option<Manifest>> {
-    let path = folder.join(MANIFEST);
-    let json = match fs::read(&path) {
-        Ok(json) => json,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("reading the manifest of a data set", path.display(), &error)),
-    };
-    parse(&json, path.display()).map(Some)
+    if let Err(error) = fs::metadata(folder)
+        && error.kind() == ErrorKind::NotFound
+    {
+        return Ok(None);
+    }
+    Manifest::peek(&Folder::at(folder)?)
 }
 
+/// A manifest may come from anywhere: nothing of it is used before all of it was looked at.
 fn parse(json: &[u8], on: impl std::fmt::Display) -> Result<Manifest> {
-    serde_json::from_slice(json).map_err(|error| {
-        let error = Error::invalid(format!("the manifest of the data set can't be read: {error}"), on);
+    let checked = serde_json::from_slice::<Manifest>(json).map_err(|error| error.to_string());
+    let checked = checked.and_then(|manifest| manifest.fault().map_or(Ok(manifest), Err));
+    checked.map_err(|what| {
+        let error = Error::invalid(format!("the manifest of the data set can't be read: {what}"), on);
         error.hint("it was made by another version or damaged: remove the folder and make the data set anew")
     })
 }
 
+impl Manifest {
+    /// What is wrong with it.
+    fn fault(&self) -> Option<String> {
+        if self.format != FORMAT {
+            return Some(format!("it has the format {} instead of {FORMAT}", self.format));
+        }
+        let is_hidden = |entry: &&Entry| entry.path.split('/').any(|part| part.starts_with('.'));
+        let leads_out = |entry: &&Entry| targets::beneath(&entry.path).is_err() || is_hidden(entry);
+        if let Some(entry) = self.files.iter().find(leads_out) {
+            return Some(format!("{:?} is no name of a file of a set", entry.path));
+        }
+        if let Some(pair) = self.files.windows(2).find(|pair| pair[0].path >= pair[1].path) {
+            return Some(format!("its files are not in order at {:?}", pair[1].path));
+        }
+        let sum = |of: fn(&Entry) -> u64| self.files.iter().try_fold(0_u64, |sum, entry| sum.checked_add(of(entry)));
+        let sums = [sum(|entry| entry.bytes), sum(|entry| entry.samples), sum(|entry| entry.records)];
+        sums.contains(&None).then(|| "its files are larger than any can be".to_owned())
+    }
+}
+
 /// All bytes of a small file.
-fn whole(target: &dyn Target, name: &str) -> Result<Vec<u8>> {
+fn whole(target: &dyn Target, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
     let listed = target.stat(name)?;
-    let mut bytes = vec![0; usize::try_from(listed.bytes).expect("a file that fits in memory")];
+    let wrong = |what: String| {
+        Error::invalid(what, format!("{}/{name}", target.url()))
+            .hint("it is none of ours, or damaged: look at it, and make the data set anew")
+    };
+    if listed.bytes > bytes_max {
+        return Err(wrong(format!("the file has {} bytes, and at most {bytes_max} are read", listed.bytes)));
+    }
+    let length = usize::try_from(listed.bytes).expect("a file that fits in memory");
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|error| wrong(error.to_string()))?;
+    bytes.resize(length, 0);
     let count = target.open(&listed)?.read_at(0, &mut bytes)?;
     bytes.truncate(count);
     Ok(bytes)

@@ -1,7 +1,11 @@
 //! A set from one place to another, and the check of one that lies somewhere: both read every byte and compare it with
 //! the manifest.
 //!
-//! It keeps no time: whoever asks does. Invariant: the manifest goes last, so that what has one is whole.
+//! It keeps no time: whoever asks does. Invariants: a manifest with files goes last, so that what has one is whole; nothing
+//! is written where anything else lies.
+
+use std::fs::symlink_metadata;
+use std::path::Path;
 
 use block::{Error, Kind, Result, crc64};
 use crc_fast::{CrcAlgorithm, Digest};
@@ -9,12 +13,13 @@ use targets::{Created, Target, Writable};
 
 use super::manifest::{Entry, MANIFEST, Manifest};
 use super::plan::Meter;
-use super::{Progress, crew, index};
+use super::{Progress, crew, draft, index};
 
 /// Bytes of one read: a request of this size carries its own latency well.
 const PIECE: u64 = 8 << 20;
 
-/// Copies a set, indexes and manifest included, with so many files on their way at a time.
+/// Copies a set, indexes and manifest included, with so many files on their way at a time. Only to where nothing lies but
+/// the same set, whole or in part.
 pub fn copy(
     manifest: &Manifest,
     from: &dyn Target,
@@ -22,9 +27,9 @@ pub fn copy(
     threads: usize,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<()> {
-    if to.stat(MANIFEST).is_ok() {
-        to.remove(MANIFEST)?;
-    }
+    vacant(manifest, to)?;
+    // Whoever comes next knows by it what lies there, also if this copy is cut short.
+    write(to.create(MANIFEST, 0)?, &manifest.claim().encode())?;
     let meter = Meter::over(manifest.bytes(), manifest.files.len() as u64, progress);
     crew::share(threads, manifest.files.len() as u64, &|number| {
         let entry = &manifest.files[usize::try_from(number).expect("an index of a list in memory")];
@@ -39,6 +44,25 @@ pub fn copy(
         Ok(())
     })?;
     write(to.create(MANIFEST, 0)?, &manifest.encode())
+}
+
+/// Fails where something else lies than this set.
+fn vacant(manifest: &Manifest, to: &dyn Target) -> Result<()> {
+    let what = match Manifest::peek(to)? {
+        Some(found) if found.is_of(manifest) => return Ok(()),
+        Some(_) => "another data set lies there",
+        None if to.is_empty()? => return Ok(()),
+        None => "something else lies there",
+    };
+    Err(Error::invalid(what, to.url()).hint("copy the data set to an empty folder, or under a prefix of its own"))
+}
+
+/// Fails where a folder has no room for what of a set is not there yet.
+pub fn room(manifest: &Manifest, folder: &Path) -> Result<()> {
+    let stands = |entry: &&Entry| {
+        symlink_metadata(folder.join(&entry.path)).is_ok_and(|found| found.is_file() && found.len() == entry.bytes)
+    };
+    draft::room(folder, manifest.files.iter().filter(|entry| !stands(entry)).map(|entry| entry.bytes).sum())
 }
 
 /// Reads every byte of a set and compares it; says which files are wrong or missing, up to a few.

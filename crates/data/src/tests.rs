@@ -15,6 +15,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use super::*;
 
 mod formats;
+mod hostile;
 
 const THREADS: usize = 2;
 

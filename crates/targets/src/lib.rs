@@ -11,13 +11,23 @@ mod store;
 
 use std::sync::Arc;
 
-use block::Result;
+use block::{Error, Result};
 
 pub use folder::Folder;
 pub use folder::Reading;
 pub use null::Null;
 pub use shaped::{Shape, Shaped};
 pub use store::Store;
+
+/// Refuse a name that leads out of the root of a target. Names come out of manifests, which anybody may have written.
+pub fn beneath(name: &str) -> Result<()> {
+    let is_wrong = |part: &str| matches!(part, "" | "." | "..") || part.contains('\0');
+    if !name.split('/').any(is_wrong) {
+        return Ok(());
+    }
+    Err(Error::invalid("this is no name of a file below a target", format!("{name:?}"))
+        .hint("whoever wrote this name can't be trusted: get the data set from somewhere else"))
+}
 
 /// A file, as a listing tells it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +44,11 @@ pub trait Target: Send + Sync {
 
     /// Every file, by name.
     fn list(&self) -> Result<Vec<Listed>>;
+
+    /// Whether nothing at all lies there, hidden files included.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.list()?.is_empty())
+    }
 
     /// What a file is now, asked of the target anew.
     fn stat(&self, name: &str) -> Result<Listed>;

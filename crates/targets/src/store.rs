@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::{Created, Given, Listed, Opened, Target, Writable};
+use super::{Created, Given, Listed, Opened, Target, Writable, beneath};
 
 /// Tries of one request, the first included.
 const TRIES: u32 = 8;
@@ -123,6 +123,17 @@ impl Shared {
         Ok(self.remember(name, &found))
     }
 
+    async fn is_empty(&self) -> Result<bool> {
+        let mut pages = self.store.list(&self.prefix);
+        while let Some(page) = pages.next().await {
+            // The key that marks an empty folder is nothing in it.
+            if page?.iter().any(|listed| *listed.key != *self.prefix) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     async fn list(&self) -> Result<Vec<Listed>> {
         let mut pages = self.store.list(&self.prefix);
         let mut found = Vec::new();
@@ -148,6 +159,11 @@ impl Target for Store {
 
     fn list(&self) -> Result<Vec<Listed>> {
         self.0.runtime.block_on(self.0.list())
+    }
+
+    /// Asks for no more than the first page that has a key.
+    fn is_empty(&self) -> Result<bool> {
+        self.0.runtime.block_on(self.0.is_empty())
     }
 
     fn stat(&self, name: &str) -> Result<Listed> {
@@ -213,6 +229,7 @@ impl Opened for Reading {
 
 impl Writable for Store {
     fn create(&self, name: &str, bytes: u64) -> Result<Box<dyn Created>> {
+        beneath(name)?;
         let mut writing = Writing {
             shared: self.0.clone(),
             name: name.to_owned(),
@@ -230,6 +247,7 @@ impl Writable for Store {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        beneath(name)?;
         let key = self.0.key(name);
         self.0.runtime.block_on(self.0.patiently(|| self.0.sink.delete(&key)))?;
         self.0.forget(name);

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use store::{Counts, Location};
-use targets::Folder;
+use targets::{Folder, Target};
 use workload::{Format, Workload, import, shipped};
 
 /// Files on their way to or from a store at a time; each takes some 40 MB of memory.
@@ -69,7 +69,9 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     let interrupted = Error::unavailable("making the data set was interrupted", args.folder.display());
-    ends::exit_if_told(interrupted.hint("the same command again: it goes on where it stopped"))?;
+    ends::exit_if_told(
+        interrupted.hint("the same command again: making goes on where it stopped, a copy begins anew"),
+    )?;
     let runtime = runtime()?;
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
     let mut steps = Vec::new();
@@ -79,7 +81,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let manifest = Manifest::read(source.target())?
                 .ok_or_else(|| Error::invalid("there is no data set made by `stoker bench data`", from))?;
             make_folder(&args.folder)?;
-            refuse_another(&args.folder, &manifest)?;
             steps.push(sync("copy", &manifest, &source, &End::Folder(Folder::at(&args.folder)?))?);
             manifest
         }
@@ -249,21 +250,13 @@ fn asked(args: &Args, workload: &Workload) -> Result<u64> {
     text.parse().ok().filter(|&files| files > 0).ok_or_else(wrong)
 }
 
-/// A copy goes where there is nothing of another set.
-fn refuse_another(folder: &Path, manifest: &Manifest) -> Result<()> {
-    let found =
-        std::fs::read_dir(folder).map_err(|error| Error::io("cannot list the folder", folder.display(), &error))?;
-    let same = Manifest::open(folder).is_ok_and(|found| found.set == manifest.set);
-    if same || found.count() == 0 {
-        return Ok(());
-    }
-    Err(Error::invalid("the folder holds something else", folder.display()).hint("choose an empty folder"))
-}
-
 fn sync(name: &str, manifest: &Manifest, from: &End, to: &End) -> anyhow::Result<serde_json::Value> {
     let url = to.target().url().to_owned();
     let writable = to.target().writable().ok_or_else(|| Error::invalid("this can't be written", &url))?;
     let store = if matches!(to, End::Store(_)) { to } else { from };
+    if let End::Folder(folder) = to {
+        data::room(manifest, Path::new(folder.url()))?;
+    }
     let before = store.counts();
     let bar = show::bar(name);
     let began = Instant::now();
