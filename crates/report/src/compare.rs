@@ -93,19 +93,18 @@ pub fn compare(reports: &[Report]) -> Comparison {
     Comparison { rows, warnings: warnings(reports) }
 }
 
-/// The mean with the interval of Student's t. `None` of nothing, or of what isn't a number.
+/// The mean with the interval of Student's t, where that is finite. `None` of nothing, or of what isn't a number.
 pub fn mean(values: &[f64]) -> Option<Mean> {
     if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
     let (mean, squared_error) = moments(values);
+    if !mean.is_finite() {
+        return None;
+    }
     let half = squared_error.map(|squared| quantile(values.len() as f64 - 1.0) * squared.sqrt());
-    Some(Mean {
-        mean,
-        low: half.map(|half| mean - half),
-        high: half.map(|half| mean + half),
-        count: values.len() as u64,
-    })
+    let ends = half.map(|half| [mean - half, mean + half]).filter(|ends| ends.iter().all(|end| end.is_finite()));
+    Some(Mean { mean, low: ends.map(|ends| ends[0]), high: ends.map(|ends| ends[1]), count: values.len() as u64 })
 }
 
 /// The ratio of two means. Its interval is Welch's t on the logarithm of the ratio (the delta method): variances may
@@ -115,7 +114,7 @@ pub fn ratio(values: &[f64], first: &[f64]) -> Option<Ratio> {
     if value <= 0.0 || base <= 0.0 {
         return None;
     }
-    let ratio = value / base;
+    let ratio = Some(value / base).filter(|ratio| ratio.is_finite())?;
     let (Some(over), Some(under)) = (moments(values).1, moments(first).1) else {
         return Some(Ratio { ratio, low: None, high: None });
     };
@@ -127,8 +126,14 @@ pub fn ratio(values: &[f64], first: &[f64]) -> Option<Ratio> {
     }
     let freedom = |squared: f64, count: usize| squared * squared / (count as f64 - 1.0);
     let freedom = both * both / (freedom(over, values.len()) + freedom(under, first.len()));
+    // Squares of what is very large or very small are no numbers any more.
+    if !(freedom.is_finite() && freedom > 0.5) {
+        return Some(Ratio { ratio, low: None, high: None });
+    }
     let half = quantile(freedom) * both.sqrt();
-    Some(Ratio { ratio, low: Some(ratio * (-half).exp()), high: Some(ratio * half.exp()) })
+    let ends = [ratio * (-half).exp(), ratio * half.exp()];
+    let ends = Some(ends).filter(|ends| ends.iter().all(|end| end.is_finite()));
+    Some(Ratio { ratio, low: ends.map(|ends| ends[0]), high: ends.map(|ends| ends[1]) })
 }
 
 /// Mean, and the squared standard error of it where there are two values at least.

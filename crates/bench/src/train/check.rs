@@ -12,6 +12,7 @@ use data::{MANIFEST, Manifest, Record, crew};
 use targets::{Listed, Target};
 use workload::Format;
 use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use crate::samples::index::{HEAD, TAIL, length, masked};
@@ -123,6 +124,12 @@ pub fn complete(manifest: &Manifest, files: &[Listed], on: &str) -> Result<()> {
     )))
 }
 
+/// Pixels of an image that are made room for whatever it says: of 24 megapixels, as cameras have. Each stream may decode one
+/// at a time.
+const DECODED_BYTES_MIN: u64 = 72 << 20;
+/// Of larger ones, for each byte that is read: photographs have some ten, drawings on white some hundred.
+const DECODED_PART_MAX: u64 = 200;
+
 const FAULT: &str = "look for a fault in what was read through; else make the data set anew";
 
 impl Proof {
@@ -214,13 +221,24 @@ pub fn decode(set: &Set, run: &Run, bytes: &[u8]) -> Result<()> {
         return Err(Error::invalid("there is no JPEG image to decode in a sample", &file.name)
             .hint("leave out --decode, or make the set of images"));
     }
+    let wrong = |what: String| Error::corrupt(format!("an image can't be decoded: {what}"), &file.name).hint(FAULT);
     for start in starts {
-        let mut decoder = JpegDecoder::new(ZCursor::new(&bytes[start..]));
-        decoder
-            .decode()
-            .map_err(|error| Error::corrupt(format!("an image can't be decoded: {error:?}"), &file.name).hint(FAULT))?;
+        pixels(&bytes[start..]).map_err(wrong)?;
     }
     Ok(())
+}
+
+/// Decode an image, unless it says to be larger than its bytes can tell.
+fn pixels(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let told = |error: DecodeErrors| format!("{error:?}");
+    let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
+    decoder.decode_headers().map_err(told)?;
+    let size = decoder.output_buffer_size().ok_or("it has no size")? as u64;
+    let most = DECODED_BYTES_MIN.max((bytes.len() as u64).saturating_mul(DECODED_PART_MAX));
+    if size > most {
+        return Err(format!("it says to have {size} bytes of pixels, and {} bytes tell of them", bytes.len()));
+    }
+    decoder.decode().map_err(told)
 }
 
 #[cfg(test)]
@@ -244,5 +262,20 @@ mod tests {
             assert_eq!(records(&changed), Err(at), "byte {place}");
         }
         assert_eq!(records(&bytes[..100]), Err(21));
+    }
+
+    #[test]
+    fn an_image_that_claims_to_be_huge_is_given_no_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let images = data::ImageSpec { count: 1, classes: 1, mean_bytes: 8 << 10 };
+        let made = data::Set { images, ..data::Set::default() };
+        let made = data::generate(&made, folder.path(), 1, &|_| ()).unwrap();
+        let mut image = std::fs::read(folder.path().join(&made.files[0].path)).unwrap();
+        assert!(pixels(&image).unwrap().len() > image.len());
+        // The frame header: its marker, length and precision come before the sides.
+        let frame = image.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+        image[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);
+        let error = pixels(&image).unwrap_err();
+        assert!(error.contains("805306368 bytes"), "{error}");
     }
 }

@@ -4,7 +4,8 @@
 //! failure of any stream ends the epoch with its error; no thread outlives the call.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ pub fn run(course: &Course, hand: &Hand, manner: &Manner, look: &dyn Fn(u64)) ->
         for lane in 0..course.lanes {
             for stream in 0..course.streams_each() {
                 let field = &field;
-                let work = move || field.stream(course, hand, manner, lane, stream);
+                let work = move || field.live(lane, || field.stream(course, hand, manner, lane, stream));
                 if let Err(error) = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
                     let readers = course.lanes as u64 * course.streams;
                     field.fail(
@@ -94,20 +95,40 @@ pub fn run(course: &Course, hand: &Hand, manner: &Manner, look: &dyn Fn(u64)) ->
                 }
             }
         }
-        let paced = field.pace(course, begun, look);
-        field.end();
-        paced
+        // Also where the pace panics: streams would wait for it, and the scope for them.
+        let _end = Ends(&field);
+        field.pace(course, begun, look)
     });
-    let state = field.state.into_inner().expect("no thread panics while it holds the board");
+    let state = field.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.failure {
         Some(error) => Err(error),
         None => paced.map(|()| Ran { begun, board: state.board }),
     }
 }
 
+/// Ends the epoch when it goes.
+struct Ends<'a>(&'a Field);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 impl Field {
+    /// A thread that panicked with the board in its hands has failed the epoch, and nobody looks at the board any more.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the board")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream that panics fails the epoch; the pace would wait for its batches for ever.
+    fn live(&self, lane: usize, stream: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(stream)).is_err() {
+            self.fail(
+                Error::corrupt("a reader panicked, which is a fault of stoker", format!("accelerator {lane}"))
+                    .hint("report it with what it said above; other samples may do"),
+            );
+        }
     }
 
     fn fail(&self, error: Error) {
@@ -150,7 +171,7 @@ impl Field {
     fn enter(&self, lane: usize, batch: u64, window: u64) -> bool {
         let mut state = self.lock();
         while !state.is_over && batch >= state.board.room(lane, window) {
-            state = self.room[lane].wait(state).expect("no thread panics while it holds the board");
+            state = self.room[lane].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.is_over
     }
@@ -187,8 +208,7 @@ impl Field {
             let until = next.map_or(looked + LOOK, |(_, deadline)| deadline.saturating_sub(WATCH).min(looked + LOOK));
             if now < until {
                 let wait = Duration::from_nanos(until - now);
-                let waited = self.news.wait_timeout(state, wait);
-                drop(waited.expect("no thread panics while it holds the board"));
+                drop(self.news.wait_timeout(state, wait));
                 continue;
             }
             drop(state);

@@ -1,6 +1,7 @@
 //! The loop as a whole: on nothing, on a folder, on a folder with the limits of a disk.
 
 mod columns;
+mod faults;
 mod steady;
 
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! What compare says, against answers worked out by hand.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::{Environment, Kind, SCHEMA, Summary, Verdict};
 
@@ -239,4 +242,61 @@ fn a_search_whose_figures_contradict_each_other_has_no_utilisation_to_compare() 
     let entries = &row(&found, "utilisation at 8 accelerators").entries;
     assert!(entries[0].is_some() && entries[1].is_none());
     assert!(found.warnings.iter().any(|warning| warning.contains("150 % of the bound")), "{:?}", found.warnings);
+}
+
+#[test]
+fn rates_that_are_too_large_to_be_squared_have_no_interval() {
+    let (first, other) = ([1e200, 3e200], [2e200, 5e200]);
+    let found = ratio(&other, &first).unwrap();
+    assert_eq!((found.ratio, found.low, found.high, found.is_clear()), (1.75, None, None, None));
+    let found = mean(&first).unwrap();
+    assert_eq!((found.mean, found.low, found.high), (2e200, None, None));
+    assert_eq!(mean(&[f64::MAX, f64::MAX]), None, "their sum is no number");
+    assert_eq!(ratio(&[f64::MAX], &[f64::MIN_POSITIVE]), None);
+}
+
+/// Numbers as a stranger may write them into a report: none, tiny, huge, and those between.
+fn numbers() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        any::<f64>(),
+        proptest::num::f64::NORMAL | proptest::num::f64::SUBNORMAL,
+        (-300..300_i32).prop_map(|exponent| 10_f64.powi(exponent)),
+        1.0..2.0,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_numbers_in_reports_stop_a_comparison(
+        rates in vec((1..4_u64, any::<bool>(), numbers()), 0..8),
+        others in vec((1..4_u64, any::<bool>(), numbers()), 0..8),
+        cells in vec((any::<u64>(), any::<u64>(), numbers(), numbers()), 0..6),
+        points in vec((any::<u64>(), numbers(), numbers()), 0..4),
+        seconds in vec(numbers(), 0..4),
+    ) {
+        let mut reports = [report(&rates), report(&others)];
+        for (place, report) in reports.iter_mut().enumerate() {
+            for (index, epoch) in report.epochs.iter_mut().enumerate() {
+                let number = |at: usize| seconds.get((index + at) % 4).copied().unwrap_or(1.0);
+                (epoch.au_percent, epoch.bytes_per_second) = (number(0), number(1));
+            }
+            report.cells = cells.iter().skip(place).map(|(bytes, threads, rate, files)| serde_json::json!({
+                "phase": "read", "file_bytes": bytes, "threads": threads,
+                "bytes_per_second": rate, "files_per_second": files, "cold": threads % 2 == 0,
+            })).collect();
+            report.points = points.iter().map(|&(accelerators, au_percent, hits)| Point {
+                accelerators, au_percent, at: [("hit_percent".to_owned(), hits)].into(), ..Point::default()
+            }).collect();
+            let syncs = seconds.iter().map(|seconds| serde_json::json!({ "store": "s", "seconds": seconds }));
+            report.sections.insert("sync".into(), syncs.collect());
+        }
+        let found = compare(&reports);
+        let entries = found.rows.iter().flat_map(|row| row.entries.iter().flatten());
+        for entry in entries {
+            let ratio = entry.ratio.iter().flat_map(|ratio| [Some(ratio.ratio), ratio.low, ratio.high]);
+            let all = [Some(entry.mean.mean), entry.mean.low, entry.mean.high].into_iter().chain(ratio).flatten();
+            prop_assert!(all.into_iter().all(f64::is_finite), "{entry:?}");
+        }
+    }
 }
