@@ -28,6 +28,9 @@ const EVERYTHING: &str = "3";
 const WINDOW: u64 = 1 << 30;
 /// `f_type` of every FUSE file system, see statfs(2).
 const FUSE: u64 = 0x6573_5546;
+/// What an error names in place of the command, which may hold a key: errors stand in reports.
+const GIVEN: &str = "--drop-command";
+
 /// Of what a failed command wrote.
 const COMPLAINT_MAX: usize = 400;
 
@@ -124,14 +127,14 @@ impl Cooler {
     /// Run the command. What was used: it, or nothing.
     fn drop_own(&self) -> Result<Vec<String>> {
         let Some(command) = &self.command else { return Ok(Vec::new()) };
-        let doing = |error: std::io::Error| Error::io("cannot run the command that drops caches", command, &error);
+        let doing = |error: std::io::Error| Error::io("cannot run the command that drops caches", GIVEN, &error);
         let mut shell = Command::new("sh");
         let ended = shell.arg("-c").arg(command).stdin(Stdio::null()).output().map_err(doing)?;
         if !ended.status.success() {
             let said = String::from_utf8_lossy(&ended.stderr);
             let said: String = said.trim().chars().take(COMPLAINT_MAX).collect();
             let what = format!("the command that drops caches failed ({}): {said}", ended.status);
-            return Err(Error::invalid(what, command).hint("run it by hand, and give one that works as --drop-command"));
+            return Err(Error::invalid(what, GIVEN).hint("run it by hand, and give one that works as --drop-command"));
         }
         Ok(vec!["command".into()])
     }

@@ -6,6 +6,7 @@
 //! - [`simulate`]: the same loop in simulated time, for more accelerators than there are.
 //! - [`sweep`]: files of each size by each number of threads.
 //! - [`cold`]: making caches forget, and proof that they did.
+//! - [`ground`], [`room`]: a folder of its own for what writes, and whether there is space for it.
 //! - [`loader`]: the loop through a loader that others made.
 //! - [`probe`], [`bound`]: what a target gives by itself, and what a training job could make of it.
 //!
@@ -16,10 +17,12 @@
 
 pub mod bound;
 pub mod cold;
+pub mod ground;
 pub mod loader;
 #[cfg(test)]
 mod pair;
 pub mod probe;
+pub mod room;
 pub mod samples;
 pub mod simulate;
 pub mod sweep;

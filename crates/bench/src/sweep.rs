@@ -4,7 +4,7 @@
 //! - [`Settings`], [`Phase`]: what to do; [`run`] does it, cell by cell.
 //! - `job`: one phase on this rank; `latency`: how long each operation took.
 //! - [`Cell`]: what all ranks found in one phase, as reports have it; [`regime`]: what the cells say together.
-//! - `ground`, `plain`, `buffer`, `pattern`, `clock`: where the files lie, how they are opened, what stands in them.
+//! - `buffer`, `pattern`, `clock`: what stands in the files. Where they lie is a [`Ground`].
 //!
 //! It draws nothing. Invariants: work is dealt to threads and ranks in equal shares beforehand, so that nobody waits for
 //! a queue; whatever way a sweep ends, it removes its files and no other.
@@ -12,11 +12,9 @@
 mod buffer;
 mod cell;
 mod clock;
-mod ground;
 mod job;
 pub(crate) mod latency;
 pub(crate) mod pattern;
-mod plain;
 pub mod regime;
 mod run;
 
@@ -29,9 +27,10 @@ use block::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::cold::Cooler;
+use crate::ground::{Work, is_numbered};
+pub use buffer::ALIGNMENT;
 
 pub use cell::{Cell, Rate, TELLING_SECONDS};
-pub use ground::{Ground, Site};
 pub use job::Live;
 pub use run::{Ended, Observer, Step, run};
 
@@ -69,6 +68,14 @@ impl Phase {
         matches!(self, Phase::Write | Phase::Read | Phase::Random)
     }
 }
+
+/// Where a sweep works: folders `r0.c0.t0` of each rank, cell and thread, with files `f0` in them.
+pub const WORK: Work = Work {
+    folder: "stoker-sweep",
+    command: "stoker bench sweep",
+    is_folder: |name| is_numbered(name, &["r", ".c", ".t"], ""),
+    is_file: |name| is_numbered(name, &["f"], ""),
+};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -121,7 +128,7 @@ impl Settings {
             return wrong("a block has 1 byte to 1 GiB", format!("--block {block}"), "give 1MiB,128KiB or so");
         }
         let lengths = self.sizes.iter().chain([&self.block, &self.random_block]);
-        if let Some(length) = lengths.copied().find(|length| self.direct && length % buffer::ALIGNMENT as u64 != 0) {
+        if let Some(length) = lengths.copied().find(|length| self.direct && length % ALIGNMENT as u64 != 0) {
             let hint =
                 "give sizes and blocks in multiples of 4 KiB, such as 256KiB (256kB is none), or leave out --direct";
             return wrong("direct I/O moves multiples of 4096 bytes", length.to_string(), hint);

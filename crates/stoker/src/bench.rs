@@ -11,6 +11,7 @@ mod ranks;
 mod simulate;
 mod sweep;
 mod train;
+mod typed;
 
 use block::{Error, Kind};
 use std::process::ExitCode;

@@ -57,6 +57,22 @@ pub fn exit_if_told(why: Error) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The first signal asks for an end in order; a second one ends the program where it is, for work that hangs. `stop` asks
+/// for it, and says whether that was done before.
+pub fn stop_if_told(stop: impl Fn() -> bool + Send + 'static) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut ends = runtime.block_on(async { Ends::new() });
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            runtime.block_on(ends.next());
+            if stop() {
+                std::process::exit(INTERRUPTED.into());
+            }
+        }
+    })?;
+    Ok(())
+}
+
 async fn heard(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),

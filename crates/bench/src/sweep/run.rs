@@ -4,23 +4,26 @@
 //! interrupt at one ends it at all. Invariants: every rank makes the same calls of [`Ranks`] in the same order,
 //! whatever happens to it in between; at the end no rank's files are left.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Coordinates, Part};
-use super::ground::Ground;
 use super::job::{FILES_MAX, Job, Live, Share};
 use super::{Phase, Settings, THREADS_MAX};
 use crate::cold::Cooled;
+use crate::ground::Ground;
 
 /// The number of the first file of a share: rank, cell and thread above the bits of its files.
 const THREAD_BITS: u32 = FILES_MAX.trailing_zeros();
 const CELL_BITS: u32 = THREAD_BITS + THREADS_MAX.trailing_zeros();
 const RANK_BITS: u32 = CELL_BITS + 12;
 const _: () = assert!(1 << (RANK_BITS - CELL_BITS) == super::CELLS_MAX && RANK_BITS < 62);
+
+/// Objects one after another that may fail to be removed before the rest is given up: each takes the patience of a store.
+const FAILURES_MAX: u64 = 3;
 
 /// Hears of a sweep, at every rank.
 pub trait Observer: Sync {
@@ -70,6 +73,8 @@ struct Sweep<'a> {
     ranks: &'a dyn Ranks,
     live: &'a Live,
     observer: &'a dyn Observer,
+    /// Objects of this rank that could not be removed, or more.
+    left: AtomicU64,
 }
 
 /// Run all cells, and remove all files. `live.stop` ends it early.
@@ -80,17 +85,12 @@ pub fn run(
     live: &Live,
     observer: &dyn Observer,
 ) -> Result<Ended> {
-    let sweep = Sweep { settings, ground, ranks, live, observer };
+    let sweep = Sweep { settings, ground, ranks, live, observer, left: AtomicU64::new(0) };
     let done = sweep.cells();
-    // Nobody clears the folder while another still works in it.
-    let met = ranks.barrier();
-    let cleared = if ranks.rank() == 0 { ground.clear() } else { Ok(Vec::new()) };
+    let stays = ground.leave(ranks, sweep.left.load(Ordering::Relaxed));
+    stays.iter().flatten().for_each(|warning| observer.warn(warning.clone()));
     let ended = done?;
-    met?;
-    for foreign in cleared? {
-        observer.warn(format!("{foreign} was not made by the sweep, and stays"));
-    }
-    Ok(ended)
+    stays.map(|_| ended)
 }
 
 /// Which sizes were not tried with how many threads.
@@ -264,16 +264,35 @@ impl Sweep<'_> {
         let rank = self.ranks.rank();
         for (thread, share) in self.shares(rank, cell, files).iter().enumerate() {
             self.ground.remove_folder(&format!("r{rank}.c{cell}.t{thread}"));
-            let target = self.ground.files();
-            let is_there = |file: &u64| target.stat(&share.name(*file)).is_ok();
-            let remove = |file| drop(target.remove(&share.name(file)));
-            match left {
-                _ if !self.ground.is_store() => {}
-                Left::Nothing => {}
-                Left::FromFirst => (0..share.files).take_while(is_there).for_each(remove),
-                Left::UpToLast => (0..share.files).rev().take_while(is_there).for_each(remove),
+            let left = match left {
+                _ if !self.ground.is_store() => 0,
+                Left::Nothing => 0,
+                Left::FromFirst => self.removed((0..share.files).map(|file| share.name(file))),
+                Left::UpToLast => self.removed((0..share.files).rev().map(|file| share.name(file))),
+            };
+            self.left.fetch_add(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Remove objects up to the first that is missing. How many stay at most: one that can't be asked for may be there.
+    fn removed(&self, mut names: impl Iterator<Item = String>) -> u64 {
+        let target = self.ground.files();
+        let (mut left, mut failures) = (0, 0);
+        while let Some(name) = names.next() {
+            let removed = match target.stat(&name) {
+                Err(error) if error.kind == Kind::Missing => return left,
+                Err(error) => Err(error),
+                Ok(_) => target.remove(&name),
+            };
+            match removed {
+                Ok(()) => failures = 0,
+                Err(_) => (left, failures) = (left + 1, failures + 1),
+            }
+            if failures >= FAILURES_MAX {
+                return left + names.count() as u64;
             }
         }
+        left
     }
 }
 

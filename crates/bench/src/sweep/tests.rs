@@ -12,6 +12,7 @@ use ranks::{Alone, Ranks};
 use targets::{Created, Listed, Opened, Target, Writable};
 
 use super::*;
+use crate::ground::{Ground, Site};
 use crate::pair::Pair;
 
 const SEED: u64 = 5;
@@ -70,7 +71,7 @@ fn site(root: &Path) -> Site {
 
 /// A sweep of one rank on a folder.
 fn sweep(root: &Path, settings: &Settings, ear: &Ear) -> Result<Ended> {
-    let (ground, _) = Ground::meet(site(root), SEED, &Alone)?;
+    let (ground, _) = Ground::meet(site(root), WORK, SEED, &Alone)?;
     run(settings, &ground, &Alone, &Live::default(), ear)
 }
 
@@ -87,6 +88,17 @@ struct Shelf {
     room: Option<usize>,
     /// A byte of each file that is read wrong.
     spoiled: Option<usize>,
+    /// Names of this ending are neither found nor removed, as of a store that has no time.
+    stuck: Option<&'static str>,
+}
+
+impl Shelf {
+    fn answer(&self, name: &str) -> Result<()> {
+        match self.stuck {
+            Some(ending) if name.ends_with(ending) => Err(Error::unavailable("slow down", name)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Target for Shelf {
@@ -99,6 +111,7 @@ impl Target for Shelf {
     }
 
     fn stat(&self, name: &str) -> Result<Listed> {
+        self.answer(name)?;
         let kept = self.kept.lock().unwrap();
         let bytes = kept.get(name).ok_or_else(|| Error::missing("there is no such file", name))?.len();
         Ok(Listed { name: name.into(), bytes: bytes as u64 })
@@ -137,6 +150,7 @@ impl Writable for Shelf {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        self.answer(name)?;
         let removed = self.kept.lock().unwrap().remove(name);
         removed.map(drop).ok_or_else(|| Error::missing("there is no such file", name))
     }
@@ -174,7 +188,7 @@ fn sweep_of_two(settings: &Settings, shelves: [Shelf; 2]) -> ([Result<Ended>; 2]
             let rank = pair.rank();
             let (shelf, ear) = (shelves[rank as usize].clone(), &ears[rank as usize]);
             scope.spawn(move || {
-                let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), SEED + u64::from(rank), &pair)?;
+                let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), WORK, SEED + u64::from(rank), &pair)?;
                 run(settings, &ground, &pair, &Live::default(), ear)
             })
         });
@@ -217,7 +231,7 @@ fn direct_reads_and_writes_are_of_the_same_content() {
     let settings = Settings { sizes: vec![8_192, 65_536], direct: true, ..settings() };
     settings.check(1).unwrap();
     let site = Site::Folder { root: root.path().to_owned(), direct: true };
-    let (ground, _) = Ground::meet(site, SEED, &Alone).unwrap();
+    let (ground, _) = Ground::meet(site, WORK, SEED, &Alone).unwrap();
     let ear = Ear::of(&|_| {});
     match run(&settings, &ground, &Alone, &Live::default(), &ear) {
         Err(error) if error.what.contains("no direct I/O") => eprintln!("SKIPPED: {error}"),
@@ -230,14 +244,14 @@ fn direct_reads_and_writes_are_of_the_same_content() {
 fn a_byte_that_is_read_wrong_ends_the_sweep_and_is_named() {
     let shelf = Shelf { spoiled: Some(16_390), ..Shelf::default() };
     let kept = shelf.kept.clone();
-    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), SEED, &Alone).unwrap();
+    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), WORK, SEED, &Alone).unwrap();
     let error = run(&settings(), &ground, &Alone, &Live::default(), &Ear::of(&|_| {})).unwrap_err();
     assert_eq!(error.kind, Kind::Corrupt);
     assert!(error.what.starts_with("byte 16390 is") && error.on.ends_with("/f0"), "{error}");
     assert!(kept.lock().unwrap().is_empty(), "nothing is left");
     let blind = Settings { verify: false, ..settings() };
     let shelf = Shelf { spoiled: Some(16_390), ..Shelf::default() };
-    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), SEED, &Alone).unwrap();
+    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), WORK, SEED, &Alone).unwrap();
     assert!(run(&blind, &ground, &Alone, &Live::default(), &Ear::of(&|_| {})).is_ok(), "nobody looked");
 }
 
@@ -245,7 +259,7 @@ fn a_byte_that_is_read_wrong_ends_the_sweep_and_is_named() {
 fn a_target_without_room_is_an_error_and_nothing_is_left() {
     let shelf = Shelf { room: Some(200_000), ..Shelf::default() };
     let kept = shelf.kept.clone();
-    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), SEED, &Alone).unwrap();
+    let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), WORK, SEED, &Alone).unwrap();
     let ear = Ear::of(&|_| {});
     let error = run(&settings(), &ground, &Alone, &Live::default(), &ear).unwrap_err();
     assert_eq!((error.kind, &*error.what), (Kind::Full, "there is no room"));
@@ -253,9 +267,27 @@ fn a_target_without_room_is_an_error_and_nothing_is_left() {
 }
 
 #[test]
+fn what_a_store_does_not_remove_is_counted_and_keeps_its_marker() {
+    let wrong = Settings { sizes: vec![70_000], threads: vec![1], phases: vec![Phase::Read], ..settings() };
+    for (stuck, left) in [("/f1", &["c0.t0/f1"][..]), (".t0/f0", &["c0.t0/f0"])] {
+        let shelf = Shelf { spoiled: Some(16_390), stuck: Some(stuck), ..Shelf::default() };
+        let kept = shelf.kept.clone();
+        let (ground, _) = Ground::meet(Site::Store(Box::new(shelf)), WORK, SEED, &Alone).unwrap();
+        let ear = Ear::of(&|_| {});
+        let error = run(&wrong, &ground, &Alone, &Live::default(), &ear).unwrap_err();
+        assert_eq!(error.kind, Kind::Corrupt, "what failed first is told: {error}");
+        let kept = kept.lock().unwrap();
+        let names: Vec<&str> = kept.keys().map(|name| name.split_once('/').unwrap().1).collect();
+        assert!(names.len() == 2 && names[0] == "marker" && names[1].ends_with(left[0]), "{names:?}");
+        let warnings = ear.warnings.into_inner().unwrap();
+        assert!(warnings.len() == 1 && warnings[0].starts_with("1 objects or fewer"), "{warnings:?}");
+    }
+}
+
+#[test]
 fn a_missing_folder_a_file_for_one_and_something_in_the_way_are_told_apart() {
     let root = tempfile::tempdir().unwrap();
-    let meet = |path: &Path| Ground::meet(site(path), SEED, &Alone).map(drop).unwrap_err();
+    let meet = |path: &Path| Ground::meet(site(path), WORK, SEED, &Alone).map(drop).unwrap_err();
     let missing = meet(&root.path().join("nowhere"));
     assert!(missing.kind == Kind::Missing && missing.hint.contains("exists"), "{missing}");
     let file = root.path().join("file");
@@ -305,7 +337,7 @@ fn without_its_marker_nothing_is_removed() {
             live.stop.store(true, Ordering::Relaxed);
         }
     };
-    let (ground, _) = Ground::meet(site(root.path()), SEED, &Alone).unwrap();
+    let (ground, _) = Ground::meet(site(root.path()), WORK, SEED, &Alone).unwrap();
     let error = run(&settings(), &ground, &Alone, &live, &Ear::of(&spoil)).unwrap_err();
     assert!(error.what.contains("marker") && error.hint.contains("by hand"), "{error}");
     assert!(folder.join("r0.c0.t0/f0").exists());
@@ -321,7 +353,7 @@ fn an_interrupt_ends_a_sweep_keeps_its_cells_and_removes_its_files() {
             let live = Live::default();
             let stop = |step: &Step| live.stop.store(step.phase == phase, Ordering::Relaxed);
             let ear = Ear::of(&stop);
-            let (ground, _) = Ground::meet(site, SEED, &Alone).unwrap();
+            let (ground, _) = Ground::meet(site, WORK, SEED, &Alone).unwrap();
             assert_eq!(run(&settings(), &ground, &Alone, &live, &ear).unwrap(), Ended::Interrupted);
             let cells = ear.cells.into_inner().unwrap();
             assert_eq!(cells.last().unwrap().ended_by, "interrupt");

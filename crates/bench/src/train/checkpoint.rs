@@ -1,24 +1,50 @@
 //! The state of a model, written by all processes at once and made durable, then read back and compared.
 //!
-//! It keeps one state at a time. Invariants: nothing is written where there is no room for all of it; a write counts when
-//! it would survive a loss of power; what is left when it ends, well or badly, is nothing.
+//! It keeps one state at a time, in a folder of its own. Invariants: nothing is written where there is no room for all of
+//! it; a write counts when it would survive a loss of power; what is left when it ends, well or badly, is nothing; all
+//! ranks end together, whatever happens to one.
 
-mod room;
 #[cfg(test)]
 mod tests;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use block::{Error, Kind, Result};
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
-use targets::clock::{Clock, nanoseconds, seconds};
+use targets::clock::{Clock, SECOND, nanoseconds, seconds};
 use targets::{Listed, Writable};
 use workload::Checkpoint;
 
+use crate::ground::{Ground, Work, is_numbered};
+use crate::room::{self, Room};
 use crate::samples::PIECE;
 use crate::sweep::pattern::Content;
-pub use room::Room;
+
+/// Where the states lie: a folder `r0` of each rank, with a file of each process. Drafts are of a target that writes aside.
+pub const WORK: Work = Work {
+    folder: "stoker-checkpoint",
+    command: "stoker bench train",
+    is_folder: |name| is_numbered(name, &["r"], ""),
+    is_file: |name| {
+        is_numbered(name, &["checkpoint-"], ".state") || is_numbered(name, &[".checkpoint-"], ".state.draft")
+    },
+};
+
+/// Between two looks whether a pause is still wanted.
+const LOOK: u64 = SECOND / 10;
+
+/// Between two passes: a day.
+const PAUSE_SECONDS_MAX: f64 = 86_400.0;
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Finished,
+    Interrupted,
+}
 
 /// One write or read of the whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,38 +78,100 @@ pub struct Course<'a> {
     pub target: &'a dyn Writable,
     pub clock: &'a dyn Clock,
     pub ranks: &'a dyn Ranks,
+    /// Where on the target.
+    pub ground: &'a Ground,
+    /// Ends it early, on all ranks.
+    pub stop: &'a AtomicBool,
     pub seed: u64,
     /// What there is to write to, where anybody knows.
     pub room: Option<Room>,
     /// Before each read, so that memory doesn't answer. Whether nothing of it is there.
     pub chill: &'a dyn Fn(&[Listed]) -> Result<bool>,
     pub look: &'a dyn Fn(&str),
+    /// What somebody should know although it went on.
+    pub warn: &'a dyn Fn(String),
+}
+
+/// What a rank found in one pass, or what failed, on what, what to try.
+type Found = std::result::Result<Took, [String; 3]>;
+
+/// What each process of a rank took.
+#[derive(Serialize, Deserialize)]
+struct Took {
+    seconds: Vec<f64>,
+    cold: Option<bool>,
+    interrupted: bool,
+}
+
+/// What rank 0 says after a pass.
+#[derive(Serialize, Deserialize)]
+struct Verdict {
+    interrupted: bool,
+    /// What failed, on what, what to try; at which rank.
+    failure: Option<([String; 3], usize)>,
 }
 
 /// The file of one process, as it is after a write.
 struct State<'a> {
     file: &'a Listed,
     content: Content,
+    halt: Halt<'a>,
+}
+
+/// Whether the processes of this rank are to go on.
+#[derive(Clone, Copy)]
+struct Halt<'a> {
+    stop: &'a AtomicBool,
+    /// Another process of this rank failed, so that this one works for nothing.
+    failed: &'a AtomicBool,
+}
+
+impl Halt<'_> {
+    fn check(self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("the checkpoint was ended early", "a process"));
+        }
+        Ok(())
+    }
 }
 
 /// Write the state as often as asked, then read it as often. At rank 0 `ended` is called with each pass as it ends.
-pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> Result<()>) -> Result<()> {
-    let size = u64::from(course.ranks.size());
+pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> Result<()>) -> Result<Ended> {
+    let (rank, size) = (course.ranks.rank(), u64::from(course.ranks.size()));
     let own = shape.processes.div_ceil(size);
-    let first = u64::from(course.ranks.rank()) * own;
+    let first = u64::from(rank).saturating_mul(own).min(shape.processes);
     let bytes = ((shape.bytes / shape.processes as f64).ceil() as u64).max(1);
+    let name = |process| course.ground.below(&format!("r{rank}/checkpoint-{process:05}.state"));
     let files: Vec<Listed> = (first..(first + own).min(shape.processes))
-        .map(|process| Listed { name: format!("checkpoint-{process:05}.state").into(), bytes })
+        .map(|process| Listed { name: name(process).into(), bytes })
         .collect();
-    room::check(course.ranks, course.room.as_ref(), bytes * files.len() as u64)?;
-    let done = passes(course, shape, &files, first, ended);
-    // Also after an error: nothing of it stays, and the error counts more than what could not be removed.
-    done.and(removed(course, &files))
+    // Also after an error or a panic nothing of it stays, and the error counts more than what could not be removed.
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        if shape.pause_seconds > PAUSE_SECONDS_MAX {
+            let what = format!("a pause between checkpoints is at most {PAUSE_SECONDS_MAX} seconds");
+            return Err(Error::invalid(what, format!("{} s", shape.pause_seconds)).hint("ask for a shorter one"));
+        }
+        room::check(course.ranks, course.room.as_ref(), bytes.saturating_mul(files.len() as u64))?;
+        passes(course, shape, &files, first, ended)
+    }));
+    let left = removed(course, &files);
+    let done = done.unwrap_or_else(|panic| {
+        // Other ranks may still be at work, and wait for this one in other places than here.
+        if size == 1 {
+            let _ = course.ground.clear();
+        }
+        resume_unwind(panic)
+    });
+    let stays = course.ground.leave(course.ranks, left);
+    stays.iter().flatten().for_each(|warning| (course.warn)(warning.clone()));
+    let ended = done?;
+    stays.map(|_| ended)
 }
 
-fn removed(course: &Course, files: &[Listed]) -> Result<()> {
-    let mut left = files.iter().filter(|file| course.target.stat(&file.name).is_ok());
-    left.try_for_each(|file| course.target.remove(&file.name))
+/// Remove what there is of these files. How many could not be.
+fn removed(course: &Course, files: &[Listed]) -> u64 {
+    let stays = |file: &&Listed| course.target.remove(&file.name).is_err_and(|error| error.kind != Kind::Missing);
+    files.iter().filter(stays).count() as u64
 }
 
 fn passes(
@@ -92,7 +180,7 @@ fn passes(
     files: &[Listed],
     first: u64,
     ended: &mut dyn FnMut(Pass) -> Result<()>,
-) -> Result<()> {
+) -> Result<Ended> {
     let plan =
         (1..=shape.writes).map(|number| ("write", number)).chain((1..=shape.reads).map(|number| ("read", number)));
     let mut begun = None;
@@ -101,48 +189,103 @@ fn passes(
             if shape.pause_seconds > 0.0 {
                 (course.look)(&format!("pausing {} s before {what} {number}", shape.pause_seconds));
             }
-            course.clock.sleep_until(course.clock.now() + nanoseconds(shape.pause_seconds));
+            pause(course, nanoseconds(shape.pause_seconds));
         }
-        let cold = if what == "read" {
-            Some((course.chill)(files)?)
-        } else {
+        let cold = match what {
+            "read" => (course.chill)(files).map(Some),
             // The new state takes the place of the old one on the disk too.
-            removed(course, files)?;
-            None
+            _ if removed(course, files) > 0 => {
+                Err(Error::denied("a state that was written can't be removed", course.target.url()))
+            }
+            _ => Ok(None),
         };
         (course.look)(&format!("{what} {number}"));
         course.ranks.barrier()?;
         let now = course.clock.now();
         let start_seconds = seconds(now - *begun.get_or_insert(now));
         let writing = if what == "write" { number } else { shape.writes };
+        // No other file of any write has this number.
+        let number_of = |place: usize| writing.saturating_mul(shape.processes) + first + place as u64;
         let (target, clock, seed) = (course.target, course.clock, course.seed);
-        let took = each(files, &|place, file| {
-            // No other file of any write has this number.
-            let number = writing * shape.processes + first + place as u64;
-            let state = State { file, content: Content::of(seed, number) };
+        let work = |place: usize, file: &Listed, halt: Halt| {
+            let state = State { file, content: Content::of(seed, number_of(place)), halt };
             let begun = clock.now();
-            if what == "write" {
-                write(target, &state)?
-            } else {
-                read(target, &state)?
-            }
-            Ok(seconds(clock.now() - begun))
-        })?;
-        if let Some((times, is_cold)) = gathered(course.ranks, took, cold)? {
+            let done = if what == "write" { write(target, &state) } else { read(target, &state) };
+            done.map(|()| seconds(clock.now() - begun))
+        };
+        let took = cold.and_then(|cold| {
+            let seconds = each(course.stop, files, &work)?;
+            Ok(Took { seconds, cold, interrupted: false })
+        });
+        let verdict = agreed(course, took, &mut |times, cold| {
             let each = files.first().map_or(0, |file| file.bytes);
-            let cold = cold.map(|_| is_cold);
-            ended(Pass { number, start_seconds, cold, ..Pass::of(what, each, &times) })?;
+            ended(Pass { number, start_seconds, cold, ..Pass::of(what, each, &times) })
+        })?;
+        if verdict == Ended::Interrupted {
+            return Ok(verdict);
         }
     }
-    Ok(())
+    Ok(Ended::Finished)
 }
 
-/// At rank 0, the times of all processes in the order of their numbers, and whether no rank had any of it in memory.
-fn gathered(ranks: &dyn Ranks, took: Vec<f64>, cold: Option<bool>) -> Result<Option<(Vec<f64>, bool)>> {
-    let told = crate::gathered(ranks, &(took, cold))?;
-    let is_cold = told.iter().all(|(_, cold)| *cold != Some(false));
-    let times: Vec<f64> = told.into_iter().flat_map(|(times, _)| times).collect();
-    Ok((!times.is_empty()).then_some((times, is_cold)))
+fn pause(course: &Course, pause: u64) {
+    let end = course.clock.now().saturating_add(pause);
+    while course.clock.now() < end && !course.stop.load(Ordering::Relaxed) {
+        let (before, next) = (course.clock.now(), end.min(course.clock.now().saturating_add(LOOK)));
+        course.clock.sleep_until(next);
+        if course.clock.now() == before {
+            return;
+        }
+    }
+}
+
+/// Tell rank 0 what this one found, and hear what all are to do. There `ended` gets the times of all processes in the order
+/// of their numbers, and whether no rank had any of the state in memory.
+fn agreed(
+    course: &Course,
+    took: Result<Took>,
+    ended: &mut dyn FnMut(Vec<f64>, Option<bool>) -> Result<()>,
+) -> Result<Ended> {
+    let is_stopped = course.stop.load(Ordering::Relaxed);
+    let own: Found = match &took {
+        // What fails because it was told to stop is no failure.
+        Err(_) if is_stopped => Ok(Took { seconds: Vec::new(), cold: None, interrupted: true }),
+        Ok(took) => Ok(Took { seconds: took.seconds.clone(), cold: took.cold, interrupted: is_stopped }),
+        Err(error) => Err([error.what.clone(), error.on.clone(), error.hint.clone()]),
+    };
+    let told: Vec<Found> = crate::gathered(course.ranks, &own)?;
+    let mut verdict = Verdict { interrupted: false, failure: None };
+    let (mut times, mut cold, mut is_whole) = (Vec::new(), None, true);
+    for (rank, found) in told.into_iter().enumerate() {
+        match found {
+            Err(said) => verdict.failure = verdict.failure.or(Some((said, rank))),
+            Ok(took) => {
+                verdict.interrupted |= took.interrupted;
+                is_whole &= !(took.interrupted && took.seconds.is_empty());
+                times.extend(took.seconds);
+                cold = match (cold, took.cold) {
+                    (Some(all), Some(one)) => Some(all && one),
+                    (all, one) => all.or(one),
+                };
+            }
+        }
+    }
+    if course.ranks.rank() == 0 && verdict.failure.is_none() && is_whole && !times.is_empty() {
+        let saved = ended(times, cold);
+        verdict.failure = saved.err().map(|error| ([error.what, error.on, error.hint], 0));
+    }
+    let verdict = crate::told(course.ranks, &verdict)?;
+    match verdict.failure {
+        Some((_, rank)) if rank == course.ranks.rank() as usize && took.is_err() && !is_stopped => {
+            Err(took.err().expect("asked above"))
+        }
+        Some(([what, on, hint], rank)) => {
+            let what = if course.ranks.size() > 1 { format!("rank {rank} failed: {what}") } else { what };
+            Err(Error::unavailable(what, on).hint(hint))
+        }
+        None if verdict.interrupted => Ok(Ended::Interrupted),
+        None => Ok(Ended::Finished),
+    }
 }
 
 impl Pass {
@@ -170,13 +313,47 @@ impl Pass {
     }
 }
 
-/// One thread a process, counted within this rank.
-fn each(files: &[Listed], work: &(dyn Fn(usize, &Listed) -> Result<f64> + Sync)) -> Result<Vec<f64>> {
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            files.iter().enumerate().map(|(place, file)| scope.spawn(move || work(place, file))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a process doesn't panic")).collect()
-    })
+type Process<'a> = dyn Fn(usize, &Listed, Halt) -> Result<f64> + Sync + 'a;
+
+/// One thread a process, counted within this rank. The first failure ends them all.
+fn each(stop: &AtomicBool, files: &[Listed], work: &Process) -> Result<Vec<f64>> {
+    let failed = AtomicBool::new(false);
+    let halt = Halt { stop, failed: &failed };
+    let first = std::sync::Mutex::new(None);
+    let fail = |error: Error| {
+        failed.store(true, Ordering::Relaxed);
+        first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        0.0
+    };
+    let fail = &fail;
+    let done = thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(files.len());
+        for (place, file) in files.iter().enumerate() {
+            let process = move || {
+                let panicked = |_| {
+                    Err(Error::corrupt("a process panicked, which is a fault of stoker", &file.name)
+                        .hint("report it with what it said above"))
+                };
+                let done = catch_unwind(AssertUnwindSafe(|| work(place, file, halt))).unwrap_or_else(panicked);
+                done.unwrap_or_else(fail)
+            };
+            match thread::Builder::new().spawn_scoped(scope, process) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let on = format!("{} processes", files.len());
+                    fail(Error::io("cannot start a process", on, &error).hint(
+                        "raise the limit on processes (ulimit -u), or ask for fewer: --set checkpoint-processes=N",
+                    ));
+                    break;
+                }
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    match first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(done),
+    }
 }
 
 fn write(target: &dyn Writable, state: &State) -> Result<()> {
@@ -189,11 +366,12 @@ fn write(target: &dyn Writable, state: &State) -> Result<()> {
     })
 }
 
-fn put(target: &dyn Writable, State { file, content }: &State) -> Result<()> {
+fn put(target: &dyn Writable, State { file, content, halt }: &State) -> Result<()> {
     let mut created = target.create(&file.name, file.bytes)?;
     let mut buffer = vec![0; PIECE.min(file.bytes) as usize];
     let mut at = 0;
     while at < file.bytes {
+        halt.check()?;
         let count = (file.bytes - at).min(PIECE);
         let piece = &mut buffer[..count as usize];
         content.fill(at, piece);
@@ -203,12 +381,13 @@ fn put(target: &dyn Writable, State { file, content }: &State) -> Result<()> {
     created.finish(true)
 }
 
-fn read(target: &dyn Writable, State { file, content }: &State) -> Result<()> {
+fn read(target: &dyn Writable, State { file, content, halt }: &State) -> Result<()> {
     let wrong = |error: Error| error.hint("look for a fault in what it was written or read through");
     let mut opened = target.open(file)?;
     let mut buffer = vec![0; PIECE as usize];
     let mut at = 0;
     loop {
+        halt.check()?;
         let count = opened.read_at(at, &mut buffer)?;
         if count == 0 {
             break;

@@ -5,9 +5,9 @@
 
 use crate::mount;
 use ::bench::cold::Cooler;
+use ::bench::room::Room;
 use ::bench::samples::{Run, Set};
 use ::bench::train::Cause;
-use ::bench::train::checkpoint::Room;
 use ::bench::train::counters::{Counters, Tiers, disk, read_bytes, received};
 use block::{Error, Result};
 use ranks::Ranks;
@@ -172,6 +172,13 @@ impl Machine {
 fn number(path: &Path) -> Option<(u32, u32)> {
     let found = fs::metadata(path).ok()?;
     Some((rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())))
+}
+
+/// A seed of this run alone. Other programs read it as a number without loss: JSON is often read into 64-bit floats.
+pub fn seed() -> u64 {
+    const BITS: u32 = 53;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as u64);
+    (now ^ u64::from(std::process::id()) << 32) % (1 << BITS)
 }
 
 /// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.

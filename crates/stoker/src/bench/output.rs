@@ -1,7 +1,8 @@
 //! Where the result of a measurement goes: a document after each step, a page and a table at the end.
 //!
-//! Invariant: what an interrupted run measured is in the document, marked as not finished.
+//! Invariants: what an interrupted run measured is in the document, marked as not finished; nothing secret that was typed is.
 
+use super::typed;
 use crate::place;
 use crate::report as page;
 use block::Result;
@@ -32,13 +33,13 @@ impl Output {
     /// What was measured so far.
     pub fn save(&self, report: &Report) -> Result<()> {
         let hint = "name a file in a folder that exists and has room as --save";
-        self.save.as_ref().map_or(Ok(()), |path| report.save(path).map_err(|error| error.hint(hint)))
+        self.save.as_ref().map_or(Ok(()), |path| typed::cleaned(report).save(path).map_err(|error| error.hint(hint)))
     }
 
     /// Everything, at the end. Says where it is.
     pub fn finish(&self, report: &Report) -> anyhow::Result<()> {
         self.save(report)?;
-        let all = std::slice::from_ref(report);
+        let all = &[typed::cleaned(report)];
         self.report.as_ref().map_or(Ok(()), |path| page::write(all, path))?;
         self.csv.as_ref().map_or(Ok(()), |path| page::csv(all, path))?;
         for path in [&self.save, &self.report, &self.csv].into_iter().flatten() {

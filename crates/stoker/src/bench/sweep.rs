@@ -5,20 +5,26 @@ mod table;
 
 use super::end::End;
 use super::launch;
-use super::machine::Machine;
+use super::machine::{self, Machine};
 use super::output::Output;
+use super::typed;
 use crate::args::Reach;
-use crate::{place, print, runtime, show};
+use crate::node::INTERRUPTED;
+use crate::{ends, place, print, runtime, show};
 use ::bench::cold::Cooler;
-use ::bench::sweep::{self, Cell, Ended, Ground, Live, Observer, Phase, Settings, Site, Step, TELLING_SECONDS, regime};
+use ::bench::ground::{Ground, Site};
+use ::bench::room;
+use ::bench::sweep::{self, Cell, Ended, Live, Observer, Phase, Settings, Step, TELLING_SECONDS, regime};
 use ::emulate::parse;
 use block::Error;
+use ranks::Ranks;
 use report::{Environment, Kind, Report};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Written by one cell, unless --limit says otherwise: a file of 64 MiB for each of 128 threads.
 const CELL_BYTES_MAX: u64 = 8 << 30;
@@ -28,10 +34,6 @@ const FREE_SHARE: u64 = 2;
 const FOLDER_BLOCK: u64 = 1 << 20;
 const STORE_BLOCK: u64 = 8 << 20;
 const RANDOM_BLOCK: u64 = 128 << 10;
-/// What other programs read as a number without loss: JSON is often read into 64-bit floats.
-const SEED_BITS: u32 = 53;
-/// Of a program that was ended by Ctrl-C, as shells count.
-const INTERRUPTED: u8 = 130;
 
 /// Write, look up, read, read at random places and remove files. All of them lie in a folder of their own below the
 /// target, which is removed at the end, also after Ctrl-C. `docs/sweep.md` says how figures are made.
@@ -92,17 +94,19 @@ fn bytes(text: &str) -> block::Result<u64> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     let (ranks, runtime) = (launch::ranks()?, runtime()?);
-    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    let seed = (started.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % (1 << SEED_BITS);
+    let seed = machine::seed();
     let mut settings = settings(&args, seed)?;
     let site = site(&args, runtime.handle())?;
+    let machine = Machine::look(&folder(&args).to_string_lossy(), None);
+    settings.bytes_max = bytes_max(&args, &settings, &machine, &*ranks)?;
     settings.check(ranks.size())?;
-    let mut report = report(&args, &settings, ranks.size());
+    let mut report = report(&args, &settings, machine, ranks.size());
     args.output.save(&report)?;
-    let (ground, seed) = Ground::meet(site, seed, &*ranks).map_err(super::named)?;
+    let (ground, seed) = Ground::meet(site, sweep::WORK, seed, &*ranks).map_err(super::named)?;
     (settings.seed, report.seed) = (seed, seed);
     let live = Arc::new(Live::default());
-    progress::hear_signals(live.clone())?;
+    let stops = live.clone();
+    ends::stop_if_told(move || stops.stop.swap(true, Ordering::Relaxed))?;
     let book = Book { report: Mutex::new(report), output: &args.output, progress: progress::Progress::start() };
     let ended = std::thread::scope(|scope| {
         let _shown = book.progress.show(scope, &live);
@@ -125,6 +129,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "{}",
             table::text(&cells, &report.warnings, place::colour(std::io::stdout().is_terminal()))
         ))?;
+    }
+    if cells.is_empty() || ended.is_err() {
+        report.warnings.iter().for_each(|warning| note!("warning: {warning}"));
     }
     args.output.finish(&report)?;
     Ok(code(ended?))
@@ -202,7 +209,7 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
         block,
         random_block,
         repetitions: args.repetitions,
-        bytes_max: limits.bytes,
+        bytes_max: limits.bytes.unwrap_or(CELL_BYTES_MAX),
         files: limits.files,
         time_max: limits.time,
         direct: args.direct,
@@ -217,8 +224,23 @@ fn settings(args: &Args, seed: u64) -> anyhow::Result<Settings> {
 /// When a phase or a cell ends.
 struct Limits {
     time: Option<Duration>,
-    bytes: u64,
+    bytes: Option<u64>,
     files: Option<u64>,
+}
+
+/// What one rank writes in one cell: rank 0 decides for all, by the file system that has the least room for each of the ranks
+/// on it.
+fn bytes_max(args: &Args, settings: &Settings, machine: &Machine, ranks: &dyn Ranks) -> anyhow::Result<u64> {
+    let asked = limits(args)?.bytes;
+    let (part, most) = if settings.files.is_some() { (1, u64::MAX) } else { (FREE_SHARE, CELL_BYTES_MAX) };
+    let found = room::share(ranks, machine.room().as_ref(), asked, part, most);
+    Ok(found.map_err(|error| match error.kind {
+        block::Kind::Full => {
+            let hint = format!("{}, as --limit SIZE", error.hint);
+            error.hint(hint)
+        }
+        _ => error,
+    })?)
 }
 
 /// Each part of --limit is a time, a size or a number of files; without a time but with another there is none. Files that
@@ -240,13 +262,10 @@ fn limits(args: &Args) -> anyhow::Result<Limits> {
         }
     }
     let default_time = args.limit.is_empty().then_some(Duration::from_secs(3));
-    let free =
-        rustix::fs::statvfs(folder(args)).map_or(u64::MAX, |found| found.f_bavail.saturating_mul(found.f_frsize));
-    let default_bytes = if files.is_some() { free } else { CELL_BYTES_MAX.min(free / FREE_SHARE) };
-    Ok(Limits { time: time.or(default_time), bytes: most.unwrap_or(default_bytes), files })
+    Ok(Limits { time: time.or(default_time), bytes: most, files })
 }
 
-fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
+fn report(args: &Args, settings: &Settings, machine: Machine, ranks: u32) -> Report {
     let limit = serde_json::json!({
         "bytes": settings.bytes_max,
         "files": settings.files,
@@ -264,10 +283,10 @@ fn report(args: &Args, settings: &Settings, ranks: u32) -> Report {
         "repetitions": settings.repetitions,
         "verify": settings.verify,
         "drop_caches": settings.cooler.is_some(),
-        "drop_command": args.drop_command,
+        // The command itself may hold a key.
+        "drop_command": args.drop_command.as_ref().map(|_| typed::GIVEN),
         "rotate": settings.rotate,
     });
-    let machine = Machine::look(&folder(args).to_string_lossy(), None);
     let environment = Environment { ranks: u64::from(ranks), ..machine.environment };
     Report { settings, ..Report::begin(Kind::Measured, "sweep", &args.target, environment, machine.started) }
 }

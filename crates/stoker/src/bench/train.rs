@@ -10,9 +10,11 @@ mod table;
 use super::end::End;
 use super::machine::{self, Machine};
 use super::output::Output;
-use super::{failed, launch, loader, named};
+use super::{failed, launch, loader, named, typed};
 use crate::args::Reach;
+use crate::node::INTERRUPTED;
 use crate::{ends, print, runtime, show};
+use ::bench::ground::{Ground, Site};
 use ::bench::loader::Loader;
 use ::bench::samples::Set;
 use ::bench::train::{self, Bench, Cause, Checks, Chill, Job, Outside, Progress, checkpoint, closed, most};
@@ -23,8 +25,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ranks::Ranks;
 use report::{Environment, Kind, Report, Summary, Verdict};
 use settings::Changes;
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use targets::clock::Monotonic;
 use targets::{Null, Shape, Shaped, Target};
@@ -108,8 +112,9 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
     if args.loader.is_none() {
         machine::can_start(job.accelerators.div_ceil(u64::from(ranks.size())) * job.workload.read.threads)?;
     }
-    if ranks.rank() == 0 {
-        ends::exit_if_told(interrupted(args, &job))?;
+    // A checkpoint ends in order, so that nothing of it stays.
+    if ranks.rank() == 0 && job.workload.checkpoint.is_none() {
+        ends::exit_if_told(interrupted(args))?;
     }
     let mut machine = Machine::look(&asked, args.drop_command.as_deref());
     machine::allow_files();
@@ -195,17 +200,14 @@ fn say_early(args: &Args, job: &Job, set: &Set, ranks: &dyn Ranks) {
 }
 
 /// Why there is no result, and what is left.
-fn interrupted(args: &Args, job: &Job) -> Error {
+fn interrupted(args: &Args) -> Error {
     let target = args.target.as_deref().unwrap_or_default();
-    let mut hint = match &args.output.save {
+    let hint = match &args.output.save {
         Some(file) => {
             format!("epochs that had ended by then, if any, are in {}, marked as not finished", file.display())
         }
         None => "with --save FILE.json, what has ended by then is kept".to_owned(),
     };
-    if job.workload.checkpoint.is_some() {
-        hint += &format!("; remove what was written of the checkpoint, checkpoint-*.state in {target}");
-    }
     Error::unavailable("the measurement was interrupted", target).hint(hint)
 }
 
@@ -342,7 +344,7 @@ fn shaped(args: &Args, target: Box<dyn Target>) -> Box<dyn Target> {
 
 fn report(args: &Args, job: &Job, machine: &Machine, ranks: &dyn Ranks) -> Report {
     let mut settings = serde_json::to_value(job).expect("a job is numbers and names");
-    settings["arguments"] = serde_json::json!(std::env::args().collect::<Vec<_>>());
+    settings["arguments"] = typed::arguments();
     let environment = Environment { ranks: u64::from(ranks.size()), ..machine.environment.clone() };
     let target = args.target.as_deref().unwrap_or_default();
     let (mut sections, mut warnings) = (std::collections::BTreeMap::new(), Vec::new());
@@ -379,6 +381,7 @@ fn checkpoints(
     runtime: &tokio::runtime::Handle,
 ) -> Result<ExitCode> {
     let shape = job.workload.checkpoint.as_ref().expect("asked for only where there is one");
+    machine::can_start(shape.processes.div_ceil(u64::from(ranks.size())))?;
     let end = reach(args, runtime)?;
     let target = shaped(args, end.boxed());
     let Some(writable) = target.writable() else {
@@ -386,18 +389,29 @@ fn checkpoints(
     };
     let bar = line();
     let mut report = report(args, job, machine, ranks);
-    let mut passes = Vec::new();
+    // An older result under this name would be taken for this one, if it ends before its first pass.
+    if ranks.rank() == 0 {
+        args.output.save(&report)?;
+    }
+    let (stop, warned) = (Arc::new(AtomicBool::new(false)), RefCell::new(Vec::new()));
+    let stops = stop.clone();
+    ends::stop_if_told(move || stops.swap(true, Ordering::Relaxed))?;
+    let (ground, _) = Ground::meet(site(&end), checkpoint::WORK, machine::seed(), ranks)?;
     let course = checkpoint::Course {
         target: writable,
         clock: &Monotonic,
         ranks,
+        ground: &ground,
+        stop: &stop,
         seed: job.seed,
         room: machine.room(),
         // What writes to a store keeps nothing of it.
         chill: &|files| Ok(job.chill != Chill::Never && machine.empty(ranks, files)? || !target.is_cached()),
         look: &|what| bar.set_message(what.to_owned()),
+        warn: &|warning| warned.borrow_mut().push(warning),
     };
-    let done = checkpoint::run(&course, shape, &mut |pass| {
+    let mut passes = Vec::new();
+    let ended = checkpoint::run(&course, shape, &mut |pass| {
         if pass.cold == Some(false) {
             let what = "what was read of the checkpoint was not cold: memory may have given it, in part or whole";
             train::warn(&mut report, what);
@@ -407,25 +421,34 @@ fn checkpoints(
         args.output.save(&report)
     });
     bar.finish_and_clear();
-    if kept(done.map_err(Into::into), args, ranks, &mut report)?.is_some() {
-        report.finished = true;
-        if args.closed {
-            let written = closed::state::Written {
-                report: &report,
-                shipped: plain,
-                shape,
-                passes: &passes,
-                is_shaped: args.shape_disk.is_some(),
-            };
-            let rules = closed::state::judge(&written);
-            report
-                .sections
-                .insert("closed".into(), serde_json::json!({ "document": closed::DOCUMENT, "rules": rules }));
-        }
-        print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
-        args.output.finish(&report)?;
+    for warning in warned.into_inner() {
+        note!("warning: {warning}");
+        report.warnings.push(warning);
     }
+    let Some(ended) = kept(ended.map_err(Into::into), args, ranks, &mut report)? else { return Ok(ExitCode::SUCCESS) };
+    if ended == checkpoint::Ended::Interrupted {
+        args.output.save(&report)?;
+        show::failure(&interrupted(args).into());
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    report.finished = true;
+    if args.closed {
+        let is_shaped = args.shape_disk.is_some();
+        let written = closed::state::Written { report: &report, shipped: plain, shape, passes: &passes, is_shaped };
+        let rules = closed::state::judge(&written);
+        report.sections.insert("closed".into(), serde_json::json!({ "document": closed::DOCUMENT, "rules": rules }));
+    }
+    print::out(format_args!("{}", table::checkpoint(&passes, &report)))?;
+    args.output.finish(&report)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a folder of its own is made.
+fn site(end: &End) -> Site {
+    match end {
+        End::Folder(folder) => Site::Folder { root: folder.url().into(), direct: false },
+        End::Store(store) => Site::Store(Box::new(store.clone())),
+    }
 }
 
 /// Hold a run on so many bytes, of files or imagined, against the rules, where that is asked.

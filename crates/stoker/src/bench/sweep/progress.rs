@@ -1,12 +1,12 @@
-//! A sweep while it runs: one line with the phase, its rate and the time left; and the signals that end it.
+//! A sweep while it runs: one line with the phase, its rate and the time left.
 
 use super::rate;
 use crate::show;
 use ::bench::sweep::{Live, Step};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -56,29 +56,4 @@ impl Progress {
         let files = show::count(files as u64);
         self.bar.set_message(format!("{phase} {size} x {threads} threads: {moved}{files} files/s"));
     }
-}
-
-/// The first signal ends the sweep in order; a second one ends the program where it is, for a target that hangs.
-pub fn hear_signals(live: Arc<Live>) -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        runtime.block_on(async {
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if live.stop.swap(true, Ordering::Relaxed) {
-                    std::process::exit(super::INTERRUPTED.into());
-                }
-            }
-        });
-    })?;
-    Ok(())
 }

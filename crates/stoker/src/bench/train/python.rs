@@ -38,6 +38,10 @@ pub fn run(
     let among = Among { ranks, node: &machine.node };
     let files = if target == "null:" { Vec::new() } else { listed(Path::new(&target))? };
     let files: Vec<Listed> = files.into_iter().filter(|file| belongs(job.workload.files.format, &file.name)).collect();
+    // An older result under this name would be taken for this one.
+    if ranks.rank() == 0 {
+        args.output.save(report)?;
+    }
     let bar = super::line();
     let around = |what| Around { job, machine, ranks, files: &files, bar: &bar, what };
     let ceiling = match library {

@@ -1,7 +1,9 @@
-//! Where a sweep works: a folder of its own below the target, with a marker in it.
+//! Where a sweep or a checkpoint works: a folder of its own below the target, with a marker in it.
 //!
 //! It measures nothing. Invariants: nothing is removed where the marker of this run isn't, and even there only what has
-//! a name that a sweep gives; what others put there stays, and is named.
+//! a name that the work gives; what others put there stays, and is named.
+
+pub(crate) mod plain;
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -11,11 +13,23 @@ use block::{Error, Result};
 use ranks::Ranks;
 use targets::{Listed, Writable};
 
-use super::plain::Plain;
 use crate::cold::{Cooled, Cooler};
+use plain::Plain;
 
 const MARKER: &str = "marker";
-const FOLDER: &str = "stoker-sweep";
+
+/// What a folder is for, and what it may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// What the name of the folder begins with.
+    pub folder: &'static str,
+    /// As it is typed.
+    pub command: &'static str,
+    /// Whether a folder in it is one that the work makes, by its name.
+    pub is_folder: fn(&str) -> bool,
+    /// The same of a file in one of those.
+    pub is_file: fn(&str) -> bool,
+}
 
 /// What to work on.
 pub enum Site {
@@ -25,6 +39,7 @@ pub enum Site {
 
 pub struct Ground {
     base: Base,
+    work: Work,
     id: String,
     /// `stoker-sweep-<id>`, below the root of the target.
     name: String,
@@ -36,17 +51,18 @@ enum Base {
 }
 
 impl Ground {
-    /// The folder of a sweep on all ranks: rank 0 makes it, and every other has to see it. The seed is rank 0's.
-    pub fn meet(site: Site, seed: u64, ranks: &dyn Ranks) -> Result<(Ground, u64)> {
+    /// The folder of a work on all ranks: rank 0 makes it, and every other has to see it. The seed is rank 0's, and of this
+    /// run alone.
+    pub fn meet(site: Site, work: Work, seed: u64, ranks: &dyn Ranks) -> Result<(Ground, u64)> {
         let seed = crate::told(ranks, &seed)?;
         let id = format!("{seed:016x}");
         let ground = if ranks.rank() == 0 {
-            let made = Ground::make(site, &id);
+            let made = Ground::make(site, work, &id);
             ranks.barrier()?;
             made
         } else {
             ranks.barrier()?;
-            Ground::join(site, &id)
+            Ground::join(site, work, &id)
         };
         let joined = ranks.gather(&[u8::from(ground.is_ok())])?;
         let all = ranks.broadcast(vec![u8::from(joined.iter().all(|one| *one == [1]))])?;
@@ -64,8 +80,8 @@ impl Ground {
     }
 
     /// Make the folder and its marker; `id` is of this run alone. Only one rank does.
-    fn make(site: Site, id: &str) -> Result<Ground> {
-        let ground = Ground::at(site, id)?;
+    fn make(site: Site, work: Work, id: &str) -> Result<Ground> {
+        let ground = Ground::at(site, work, id)?;
         let text = ground.marker();
         match &ground.base {
             Base::Folder(plain) => {
@@ -76,7 +92,7 @@ impl Ground {
                 made.map_err(|error| {
                     let _ = fs::remove_file(&marker);
                     let _ = fs::remove_dir(&folder);
-                    Error::io("cannot mark the folder of the sweep", marker.display(), &error)
+                    Error::io("cannot mark the folder of this run", marker.display(), &error)
                 })?;
             }
             Base::Store(store) => {
@@ -89,8 +105,8 @@ impl Ground {
     }
 
     /// The same folder at another rank, which has to see it.
-    fn join(site: Site, id: &str) -> Result<Ground> {
-        let ground = Ground::at(site, id)?;
+    fn join(site: Site, work: Work, id: &str) -> Result<Ground> {
+        let ground = Ground::at(site, work, id)?;
         if ground.is_marked()? {
             return Ok(ground);
         }
@@ -98,16 +114,16 @@ impl Ground {
         Err(Error::missing(what, &ground.name).hint("give a target that all ranks share"))
     }
 
-    fn at(site: Site, id: &str) -> Result<Ground> {
+    fn at(site: Site, work: Work, id: &str) -> Result<Ground> {
         let base = match site {
             Site::Folder { root, direct } => Base::Folder(Plain::at(&root, direct)?),
             Site::Store(store) => Base::Store(store),
         };
-        Ok(Ground { base, id: id.into(), name: format!("{FOLDER}-{id}") })
+        Ok(Ground { base, work, id: id.into(), name: format!("{}-{id}", work.folder) })
     }
 
     fn marker(&self) -> String {
-        format!("This folder belongs to run {} of `stoker bench sweep`, which removes it.\n", self.id)
+        format!("This folder belongs to run {} of `{}`, which removes it.\n", self.id, self.work.command)
     }
 
     fn is_marked(&self) -> Result<bool> {
@@ -118,7 +134,7 @@ impl Ground {
                 match fs::read(&marker) {
                     Ok(found) => Ok(found == text.as_bytes()),
                     Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-                    Err(error) => Err(Error::io("cannot read the marker of the sweep", marker.display(), &error)),
+                    Err(error) => Err(Error::io("cannot read the marker of this run", marker.display(), &error)),
                 }
             }
             Base::Store(store) => {
@@ -130,7 +146,7 @@ impl Ground {
         }
     }
 
-    /// A name below the folder of the sweep, as the target knows it.
+    /// A name below the folder of this run, as the target knows it.
     pub fn below(&self, name: &str) -> String {
         format!("{}/{name}", self.name)
     }
@@ -171,10 +187,27 @@ impl Ground {
         }
     }
 
-    /// Remove everything that the sweep made, and name what it didn't make.
+    /// The end of the work, which all ranks come to: rank 0 removes the folder, once no rank works in it any more, and says
+    /// what stays. `left` objects of this rank could not be removed from a store; then the marker stays too.
+    pub fn leave(&self, ranks: &dyn Ranks, left: u64) -> Result<Vec<String>> {
+        let left: u64 = crate::gathered(ranks, &left)?.into_iter().fold(0, u64::saturating_add);
+        if ranks.rank() > 0 {
+            return Ok(Vec::new());
+        }
+        if left > 0 && self.is_store() {
+            let place = format!("{}/{}", self.files().url().trim_end_matches('/'), self.name);
+            return Ok(vec![format!(
+                "{left} objects or fewer could not be removed, and stay: remove what is below {place}/"
+            )]);
+        }
+        let foreign = self.clear()?;
+        Ok(foreign.into_iter().map(|foreign| format!("{foreign} was not made by this run, and stays")).collect())
+    }
+
+    /// Remove everything that the work made, and name what it didn't make.
     pub fn clear(&self) -> Result<Vec<String>> {
         if !self.is_marked()? {
-            let what = "the marker of this sweep is gone, so nothing was removed";
+            let what = "the marker of this run is gone, so nothing was removed";
             return Err(Error::changed(what, &self.name).hint("look at the folder, and remove it by hand"));
         }
         let Base::Folder(plain) = &self.base else {
@@ -184,43 +217,48 @@ impl Ground {
         let root = plain.path(&self.name);
         let mut foreign = Vec::new();
         for (path, is_folder) in entries(&root)? {
-            match (is_ours(&path, &["r", ".c", ".t"]), is_folder) {
-                (true, true) => clear_folder(&path, &mut foreign)?,
-                _ if path.file_name().is_some_and(|name| name == MARKER) => {}
+            match name(&path) {
+                MARKER if !is_folder => {}
+                name if is_folder && (self.work.is_folder)(name) => self.clear_folder(&path, &mut foreign)?,
                 _ => foreign.push(path.display().to_string()),
             }
         }
         if foreign.is_empty() {
-            let doing = |error: std::io::Error| Error::io("cannot remove the sweep's folder", root.display(), &error);
+            let doing =
+                |error: std::io::Error| Error::io("cannot remove the folder of this run", root.display(), &error);
             fs::remove_file(root.join(MARKER)).map_err(doing)?;
             fs::remove_dir(&root).map_err(doing)?;
         }
         Ok(foreign)
     }
+
+    fn clear_folder(&self, folder: &Path, foreign: &mut Vec<String>) -> Result<()> {
+        let mut is_empty = true;
+        for (path, is_folder) in entries(folder)? {
+            if !is_folder && (self.work.is_file)(name(&path)) {
+                fs::remove_file(&path).map_err(|error| Error::io("cannot remove a file", path.display(), &error))?;
+            } else {
+                is_empty = false;
+                foreign.push(path.display().to_string());
+            }
+        }
+        if is_empty {
+            fs::remove_dir(folder).map_err(|error| Error::io("cannot remove a folder", folder.display(), &error))?;
+        }
+        Ok(())
+    }
 }
 
 fn in_the_way(path: &Path, error: &std::io::Error) -> Error {
     match error.kind() {
-        ErrorKind::AlreadyExists => Error::invalid("something stands where the sweep wants its folder", path.display())
+        ErrorKind::AlreadyExists => Error::invalid("something stands where this run wants its folder", path.display())
             .hint("move it away, or give another folder"),
-        _ => Error::io("cannot make a folder for the sweep", path.display(), error),
+        _ => Error::io("cannot make a folder for this run", path.display(), error),
     }
 }
 
-fn clear_folder(folder: &Path, foreign: &mut Vec<String>) -> Result<()> {
-    let mut is_empty = true;
-    for (path, is_folder) in entries(folder)? {
-        if is_ours(&path, &["f"]) && !is_folder {
-            fs::remove_file(&path).map_err(|error| Error::io("cannot remove a file", path.display(), &error))?;
-        } else {
-            is_empty = false;
-            foreign.push(path.display().to_string());
-        }
-    }
-    if is_empty {
-        fs::remove_dir(folder).map_err(|error| Error::io("cannot remove a folder", folder.display(), &error))?;
-    }
-    Ok(())
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 /// What lies in a folder, and which of it are folders; a link is none.
@@ -233,9 +271,9 @@ fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>> {
     fs::read_dir(folder).map_err(doing)?.map(entry).collect::<std::io::Result<_>>().map_err(doing)
 }
 
-/// Whether a name is of these words, each with a number behind it: `f12`, `r0.c3.t7`.
-fn is_ours(path: &Path, words: &[&str]) -> bool {
-    let Some(mut rest) = path.file_name().and_then(|name| name.to_str()) else { return false };
+/// Whether a name is of these words, each with a number behind it: `f12`, `r0.c3.t7`; and of an ending.
+pub fn is_numbered(name: &str, words: &[&str], ending: &str) -> bool {
+    let mut rest = name;
     for word in words {
         let Some(number) = rest.strip_prefix(word) else { return false };
         let digits = number.bytes().take_while(u8::is_ascii_digit).count();
@@ -244,5 +282,5 @@ fn is_ours(path: &Path, words: &[&str]) -> bool {
         }
         rest = &number[digits..];
     }
-    rest.is_empty()
+    rest == ending
 }

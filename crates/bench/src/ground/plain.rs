@@ -19,7 +19,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// `direct` needs buffers, blocks and sizes in multiples of [`super::buffer::ALIGNMENT`].
+    /// `direct` needs buffers, blocks and sizes in multiples of [`crate::sweep::ALIGNMENT`].
     pub fn at(root: &Path, direct: bool) -> Result<Plain> {
         let doing = |error: std::io::Error| {
             Error::io("cannot open the folder", root.display(), &error).hint("name a folder that exists, or make it")
