@@ -130,6 +130,7 @@ fn the_code_map_names_every_crate_and_file() {
     let map = files.iter().find(|file| file.path == "ARCHITECTURE.md").expect("ARCHITECTURE.md is there");
     let mut offences = Vec::new();
     words::map(map, &files, &mut offences);
+    words::modules(&files, &mut offences);
     judge(offences);
 }
 

@@ -97,6 +97,33 @@ pub fn map(map: &File, files: &[File], out: &mut Vec<Offence>) {
     }
 }
 
+/// Each file of a crate is a module of the one above it: one that nobody declares is compiled by nobody.
+pub fn modules(files: &[File], out: &mut Vec<Offence>) {
+    for file in files {
+        let within = file.path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"));
+        let Some((name, module)) = within.and_then(|(name, path)| Some((name, path.strip_suffix(".rs")?))) else {
+            continue;
+        };
+        if matches!(module, "lib" | "main") || module.starts_with("bin/") {
+            continue;
+        }
+        let (above, stem) = match module.rsplit_once('/') {
+            Some((above, stem)) => (vec![format!("{above}.rs"), format!("{above}/mod.rs")], stem),
+            None => (vec!["lib.rs".to_owned(), "main.rs".to_owned()], module),
+        };
+        let above: Vec<String> = above.iter().map(|path| format!("crates/{name}/src/{path}")).collect();
+        let declared = format!("mod {stem};");
+        if !files.iter().any(|other| above.contains(&other.path) && other.text.contains(&declared)) {
+            out.push(Offence::new(
+                &file.path,
+                1,
+                "no module declares this file",
+                &format!("`{declared}` above it, or none"),
+            ));
+        }
+    }
+}
+
 /// Links within the repository lead to a file.
 pub fn links(document: &File, root: &Path, out: &mut Vec<Offence>) {
     let folder = root.join(&document.path).parent().expect("a file lies in a folder").to_owned();
