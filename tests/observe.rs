@@ -260,7 +260,8 @@ train(list(pool.map(read, batch)) for batch in batches)
     assert_eq!((workload.read.batch, workload.read.prefetch_batches), (8, 0), "{:?}", workload.read);
     let (toml, accelerator, report) = (seen.path("w.toml"), seen.path("a.toml"), seen.bed.path("r.json"));
     let words = ["bench", "train", "--workload", &toml, "--accelerator", &accelerator, "--accelerators", "1"];
-    // Its own rate, within a tenth; what else runs on the machine makes a replay slower now and then, not three times.
+    // Its own rate: how near, runs/2026-11-23-observe-replay tells. Other tests may slow all three replays a little, and the
+    // observed program too; a wrong step or window is off by a factor.
     let rate = (0..3).map(|_| {
         let mut command = seen.bed.stoker(words);
         command.args(["--set", "repetitions=1,caches=keep", "--target"]).arg(&seen.folder).arg("--save").arg(&report);
@@ -270,7 +271,7 @@ train(list(pool.map(read, batch)) for batch in batches)
         report["epochs"][0]["samples_per_second"].as_f64().expect("a rate")
     });
     let rate = rate.fold(0.0, f64::max);
-    assert!((0.9 * 8.0 / took..8.0 / 0.135).contains(&rate), "{rate} of {}", 8.0 / took);
+    assert!((0.75 * 8.0 / took..8.0 / 0.135).contains(&rate), "{rate} of {}", 8.0 / took);
 }
 
 #[test]

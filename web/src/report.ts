@@ -110,7 +110,8 @@ export interface Report {
 export const isInvalid = (report: Report): boolean => report.summary?.verdict === "invalid" || failed(report).length > 0;
 
 /// Whether nothing was read: a target that moves nothing has no verdict, and says what the loop itself reaches.
-export const isCeiling = (report: Report): boolean => report.target === "null:";
+export const isCeiling = (report: Report): boolean =>
+  report.target === "null:" && !fields(report.settings)["shape_disk"];
 
 /// The workload, and how the job was otherwise: `resnet50 (batch 40, step 0.5ms)`.
 export function job(report: Report): string | undefined {

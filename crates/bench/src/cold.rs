@@ -118,10 +118,15 @@ impl Cooler {
         if self.command.is_none() {
             return Ok(());
         }
-        if is_first_of(ranks, node)? {
-            self.drop_own()?;
+        let done = if is_first_of(ranks, node)? { self.drop_own().map(drop) } else { Ok(()) };
+        // All hear of a failure together: who left alone would let the others wait.
+        let failed = crate::gathered(ranks, &done.as_ref().err().map(ToString::to_string))?;
+        let failed: Option<String> = crate::told(ranks, &failed.into_iter().flatten().next())?;
+        done?;
+        match failed {
+            Some(what) => Err(Error::unavailable(format!("it failed on another rank: {what}"), GIVEN)),
+            None => Ok(()),
         }
-        ranks.barrier()
     }
 
     /// Run the command. What was used: it, or nothing.
@@ -321,6 +326,21 @@ mod tests {
             fs::read(log).expect("it ran").len()
         };
         assert_eq!((ran(["a", "a"]), ran(["a", "b"])), (1, 2));
+    }
+
+    #[test]
+    fn a_command_that_fails_on_one_machine_is_heard_of_on_all() {
+        let said = std::thread::scope(|scope| {
+            let ranks = crate::pair::Pair::both().into_iter().zip([("a", "true"), ("b", "echo lost >&2; exit 3")]);
+            let all: Vec<_> = ranks
+                .map(|(pair, (node, command))| {
+                    let cooler = Cooler { command: Some(command.into()) };
+                    scope.spawn(move || cooler.drop_on_all(&pair, node).and_then(|()| ranks::Ranks::barrier(&pair)))
+                })
+                .collect();
+            all.into_iter().map(|rank| rank.join().expect("it returns").expect_err("one failed")).collect::<Vec<_>>()
+        });
+        assert!(said.iter().all(|error| error.what.contains("lost")), "{said:?}");
     }
 
     #[test]

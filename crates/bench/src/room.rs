@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 /// What stays free besides, and of what is written this part: the file system's own books, and what others write meanwhile.
 const SPARE_BYTES: u64 = 64 << 20;
 const SPARE_PART: u64 = 50;
+/// Of a small file system, this part of what is free.
+const SPARE_OF_FREE: u64 = 10;
 
 /// What a file system of one rank has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,9 +83,14 @@ fn systems(told: &[Own]) -> BTreeMap<&str, (&Room, u64, u64)> {
     systems
 }
 
+/// What stays free of so much, whatever is written.
+fn spare(free_bytes: u64) -> u64 {
+    SPARE_BYTES.min(free_bytes / SPARE_OF_FREE)
+}
+
 /// What may be written where so much is free.
 fn fitting(free_bytes: u64) -> u64 {
-    free_bytes.saturating_sub(SPARE_BYTES) / (SPARE_PART + 1) * SPARE_PART
+    (free_bytes - spare(free_bytes)) / (SPARE_PART + 1) * SPARE_PART
 }
 
 /// Fail on every rank if what all of them write doesn't fit. Where nobody knows what is left, as of stores, it may fit.
@@ -114,7 +121,7 @@ fn lacking(told: &[Own]) -> Option<Lack> {
         let room_for = fitting(room.free_bytes);
         Lack {
             folder: room.folder.clone(),
-            needed: bytes.saturating_add(bytes / SPARE_PART).saturating_add(SPARE_BYTES),
+            needed: bytes.saturating_add(bytes / SPARE_PART).saturating_add(spare(room.free_bytes)),
             free: room.free_bytes,
             fits: (room_for as f64 * whole as f64 / bytes.max(1) as f64) as u64,
         }
@@ -132,19 +139,20 @@ mod tests {
 
     #[test]
     fn ranks_on_one_file_system_share_what_is_free() {
-        let free = SPARE_BYTES + (SPARE_PART + 1) * 1000;
+        let free = 10 * SPARE_BYTES;
         let told = |systems: [&str; 2]| shared(&systems.map(|system| own(system, free)), 2, u64::MAX).unwrap();
         let (one, two) = (told(["nfs", "nfs"]), told(["disk of a", "disk of b"]));
-        assert_eq!((one.each, one.default), (25_000, 12_500));
-        assert_eq!((two.each, two.default), (50_000, 25_000));
-        let least = shared(&[own("disk of a", free), own("disk of b", free / 2)], 2, 7).unwrap();
-        assert_eq!((least.each, least.default), (0, 0), "less than has to stay free");
+        assert_eq!((one.each, one.default), (fitting(free) / 2, fitting(free) / 4));
+        assert_eq!((two.each, two.default), (fitting(free), fitting(free) / 2));
+        assert!((0.85..0.9).contains(&(fitting(free) as f64 / free as f64)), "the rest stays free");
+        let least = shared(&[own("disk of a", free), own("disk of b", 32 << 20)], 2, 7).unwrap();
+        assert_eq!((least.each, least.default), (fitting(32 << 20), 7), "a small one too has room");
         assert!(shared(&[Own { room: None, bytes: 5 }], 2, 7).is_none(), "nobody knows");
     }
 
     #[test]
     fn what_is_asked_for_and_does_not_fit_is_refused_at_all_ranks() {
-        let room = own("disk", SPARE_BYTES + (SPARE_PART + 1) * 1000).room;
+        let room = own("disk", 51 * 1000 * 10 / 9).room;
         let share = |asked, part| share(&ranks::Alone, room.as_ref(), asked, part, 1 << 40);
         assert_eq!(share(Some(50_000), 2).unwrap(), 50_000);
         assert_eq!(share(None, 2).unwrap(), 25_000);

@@ -13,6 +13,7 @@ mod check;
 pub mod checkpoint;
 pub mod closed;
 pub mod counters;
+mod demand;
 mod figures;
 mod mersenne;
 pub mod most;
@@ -53,10 +54,9 @@ pub use reader::{REQUEST, ReadCounters};
 pub use steady::Steady;
 pub use summary::{limit, mean, summary};
 
-use crate::bound::Demand;
 use crate::cold::Forget;
 use crate::probe::Probe;
-use crate::samples::{PIECE, Set};
+use crate::samples::Set;
 use counters::{Counters, Tiers};
 use figures::epoch;
 use pace::Course;
@@ -188,45 +188,6 @@ impl Job {
         (0..count).map(|first| lengths[first..].iter().step_by(count).sum()).min().unwrap_or(0)
     }
 
-    /// Samples that lie side by side and are read at once.
-    pub fn together(&self, set: &Set) -> f64 {
-        if let Some(groups) = set.groups {
-            return set.samples() as f64 / groups.ranges as f64;
-        }
-        let side_by_side = matches!(self.workload.read.order, Order::Sequential | Order::Shards) && !set.whole();
-        let fit = (4 * PIECE).max(set.piece) as f64 / set.sample_bytes().max(1.0);
-        if side_by_side { fit.min(self.workload.read.batch as f64).max(1.0) } else { 1.0 }
-    }
-
-    /// How often what is read of a sample is read of the target: where rows come by chance, with each other row of its
-    /// group; where they come in order, by each stream that has a batch of its group, but for what a file system keeps.
-    fn times(&self, set: &Set) -> f64 {
-        let Some(groups) = set.groups else { return 1.0 };
-        let read = &self.workload.read;
-        if matches!(read.order, Order::Shuffled | Order::Random) {
-            return (groups.bytes_by_chance / set.sample_bytes()).max(1.0);
-        }
-        let rows = set.samples() / groups.groups;
-        if set.is_of_store() { again(rows, read.batch).min(read.busy() as f64) } else { 1.0 }
-    }
-
-    pub fn demand(&self, set: &Set) -> Demand {
-        let read = &self.workload.read;
-        let (at_once, times) = (set.together * set.sample_bytes(), self.times(set));
-        let requests = times * (at_once / set.piece as f64).ceil() / set.together;
-        Demand {
-            accelerators: self.accelerators,
-            batch: read.batch,
-            sample_bytes: times * set.sample_bytes(),
-            step_seconds: self.step_seconds,
-            streams: read.threads,
-            prefetch_batches: read.prefetch_batches,
-            requests_per_sample: requests,
-            // Each request to a store has a first byte of its own; of files the kernel reads ahead.
-            first_bytes_per_sample: if set.is_of_store() { requests } else { times / set.together },
-        }
-    }
-
     /// Accelerators of a rank, and the number of its first.
     pub fn lanes(&self, ranks: &dyn Ranks) -> Result<(u64, u64)> {
         let (rank, size) = (u64::from(ranks.rank()), u64::from(ranks.size()));
@@ -239,16 +200,6 @@ impl Job {
         let each = self.accelerators / size;
         Ok((each, rank * each))
     }
-}
-
-/// Of how many row groups a batch has rows, over those that would hold as many: it begins at a multiple of what divides
-/// both.
-fn again(group_rows: u64, batch: u64) -> f64 {
-    let (mut divisor, mut rest) = (group_rows, batch);
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    (group_rows + batch - divisor) as f64 / batch as f64
 }
 
 impl Bench<'_> {

@@ -120,20 +120,35 @@ impl Opened for Reading {
 }
 
 impl Folder {
-    /// The folders on the way to a file, the root first, none of them a link. Those that are missing are made, if asked.
-    fn descend(&self, name: &str, make: bool) -> rustix::io::Result<Vec<OwnedFd>> {
+    /// The way to a file, through no link. Folders that are missing are made, if asked.
+    fn descend(&self, name: &str, make: bool) -> rustix::io::Result<Way> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut folders = vec![openat(CWD, &self.root, flags, Mode::empty())?];
+        let mut above_made = None;
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         for part in folder.split('/').filter(|part| !part.is_empty()) {
             let above = folders.last().expect("the root is there");
             if make {
-                let made = mkdirat(above, part, Mode::from_raw_mode(0o777));
-                made.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error) })?;
+                match mkdirat(above, part, Mode::from_raw_mode(0o777)) {
+                    Ok(()) => _ = above_made.get_or_insert(folders.len() - 1),
+                    Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error),
+                }
             }
             folders.push(openat(above, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
         }
-        Ok(folders)
+        folders.drain(..above_made.unwrap_or(folders.len() - 1));
+        Ok(Way(folders))
+    }
+}
+
+/// Folders on the way to a file that have changed for it: that which it is in, and those that got another below them.
+struct Way(Vec<OwnedFd>);
+
+impl Way {
+    /// The one that it is in.
+    fn last(&self) -> &OwnedFd {
+        self.0.last().expect("the root is there")
     }
 }
 
@@ -142,22 +157,21 @@ impl Writable for Folder {
         beneath(name)?;
         let path = self.root.join(name);
         let doing = |error: Errno| failed("cannot make a file", &path, error);
-        let folders = self.descend(name, true).map_err(doing)?;
-        let folder = folders.last().expect("the root is there");
+        let way = self.descend(name, true).map_err(doing)?;
+        let folder = way.last();
         let name = file_name(name).to_owned();
         let draft = format!(".{name}.draft");
         // Left over from a run that was killed, or a link that leads elsewhere.
         let _ = unlinkat(folder, &*draft, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(folder, &*draft, flags, Mode::from_raw_mode(0o666)).map_err(doing)?);
-        Ok(Box::new(Writing { file, folders, draft, name, path }))
+        Ok(Box::new(Writing { file, way, draft, name, path }))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         beneath(name)?;
-        let removed = self.descend(name, false).and_then(|folders| {
-            unlinkat(folders.last().expect("the root is there"), file_name(name), AtFlags::empty())
-        });
+        let way = self.descend(name, false);
+        let removed = way.and_then(|way| unlinkat(way.last(), file_name(name), AtFlags::empty()));
         removed.map_err(|error| failed("cannot remove a file", &self.root.join(name), error))
     }
 }
@@ -188,17 +202,10 @@ fn sync(folder: &OwnedFd) -> rustix::io::Result<()> {
 
 struct Writing {
     file: File,
-    /// From the root to where the file is.
-    folders: Vec<OwnedFd>,
+    way: Way,
     draft: String,
     name: String,
     path: PathBuf,
-}
-
-impl Writing {
-    fn folder(&self) -> &OwnedFd {
-        self.folders.last().expect("the root is there")
-    }
 }
 
 impl Created for Writing {
@@ -213,9 +220,9 @@ impl Created for Writing {
         if durable {
             self.file.sync_all().map_err(doing)?;
         }
-        renameat(self.folder(), &*self.draft, self.folder(), &*self.name).map_err(|error| doing(error.into()))?;
-        // Without its name on the disk the file is lost with the power; so it is without those of its folders.
-        let synced = self.folders.iter().rev().filter(|_| durable).try_for_each(sync);
+        renameat(self.way.last(), &*self.draft, self.way.last(), &*self.name).map_err(|error| doing(error.into()))?;
+        // Without its name on the disk the file is lost with the power; so it is without those of folders made for it.
+        let synced = self.way.0.iter().rev().filter(|_| durable).try_for_each(sync);
         synced.map_err(|error| doing(error.into()))
     }
 }
@@ -223,7 +230,7 @@ impl Created for Writing {
 impl Drop for Writing {
     /// Nothing half-written is left; after [`Created::finish`] the draft has another name.
     fn drop(&mut self) {
-        let _ = unlinkat(self.folder(), &*self.draft, AtFlags::empty());
+        let _ = unlinkat(self.way.last(), &*self.draft, AtFlags::empty());
     }
 }
 

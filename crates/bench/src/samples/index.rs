@@ -31,7 +31,9 @@ pub fn spans(target: &dyn Target, found: &[Listed], files: &Files, threads: usiz
             return Ok(found.iter().map(|file| even(file.bytes, files.samples_per_file)).collect());
         }
         // A sample that is a whole file needs no rows: so a trace is replayed.
-        Format::Parquet if files.samples_per_file == 1 => return Ok(vec![Spans::Whole; found.len()]),
+        Format::Parquet if files.samples_per_file == 1 && files.columns.is_empty() => {
+            return Ok(vec![Spans::Whole; found.len()]);
+        }
         Format::Parquet => &|file, opened| footer::groups(file, opened, &wanted).map(Spans::Groups),
         Format::Tfrecord => &records,
         Format::Tar => &members,

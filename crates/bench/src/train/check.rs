@@ -16,7 +16,7 @@ use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use crate::samples::index::{HEAD, TAIL, length, masked};
-use crate::samples::{Run, Set};
+use crate::samples::{Run, Set, belongs};
 
 /// Known checksums of a set, CRC-64/NVME: of whole files by name, of what is read of row groups by the number of the
 /// file. TFRecord files carry their own.
@@ -36,7 +36,7 @@ pub struct Proof {
 impl Checks {
     /// What the manifest of a set knows; of row groups what is read of them, from the indexes of their files.
     pub fn of(manifest: &Manifest, target: &dyn Target, set: &Set, threads: usize) -> Result<Checks> {
-        complete(manifest, &set.files, target.url())?;
+        complete(manifest, &set.files, set.format, target.url())?;
         let files = manifest.files.iter().map(|file| (Arc::from(&*file.path), file.crc64));
         let mut checks = Checks::known(files);
         if set.groups.is_some() {
@@ -101,9 +101,11 @@ impl Checks {
 const NAMED: usize = 3;
 
 /// Refuse a set that is not what its manifest lists: of what is missing no byte would be compared, and nobody would know.
-pub fn complete(manifest: &Manifest, files: &[Listed], on: &str) -> Result<()> {
+pub fn complete(manifest: &Manifest, files: &[Listed], format: Format, on: &str) -> Result<()> {
     let there: HashMap<&str, u64> = files.iter().map(|file| (&*file.name, file.bytes)).collect();
-    let wrong = manifest.files.iter().filter_map(|entry| match there.get(entry.path.as_str()) {
+    // A copy of somebody's folder may list more than what is read of it.
+    let listed = || manifest.files.iter().filter(|entry| entry.bytes > 0 && belongs(format, &entry.path));
+    let wrong = listed().filter_map(|entry| match there.get(entry.path.as_str()) {
         Some(bytes) if *bytes == entry.bytes => None,
         Some(bytes) => Some(format!("{} ({bytes} bytes instead of {})", entry.path, entry.bytes)),
         None => Some(format!("{} (missing)", entry.path)),
@@ -116,7 +118,7 @@ pub fn complete(manifest: &Manifest, files: &[Listed], on: &str) -> Result<()> {
     let what = format!(
         "{} of {} files of the set are not as its manifest lists them: {}{dots}",
         wrong.len(),
-        manifest.files.len(),
+        listed().count(),
         wrong[..wrong.len().min(NAMED)].join(", "),
     );
     Err(Error::invalid(what, on).hint(format!(
@@ -262,6 +264,23 @@ mod tests {
             assert_eq!(records(&changed), Err(at), "byte {place}");
         }
         assert_eq!(records(&bytes[..100]), Err(21));
+    }
+
+    #[test]
+    fn a_set_may_hold_more_than_what_is_read_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let images = data::ImageSpec { count: 3, classes: 1, mean_bytes: 8 << 10 };
+        let made = data::Set { images, ..data::Set::default() };
+        let mut made = data::generate(&made, folder.path(), 1, &|_| ()).unwrap();
+        let there: Vec<Listed> =
+            made.files.iter().map(|file| Listed { name: (&*file.path).into(), bytes: file.bytes }).collect();
+        let like = made.files[0].clone();
+        made.files.push(data::Entry { path: "labels.json".into(), ..like.clone() });
+        made.files.push(data::Entry { path: "zero.jpg".into(), bytes: 0, ..like.clone() });
+        assert!(complete(&made, &there, Format::Jpeg, "a set").is_ok());
+        made.files.push(data::Entry { path: "zzz.jpg".into(), ..like });
+        let error = complete(&made, &there, Format::Jpeg, "a set").unwrap_err();
+        assert!(error.what.starts_with("1 of 4 files") && error.what.contains("zzz.jpg (missing)"), "{error}");
     }
 
     #[test]

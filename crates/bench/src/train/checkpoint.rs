@@ -154,7 +154,7 @@ pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> R
         room::check(course.ranks, course.room.as_ref(), bytes.saturating_mul(files.len() as u64))?;
         passes(course, shape, &files, first, ended)
     }));
-    let left = removed(course, &files);
+    let (left, _) = removed(course, &files);
     let done = done.unwrap_or_else(|panic| {
         // Other ranks may still be at work, and wait for this one in other places than here.
         if size == 1 {
@@ -168,10 +168,12 @@ pub fn run(course: &Course, shape: &Checkpoint, ended: &mut dyn FnMut(Pass) -> R
     stays.map(|_| ended)
 }
 
-/// Remove what there is of these files. How many could not be.
-fn removed(course: &Course, files: &[Listed]) -> u64 {
-    let stays = |file: &&Listed| course.target.remove(&file.name).is_err_and(|error| error.kind != Kind::Missing);
-    files.iter().filter(stays).count() as u64
+/// Remove what there is of these files. How many could not be, and why the first of them.
+fn removed(course: &Course, files: &[Listed]) -> (u64, Option<Error>) {
+    let failed = files.iter().filter_map(|file| course.target.remove(&file.name).err());
+    failed
+        .filter(|error| error.kind != Kind::Missing)
+        .fold((0, None), |(count, first), error| (count + 1, first.or(Some(error))))
 }
 
 fn passes(
@@ -193,11 +195,9 @@ fn passes(
         }
         let cold = match what {
             "read" => (course.chill)(files).map(Some),
+            _ if place == 0 => Ok(None),
             // The new state takes the place of the old one on the disk too.
-            _ if removed(course, files) > 0 => {
-                Err(Error::denied("a state that was written can't be removed", course.target.url()))
-            }
-            _ => Ok(None),
+            _ => removed(course, files).1.map_or(Ok(None), Err),
         };
         (course.look)(&format!("{what} {number}"));
         course.ranks.barrier()?;

@@ -13,6 +13,7 @@ use block::{Error, Result};
 use ranks::Ranks;
 use report::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ const LOOKED_AT: usize = 64;
 
 /// Whether what the kernel counts for a process is what it asked of the storage: compressed files come as fewer bytes, and
 /// ZFS counts those of its own memory too.
-fn is_counted(kind: &str, options: Option<&str>) -> bool {
-    let is_compressed = options.is_some_and(|options| options.split(',').any(|option| option.starts_with("compress")));
+fn is_counted(kind: &str, options: &str) -> bool {
+    let is_compressed = options.split(',').any(|option| option.starts_with("compress"));
     (LOCAL.contains(&kind) || COUNTED.contains(&kind)) && kind != "zfs" && !is_compressed
 }
 
@@ -48,6 +49,8 @@ pub struct Machine {
     /// Seconds since 1970.
     pub started: f64,
     folder: Option<PathBuf>,
+    /// Kinds and options of the file systems that the target's files lie on.
+    systems: Vec<(String, String)>,
     /// Numbers of the device below the folder.
     device: Option<(u32, u32)>,
     cooler: Cooler,
@@ -77,11 +80,12 @@ impl Machine {
                 processors: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
                 memory_bytes: kilobytes.unwrap_or(0_u64) * 1024,
                 file_system: above.as_ref().map(|above| above.kind.clone()),
-                mount_options: above.map(|above| above.options),
+                mount_options: above.as_ref().map(|above| above.options.clone()),
                 ranks: 1,
             },
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64()),
             folder,
+            systems: above.into_iter().map(|above| (above.kind, above.options)).collect(),
             device,
             cooler: Cooler { command: drop.map(str::to_owned) },
         }
@@ -92,13 +96,15 @@ impl Machine {
         let Some(folder) = self.folder.as_ref().filter(|_| !files.is_empty()) else { return };
         let some = files.iter().step_by(files.len().div_ceil(LOOKED_AT)).map(|file| folder.join(&*file.name));
         let some: Vec<PathBuf> = some.collect();
-        let mut systems: Vec<_> = some.iter().filter_map(|file| ::mount::above(file)).collect();
-        systems.dedup_by(|later, first| later.kind == first.kind && later.options == first.options);
-        let joined = |of: fn(&::mount::Above) -> &str| {
-            (!systems.is_empty()).then(|| systems.iter().map(of).collect::<Vec<_>>().join(" and "))
+        let systems: BTreeSet<_> =
+            some.iter().filter_map(|file| ::mount::above(file)).map(|above| (above.kind, above.options)).collect();
+        self.systems = systems.into_iter().collect();
+        let joined = |of: fn(&(String, String)) -> &String| {
+            let names: BTreeSet<&str> = self.systems.iter().map(|system| of(system).as_str()).collect();
+            (!names.is_empty()).then(|| Vec::from_iter(names).join(" and "))
         };
-        self.environment.file_system = joined(|system| &system.kind);
-        self.environment.mount_options = joined(|system| &system.options);
+        (self.environment.file_system, self.environment.mount_options) =
+            (joined(|system| &system.0), joined(|system| &system.1));
         let mut devices = some.iter().filter_map(|file| number(file));
         let first = devices.next();
         self.device = first.filter(|first| devices.all(|device| device == *first));
@@ -106,8 +112,8 @@ impl Machine {
 
     /// What bytes of the target are waited for.
     pub fn transfer(&self) -> Cause {
-        let system = self.environment.file_system.as_deref();
-        if system.is_some_and(|kind| LOCAL.contains(&kind)) { Cause::Disk } else { Cause::Store }
+        let is_local = !self.systems.is_empty() && self.systems.iter().all(|(kind, _)| LOCAL.contains(&&**kind));
+        if is_local { Cause::Disk } else { Cause::Store }
     }
 
     /// What the kernel counts now, and what was asked of a store if the target is one.
@@ -117,8 +123,8 @@ impl Machine {
         let disk = self.device.and_then(|(major, minor)| disk(&read("/proc/diskstats"), major, minor));
         let (throttled, errors) = store
             .map_or((0, 0), |store| (store.throttled, store.errors + store.retries.saturating_sub(store.throttled)));
-        let Environment { file_system, mount_options, .. } = &self.environment;
-        let is_counted = file_system.as_ref().is_some_and(|kind| is_counted(kind, mount_options.as_deref()));
+        let is_counted =
+            !self.systems.is_empty() && self.systems.iter().all(|(kind, options)| is_counted(kind, options));
         let given = if is_counted { read_bytes(&read("/proc/self/io")) } else { None };
         Counters { network, loopback, disk, given, throttled, errors }
     }

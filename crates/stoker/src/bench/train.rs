@@ -184,10 +184,13 @@ fn kept<T>(done: Result<T>, args: &Args, ranks: &dyn Ranks, report: &mut Report)
     }
     let has_begun =
         !report.epochs.is_empty() || !report.points.is_empty() || report.sections.contains_key("checkpoint");
-    done.map(Some).map_err(|error| if has_begun { failed(error) } else { error }).or_else(|error| {
+    done.map(Some).map_err(|error| {
+        let error = if has_begun { failed(error) } else { error };
         report.broke(&error);
-        args.output.finish(report)?;
-        Err(error)
+        if let Err(unsaved) = args.output.finish(report) {
+            note!("warning: what was measured is not kept: {unsaved}");
+        }
+        error
     })
 }
 
@@ -318,7 +321,7 @@ fn open(args: &Args, job: &Job, end: Option<&End>) -> Result<(Box<dyn Target>, S
     }
     set.together = job.together(&set);
     // A set that was not made here has no manifest; that alone is no failure.
-    let manifest = Manifest::read(end.target())?;
+    let manifest = Manifest::read(end.target()).map_err(named)?;
     let checks = manifest.map(|manifest| Checks::of(&manifest, end.target(), &set, 2 * threads));
     Ok((shaped(args, end.boxed()), set, checks.transpose()?.unwrap_or_default()))
 }

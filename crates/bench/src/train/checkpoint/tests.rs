@@ -207,7 +207,7 @@ fn with_room(systems: [&str; 2], free_bytes: u64) -> [Result<()>; 2] {
 
 #[test]
 fn all_ranks_refuse_together_what_has_no_room_on_their_file_system() {
-    let enough_for_one = (64 << 20) + 3_000_000;
+    let enough_for_one = 3_300_000;
     for said in with_room(["nfs", "nfs"], enough_for_one) {
         let error = said.unwrap_err();
         assert!(error.kind == Kind::Full && error.on == "/ckpt" && error.hint.contains("checkpoint-bytes="), "{error}");

@@ -17,6 +17,7 @@ use ranks::Ranks;
 use report::{Report, Summary};
 use std::path::Path;
 use targets::{Folder, Listed, Target};
+use workload::Format;
 
 /// The ceiling is measured about so long, in steps of which there are not fewer than this.
 const CEILING_SECONDS: f64 = 2.0;
@@ -36,7 +37,7 @@ pub fn run(
         return Err(Error::invalid("the loaders read folders", target).hint("mount it, and name the folder").into());
     }
     let among = Among { ranks, node: &machine.node };
-    let files = if target == "null:" { Vec::new() } else { listed(Path::new(&target))? };
+    let files = if target == "null:" { Vec::new() } else { listed(Path::new(&target), job.workload.files.format)? };
     let files: Vec<Listed> = files.into_iter().filter(|file| belongs(job.workload.files.format, &file.name)).collect();
     // An older result under this name would be taken for this one.
     if ranks.rank() == 0 {
@@ -86,11 +87,11 @@ pub fn run(
 }
 
 /// The files of a set, all of them where it has a manifest.
-fn listed(folder: &Path) -> Result<Vec<Listed>> {
+fn listed(folder: &Path, format: Format) -> Result<Vec<Listed>> {
     let target = Folder::at(folder)?;
     let files = target.list()?;
     if let Some(manifest) = Manifest::read(&target)? {
-        complete(&manifest, &files, target.url())?;
+        complete(&manifest, &files, format, target.url())?;
     }
     Ok(files)
 }
@@ -99,7 +100,7 @@ fn listed(folder: &Path) -> Result<Vec<Listed>> {
 fn ceiling(library: Loader, asked: &Asked, among: Among, watch: &mut dyn Watch) -> Result<f64> {
     let lead = asked.steady().lead;
     let steps = (CEILING_SECONDS / asked.step_seconds).ceil().max((lead + CEILING_STEPS_MIN) as f64) as u64;
-    let samples = (steps + lead) * asked.batch * asked.replicas;
+    let samples = steps.saturating_add(lead).saturating_mul(asked.batch).saturating_mul(asked.replicas);
     // Each worker has files of its own.
     let files = samples.div_ceil(asked.samples_per_file).max(asked.replicas * asked.workers.max(1));
     let short = Asked {

@@ -153,7 +153,8 @@ fn epochs(report: &Report, job: &Job) -> String {
 
 /// What a title says of a target that has nothing to read.
 fn unread(report: &Report) -> &'static str {
-    if report.target == "null:" { ", with nothing to read" } else { "" }
+    let is_ceiling = report.target == "null:" && report.settings["shape_disk"].is_null();
+    if is_ceiling { ", with nothing to read" } else { "" }
 }
 
 /// Whether accelerators were busy enough, in one line.
