@@ -38,6 +38,12 @@ fn launcher(mpi: &str) -> Option<(Command, String)> {
         command.arg("--oversubscribe").env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
     let compiler = if program == "mpirun" { "mpicc".to_owned() } else { format!("mpicc.{short}") };
+    // What starts ranks and what they are compiled by are packages of their own.
+    let compiled = Command::new(&compiler).args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]).output();
+    if !compiled.is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: there is no mpirun of {mpi} here that has its headers (apt install lib{short}-dev)");
+        return None;
+    }
     Some((command, compiler))
 }
 
