@@ -24,6 +24,8 @@ pub const PIECE: u64 = 1 << 20;
 pub struct Set {
     pub files: Vec<Listed>,
     spans: Vec<Spans>,
+    /// Whether each sample is a whole file.
+    is_whole: bool,
     /// Samples of each file.
     pub numbers: Vec<Range<u64>>,
     pub format: Format,
@@ -141,7 +143,8 @@ impl Set {
         let groups = (count.groups > 0).then_some(count);
         // Of row groups all is read that their spans name.
         let share = if groups.is_some() { 1.0 } else { files.share() };
-        Set { files: listed, spans, numbers, format: files.format, share, groups, together: 1.0, piece: PIECE, real }
+        let (format, is_whole) = (files.format, spans.iter().all(|span| *span == Spans::Whole));
+        Set { files: listed, spans, is_whole, numbers, format, share, groups, together: 1.0, piece: PIECE, real }
     }
 
     pub fn samples(&self) -> u64 {
@@ -166,7 +169,7 @@ impl Set {
 
     /// Whether a sample is a whole file.
     pub fn whole(&self) -> bool {
-        self.spans.iter().all(|span| *span == Spans::Whole)
+        self.is_whole
     }
 
     /// Where samples lie that are in one run: one piece for each file. Of row groups all is read that is wanted of any

@@ -248,6 +248,7 @@ impl Bench<'_> {
             decode: job.decode,
             transfer: job.transfer,
             pace: self.trusted().map(|probe| probe.supply.stream_bytes_per_second),
+            held: reader::held(lanes * read.threads),
             kept: (KEPT_MAX / (lanes * read.threads)).max(1) as usize,
         };
         let before = self.counters();
@@ -380,8 +381,8 @@ pub fn warn(report: &mut Report, what: impl Into<String>) {
     }
 }
 
-pub(crate) const UNVERIFIED: &str =
-    "no byte was verified: the set has no manifest, and its format carries no checksums";
+pub(crate) const UNVERIFIED: &str = "no byte was verified: the set has no manifest, or samples that lie in files of several (raw, tar) have no checksums of \
+    their own there: `stoker bench data --verify` compares whole files";
 
 /// Waits that no storage explains: for each other, and before the steps that count.
 pub(crate) const ALWAYS: [&str; 2] = ["barrier", "start"];

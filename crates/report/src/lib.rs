@@ -344,6 +344,10 @@ impl Report {
     }
 
     pub fn open(path: &Path) -> Result<Report> {
+        if path.is_dir() {
+            let what = "a report is a file, and this is a folder";
+            return Err(Error::invalid(what, path.display()).hint("name a file that --save wrote"));
+        }
         let text = fs::read(path).map_err(|error| Error::io("cannot read the report", path.display(), &error))?;
         let refused = |error: serde_json::Error| {
             Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display())

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use block::{Error, Result};
@@ -84,7 +84,14 @@ impl Target for Folder {
     fn open(&self, file: &Listed) -> Result<Box<dyn Opened>> {
         beneath(&file.name)?;
         let path = self.root.join(&*file.name);
-        let opened = File::open(&path).map_err(|error| Error::io("cannot open a file", path.display(), &error))?;
+        let doing = |error: std::io::Error| Error::io("cannot open a file", path.display(), &error);
+        // A pipe that took the place of the file would wait for a writer.
+        let nonblocking = OFlags::NONBLOCK.bits() as i32;
+        let opened = File::options().read(true).custom_flags(nonblocking).open(&path).map_err(doing)?;
+        if !opened.metadata().map_err(doing)?.is_file() {
+            let error = Error::changed("a file is none any more", path.display());
+            return Err(error.hint("let nobody change the set while it is measured"));
+        }
         Ok(Box::new(Reading { file: opened, path }))
     }
 
@@ -256,6 +263,18 @@ mod tests {
         let mut created = folder.create(name, bytes.len() as u64)?;
         created.write(bytes)?;
         created.finish(true)
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_no_wait() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = Folder::at(scratch.path()).unwrap();
+        std::fs::write(scratch.path().join("f"), "text").unwrap();
+        let [listed] = &folder.list().unwrap()[..] else { panic!("one file") };
+        assert!(folder.open(listed).is_ok());
+        std::fs::remove_file(scratch.path().join("f")).unwrap();
+        rustix::fs::mkfifoat(CWD, scratch.path().join("f"), Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(folder.open(listed).err().map(|error| error.kind), Some(Kind::Changed));
     }
 
     #[test]

@@ -24,6 +24,14 @@ const TOGETHER: u64 = 4 << 20;
 /// A sample up to this size is held whole, to be checked and decoded; a larger one is only checked, as it passes.
 const HELD: u64 = 64 << 20;
 
+/// Of all streams together no more is held at once: they may be thousands.
+const HELD_OF_ALL: u64 = 8 << 30;
+
+/// A sample up to this size is held by each of so many streams.
+pub fn held(streams: u64) -> u64 {
+    (HELD_OF_ALL / streams.max(1)).min(HELD)
+}
+
 /// What all readers did so far.
 #[derive(Debug, Default)]
 pub struct ReadCounters {
@@ -48,6 +56,8 @@ pub struct Manner<'a> {
     /// Bytes per second that one stream gets of the target by itself, as the probe found it: of a read's time so much is
     /// the bytes' own.
     pub pace: Option<f64>,
+    /// Bytes of a sample that each reader holds whole at most.
+    pub held: u64,
     /// Files that each reader keeps open; whole files are closed when they were read.
     pub kept: usize,
 }
@@ -94,7 +104,7 @@ impl<'a> Reader<'a> {
         let length = run.range.end - run.range.start;
         let wanted = if self.manner.set.share < 1.0 { self.part(length) } else { length };
         // Row groups are large, and nothing of them is decoded.
-        let is_held = length <= HELD && self.manner.set.groups.is_none();
+        let is_held = length <= self.manner.held && self.manner.set.groups.is_none();
         let done = if is_held { self.held(&mut *opened, run, wanted) } else { self.passing(&mut *opened, run, wanted) };
         if !self.manner.set.whole() && self.manner.kept > 0 {
             self.kept.push_back((run.file, opened));

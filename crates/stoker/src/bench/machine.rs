@@ -187,10 +187,15 @@ pub fn seed() -> u64 {
     (now ^ u64::from(std::process::id()) << 32) % (1 << BITS)
 }
 
+/// Mappings of memory that a reader's thread takes: two stacks with a guard each, and its buffer.
+const MAPPINGS_OF_THREAD: u64 = 5;
+
 /// Refuse more readers than this machine has threads for: starting as many as it has takes minutes, and then fails.
 pub fn can_start(readers: u64) -> Result<()> {
-    let most = ["threads-max", "pid_max"].map(|name| fs::read_to_string(format!("/proc/sys/kernel/{name}")));
-    let most = most.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).min().unwrap_or(u64::MAX);
+    let limit = |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok();
+    let mapped = limit("vm/max_map_count").map(|most: u64| most / MAPPINGS_OF_THREAD);
+    let most = [limit("kernel/threads-max"), limit("kernel/pid_max"), mapped];
+    let most = most.into_iter().flatten().min().unwrap_or(u64::MAX);
     if readers < most {
         return Ok(());
     }

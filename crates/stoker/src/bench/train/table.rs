@@ -307,5 +307,8 @@ pub fn checkpoint(passes: &[Pass], report: &Report) -> String {
 }
 
 fn notes(report: &Report) -> String {
-    report.warnings.iter().map(|warning| format!("  note: {warning}\n")).collect()
+    let is_over = report.epochs.iter().any(|epoch| epoch.au_dlio_percent > 100.5) && report.invalid().is_none();
+    let over = "DLIO's AU is above 100 %: it leaves out the first step, and not what was read ahead meanwhile";
+    let notes = report.warnings.iter().map(String::as_str).chain(is_over.then_some(over));
+    notes.map(|note| format!("  note: {note}\n")).collect()
 }
