@@ -21,7 +21,7 @@ MIB = 1 << 20
 WORKLOADS = {
     "large files": ("raw", 1, 4 * MIB, 2, 0.1, 4, "shuffled", 260),
     "small files": ("raw", 1, 100_000, 16, 0.04, 4, "shuffled", 2_400),
-    "packed, in order": ("tfrecord", 500, 114_660, 16, 0.04, 4, "sequential", 24),
+    "packed, in order": ("tfrecord", 512, 114_660, 16, 0.04, 4, "sequential", 24),
     "packed, by chance": ("tfrecord", 500, 114_660, 16, 0.04, 4, "random", 24),
 }
 # The same, of samples of random sizes: mean and deviation of 3D U-Net in kilobytes for megabytes, its batch and a tenth of its step.

@@ -8,8 +8,8 @@
 //!
 //! - 1 / t: the accelerator itself;
 //! - B / (N b s): the bandwidth B of the target, shared;
-//! - M / (N b f): the short requests per second M that it answers, of which a sample needs f, one for each place where
-//!   it can't be read ahead. What follows of k requests is counted by their bytes: B is what such requests get;
+//! - M / (N b k): the requests per second M that it answers. Where long reads come in more pieces than so many, somebody reads
+//!   ahead of them, and f of the k count, one for each place where that can't be;
 //! - W / (b (f L + s / r)): streams that wait L seconds for each of f first bytes a sample and then get r bytes per
 //!   second (Little's law), where no more streams can be busy than batches may be on their way.
 //!
@@ -30,6 +30,8 @@ pub struct Demand {
     pub requests_per_sample: f64,
     /// Less than one where small samples that lie side by side are read together.
     pub first_bytes_per_sample: f64,
+    /// Of one request of a long read, as the probe makes them.
+    pub piece_bytes: f64,
 }
 
 /// What a target gives.
@@ -74,9 +76,8 @@ impl Demand {
 /// Rates so near to each other are one limit, seen twice.
 const TIE: f64 = 1.1;
 
-/// Which rate binds, by the utilisation that each allows, and `pieces`: what short requests would allow if nothing were
-/// read ahead.
-fn named(by_rate: &[(String, f64)], pieces: f64) -> (String, f64) {
+/// Which rate binds, by the utilisation that each allows.
+fn named(by_rate: &[(String, f64)]) -> (String, f64) {
     let at = |name: &str| by_rate.iter().find(|(own, _)| own == name).map_or(f64::INFINITY, |(_, percent)| *percent);
     let (name, least) =
         by_rate.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are four").clone();
@@ -86,8 +87,6 @@ fn named(by_rate: &[(String, f64)], pieces: f64) -> (String, f64) {
     let cause = match name.as_str() {
         "store bandwidth" | "store requests" if is_near("latency") && is_near("store requests") => "latency",
         "store bandwidth" if is_near("store requests") => "store requests",
-        // Long reads that come as slowly as so many short ones are held back by their number.
-        "store bandwidth" if (least / TIE..least * TIE).contains(&pieces) => "store requests",
         own => own,
     };
     (cause.to_owned(), least)
@@ -96,7 +95,8 @@ fn named(by_rate: &[(String, f64)], pieces: f64) -> (String, f64) {
 /// The most that the supply allows.
 pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let Demand { accelerators, batch, sample_bytes, step_seconds, .. } = *demand;
-    let (requests, firsts) = (demand.requests_per_sample, demand.first_bytes_per_sample);
+    let is_read_ahead = supply.bytes_per_second > TIE * supply.requests_per_second * demand.piece_bytes;
+    let requests = if is_read_ahead { demand.first_bytes_per_sample } else { demand.requests_per_sample };
     let (all, batch) = (accelerators as f64 * batch as f64, batch as f64);
     let sample_seconds =
         demand.first_bytes_per_sample * supply.latency_seconds + sample_bytes / supply.stream_bytes_per_second;
@@ -105,13 +105,13 @@ pub fn bound(demand: &Demand, supply: &Supply) -> Bound {
     let own = if demand.prefetch_batches == 0 { step_seconds } else { 0.0 };
     let rates = [
         ("store bandwidth", supply.bytes_per_second / (all * sample_bytes)),
-        ("store requests", supply.requests_per_second / (all * firsts)),
+        ("store requests", supply.requests_per_second / (all * requests)),
         ("latency", 1.0 / (own + batch_seconds)),
     ];
     let percent = |rate: f64| 100.0 * step_seconds * rate;
     let mut by_rate = vec![("accelerator".to_owned(), 100.0)];
     by_rate.extend(rates.map(|(name, rate)| (name.to_owned(), percent(rate))));
-    let (limited_by, least) = named(&by_rate, percent(supply.requests_per_second / (all * requests)));
+    let (limited_by, least) = named(&by_rate);
     Bound { au_percent: least, limited_by, by_rate }
 }
 
@@ -130,6 +130,7 @@ mod tests {
             prefetch_batches: 8,
             requests_per_sample: 140.0,
             first_bytes_per_sample: 1.0,
+            piece_bytes: 1_048_576.0,
         }
     }
 
@@ -163,6 +164,7 @@ mod tests {
             prefetch_batches: 16,
             requests_per_sample: 1.0,
             first_bytes_per_sample: 1.0,
+            piece_bytes: 1_048_576.0,
         };
         // A disk of 500 MB/s and 500 requests per second: its requests bind, not its bandwidth.
         let disk = Supply { bytes_per_second: 500e6, requests_per_second: 500.0, ..plenty() };
@@ -189,6 +191,11 @@ mod tests {
         // A disk that grants 500 requests a second gives as many pieces: those are what binds.
         let disk = Supply { bytes_per_second: 500.0 * 1_048_576.0, requests_per_second: 500.0, ..plenty() };
         assert_eq!(bound(&unet3d(8), &disk).limited_by, "store requests");
+        // Smaller ones are as many: of records that a batch shares, two pieces of 1.8 MB.
+        let packed =
+            Demand { sample_bytes: 114_688.0, batch: 16, step_seconds: 0.01, requests_per_sample: 0.125, ..unet3d(8) };
+        let rate = 500.0 / (8.0 * 16.0 * 0.125);
+        assert!((bound(&packed, &disk).au_percent - 100.0 * packed.step_seconds * rate).abs() < 0.01);
     }
 
     #[test]
@@ -214,6 +221,7 @@ mod tests {
             prefetch_batches: 8,
             requests_per_sample: 1.0,
             first_bytes_per_sample: 1.0,
+            piece_bytes: 1_048_576.0,
         };
         let seen = Supply {
             latency_seconds: 0.02,

@@ -7,6 +7,8 @@
 mod part;
 mod pool;
 
+pub(crate) use pool::LONG;
+
 use block::Result;
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@ use workload::Order;
 
 use super::Job;
 use crate::bound::Demand;
+use crate::probe::LONG;
 use crate::samples::{PIECE, Set};
 
 impl Job {
@@ -53,6 +54,7 @@ impl Job {
             prefetch_batches: read.prefetch_batches,
             requests_per_sample: requests,
             // Each request to a store has a first byte of its own; of files the kernel reads ahead.
+            piece_bytes: set.piece.min(LONG) as f64,
             first_bytes_per_sample: if set.is_of_store() { requests } else { times / set.together },
         }
     }
