@@ -19,10 +19,14 @@ pub const SMALL: u64 = 1 << 20;
 /// Blocks in one request to a source. Sixteen mebibytes amortise a round trip at any bandwidth seen.
 pub const RUN_BLOCKS_MAX: u32 = 64;
 
+/// Comes between the name of a store and a hash of the principal that it is asked by, where both make up the identity.
+pub const PRINCIPAL: char = '\0';
+
 /// One version of one thing in a store. Sizes and versions are the store's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// Canonical identity of the store, independent of the spelling of its endpoint: `s3://bucket`.
+    /// Canonical identity of the store, independent of the spelling of its endpoint: `s3://bucket`. In a cluster the
+    /// principal is part of it ([`PRINCIPAL`]): what one principal may read is no other one's.
     pub store: Arc<str>,
     /// The key within the store, byte for byte as the store lists it.
     pub key: String,
@@ -72,7 +76,8 @@ impl Object {
 
 impl fmt::Display for Object {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.store, self.key)
+        let store = self.store.split(PRINCIPAL).next().unwrap_or_default();
+        write!(out, "{store}/{}", self.key)
     }
 }
 

@@ -11,14 +11,15 @@ use std::sync::Arc;
 /// Something that is given back when the last holder of a block lets go: its share of the memory budget.
 pub type Permit = Arc<dyn Any + Send + Sync>;
 
-/// By what the bytes of a block were verified. What another node sends will be one more: it is compared here, by whoever
-/// receives it.
+/// By what the bytes of a block were verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// What the store says: length, place and version, and its checksum where it gives one of what was asked.
     Store,
     /// Checksums that this node took of the bytes when it wrote them.
     Local,
+    /// Checksums that came along from another member. That finds damage, and no member that lies.
+    Peer,
 }
 
 /// The bytes of one address.

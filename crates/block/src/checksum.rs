@@ -3,7 +3,11 @@
 //! CRC-64/NVME is what S3 computes by default; it combines, so that the checksums of blocks give the
 //! checksum of the object without a second pass.
 
+use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
+
+/// Bytes under one checksum of our own. A reader of 4 KiB pays for 64 KiB of checksum at most, about 5 microseconds.
+pub const SUM: u64 = 64 << 10;
 
 /// What a store says about all bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,30 @@ impl Digest {
     pub fn matches(&self, expected: Checksum) -> bool {
         self.value() == expected.value()
     }
+}
+
+/// Checksums of a block that starts at a multiple of [`SUM`], one for each 64 KiB.
+pub fn sums(pieces: &[Bytes]) -> Vec<u64> {
+    let mut out = Vec::with_capacity((crate::SMALL / SUM) as usize);
+    let mut digest = Checksum::Crc64Nvme(0).digest();
+    let mut room = SUM as usize;
+    let mut fed = false;
+    for piece in pieces {
+        let mut rest = &piece[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(room));
+            digest.update(now);
+            (rest, room, fed) = (later, room - now.len(), true);
+            if room == 0 {
+                out.push(digest.value());
+                (digest, room, fed) = (Checksum::Crc64Nvme(0).digest(), SUM as usize, false);
+            }
+        }
+    }
+    if fed {
+        out.push(digest.value());
+    }
+    out
 }
 
 /// CRC-64/NVME, alone and combined.

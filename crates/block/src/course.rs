@@ -21,6 +21,8 @@ pub enum Cause {
     Throttling,
     /// A request failed and is soon repeated.
     Errors,
+    /// Another member was asked and has not answered yet.
+    Peer,
     /// A file of the cache is read or written.
     Disk,
     /// Checksums are computed.
@@ -30,8 +32,16 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 7] =
-        [Cause::Bandwidth, Cause::Requests, Cause::Throttling, Cause::Errors, Cause::Disk, Cause::Cpu, Cause::Unknown];
+    pub const ALL: [Cause; 8] = [
+        Cause::Bandwidth,
+        Cause::Requests,
+        Cause::Throttling,
+        Cause::Errors,
+        Cause::Peer,
+        Cause::Disk,
+        Cause::Cpu,
+        Cause::Unknown,
+    ];
 }
 
 /// Tells the time. Two calls may tell the same time, a later one never an earlier.

@@ -25,11 +25,11 @@ mod error;
 mod source;
 mod stripe;
 
-pub use address::{Address, BLOCK, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL};
+pub use address::{Address, BLOCK, Object, ObjectId, PRINCIPAL, RUN_BLOCKS_MAX, Run, SMALL};
 pub use block::{Block, Permit, Proof};
-pub use checksum::{Checksum, Digest, crc64};
+pub use checksum::{Checksum, Digest, SUM, crc64, sums};
 pub use course::{Cause, Clock, Course, Spent, last_try};
 pub use door::Door;
 pub use error::{Error, Kind, Result, quoted};
 pub use source::{Blocks, Fixed, Source, Waiting};
-pub use stripe::{Member, STRIPE_BLOCKS, Stripe, stripe_end};
+pub use stripe::{Member, ONE_STRIPE_BYTES_MAX, STRIPE_BLOCKS, Stripe, stripe_end};

@@ -10,13 +10,16 @@ use crate::{Address, Object, ObjectId, RUN_BLOCKS_MAX};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Blocks of a stripe: 16 MiB, as many as one request takes.
+/// Blocks of a stripe of a large object: 16 MiB, as many as one request takes.
 pub const STRIPE_BLOCKS: u32 = RUN_BLOCKS_MAX;
+
+/// Objects up to this size are one stripe: whoever owns one can have the kernel read its file (docs/decisions/0022).
+pub const ONE_STRIPE_BYTES_MAX: u64 = 256 << 20;
 
 /// Bits behind the point of a logarithm.
 const FRACTION_BITS: u32 = 32;
 
-/// An aligned run of one object; an object of up to sixty-four blocks is one.
+/// An aligned run of one object; an object of up to [`ONE_STRIPE_BYTES_MAX`] is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stripe {
     pub object: ObjectId,
@@ -35,35 +38,34 @@ pub struct Member {
 impl Stripe {
     /// The stripe that a block lies in.
     pub fn of(address: &Address) -> Stripe {
-        Stripe { object: address.object.id(), index: address.index / STRIPE_BLOCKS }
+        let index = if address.object.size <= ONE_STRIPE_BYTES_MAX { 0 } else { address.index / STRIPE_BLOCKS };
+        Stripe { object: address.object.id(), index }
     }
 
     /// The blocks of the stripe; its object may end before.
     pub fn blocks(&self, object: &Object) -> Range<u32> {
+        if object.size <= ONE_STRIPE_BYTES_MAX {
+            return 0..object.blocks();
+        }
         let start = self.index.saturating_mul(STRIPE_BLOCKS).min(object.blocks());
         start..start.saturating_add(STRIPE_BLOCKS).min(object.blocks())
     }
 
     /// The member that keeps the stripe; none if no member keeps anything.
     pub fn owner<'m>(&self, members: &'m [Member]) -> Option<&'m Member> {
-        self.able(members).min_by(|left, right| self.compare(left, right))
+        self.placed(members).min_by(Placed::compare).map(|placed| placed.member)
     }
 
     /// Those who keep something, the owner first: whoever can't have the stripe of one asks the next.
     pub fn order<'m>(&self, members: &'m [Member]) -> Vec<&'m Member> {
-        let mut order: Vec<_> = self.able(members).collect();
-        order.sort_by(|left, right| self.compare(left, right));
-        order
+        let mut order: Vec<_> = self.placed(members).collect();
+        order.sort_unstable_by(Placed::compare);
+        order.into_iter().map(|placed| placed.member).collect()
     }
 
-    fn able<'m>(&self, members: &'m [Member]) -> impl Iterator<Item = &'m Member> + use<'m> {
-        members.iter().filter(|member| member.weight > 0)
-    }
-
-    /// Less is nearer: a distance over a weight, compared without dividing.
-    fn compare(&self, left: &Member, right: &Member) -> Ordering {
-        let crossed = |member: &Member, other: &Member| u128::from(self.distance(member)) * u128::from(other.weight);
-        crossed(left, right).cmp(&crossed(right, left)).then_with(|| left.id.cmp(&right.id))
+    fn placed<'m>(&self, members: &'m [Member]) -> impl Iterator<Item = Placed<'m>> + use<'_, 'm> {
+        let able = members.iter().filter(|member| member.weight > 0);
+        able.map(|member| Placed { distance: self.distance(member), member })
     }
 
     /// Minus the binary logarithm of a number between 0 and 1 that chance gives this member for this stripe: of such
@@ -74,6 +76,21 @@ impl Stripe {
         bytes[16..20].copy_from_slice(&self.index.to_le_bytes());
         bytes[20..].copy_from_slice(&member.id.to_le_bytes());
         (64 << FRACTION_BITS) - logarithm(xxhash_rust::xxh3::xxh3_64(&bytes).max(1))
+    }
+}
+
+/// A member at its distance, which takes a while to compute.
+struct Placed<'m> {
+    distance: u64,
+    member: &'m Member,
+}
+
+impl Placed<'_> {
+    /// Less is nearer: a distance over a weight, compared without dividing.
+    fn compare(&self, other: &Placed<'_>) -> Ordering {
+        let crossed =
+            |placed: &Placed<'_>, other: &Placed<'_>| u128::from(placed.distance) * u128::from(other.member.weight);
+        crossed(self, other).cmp(&crossed(other, self)).then_with(|| self.member.id.cmp(&other.member.id))
     }
 }
 
@@ -100,7 +117,7 @@ pub fn stripe_end(block: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BLOCK, SMALL};
+    use crate::SMALL;
     use std::sync::Arc;
 
     fn stripes() -> impl Iterator<Item = Stripe> {
@@ -114,10 +131,13 @@ mod tests {
     #[test]
     fn a_stripe_is_an_aligned_run_and_a_small_object_is_one() {
         let object = |size| Arc::new(Object { store: "m".into(), key: "k".into(), version: "1".into(), size });
-        let large = object(100 * BLOCK);
+        let large = object(ONE_STRIPE_BYTES_MAX + 1);
         let of = |index| Stripe::of(&Address { object: large.clone(), index });
-        assert_eq!([0, 63, 64, 99].map(|index| of(index).index), [0, 0, 1, 1]);
-        assert_eq!([of(0).blocks(&large), of(64).blocks(&large)], [0..64, 64..100]);
+        assert_eq!([0, 63, 64, 1024].map(|index| of(index).index), [0, 0, 1, 16]);
+        assert_eq!([of(0).blocks(&large), of(1024).blocks(&large)], [0..64, 1024..1025]);
+        let whole = object(ONE_STRIPE_BYTES_MAX);
+        let last = Stripe::of(&Address { object: whole.clone(), index: 1023 });
+        assert_eq!((last.index, last.blocks(&whole)), (0, 0..1024));
         let small = object(SMALL);
         assert_eq!(Stripe::of(&Address { object: small.clone(), index: 0 }).blocks(&small), 0..1);
         assert_eq!([0, 63, 64, u32::MAX].map(stripe_end), [64, 64, 128, u32::MAX]);

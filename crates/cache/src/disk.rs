@@ -33,7 +33,7 @@ pub use whole::Whole;
 
 use crate::distinct::Distinct;
 use crate::tally::Tally;
-use block::{Address, Blocks, Checksum, Clock, Door, Error, Object, Result, Run, Source, Waiting};
+use block::{Address, Blocks, Checksum, Clock, Door, Error, Fixed, Object, Result, Run, Source, Waiting};
 use index::{Found, Held, Index};
 use log::Log;
 use medium::{How, Medium};
@@ -41,6 +41,7 @@ use segment::Segment;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use table::Class;
 use tokio::sync::Semaphore;
 
 /// Longest wait for blocks that were handed on to be written: a disk that takes longer is left behind.
@@ -54,10 +55,16 @@ const LONG_BYTES: u64 = 64 << 20;
 
 /// The disk tier over whoever answers for what is not on the disk.
 #[derive(Clone)]
-pub struct Disk(Arc<Parts>);
+pub struct Disk(Arc<Parts>, Below);
+
+/// Who is asked for what is not on the disk, and in which class it is kept, if it is.
+#[derive(Clone)]
+struct Below {
+    source: Arc<dyn Source>,
+    class: Option<Class>,
+}
 
 struct Parts {
-    below: Arc<dyn Source>,
     index: Mutex<Index>,
     folder: PathBuf,
     medium: Arc<dyn Medium>,
@@ -148,8 +155,7 @@ impl Disk {
         let capacity = limits.bytes;
         let (is_compacting, is_saving) = Default::default();
         let readings = READINGS.map(|count| Arc::new(Semaphore::new(count)));
-        let disk = Disk(Arc::new(Parts {
-            below,
+        let parts = Arc::new(Parts {
             index,
             folder,
             medium,
@@ -162,9 +168,21 @@ impl Disk {
             is_saving,
             readings,
             runtime,
-        }));
+        });
+        let disk = Disk(parts, Below { source: below, class: Some(Class::Owned) });
         disk.load(!was_clean);
         Ok(disk)
+    }
+
+    /// The same disk, over nobody: what it doesn't have is missing.
+    pub fn alone(&self) -> Disk {
+        Disk(self.0.clone(), Below { source: Arc::new(Fixed::default()), class: None })
+    }
+
+    /// The same disk, over whoever answers for what others own: what comes from there is kept as copies, in room that
+    /// nobody else takes.
+    pub fn of_copies(&self, below: Arc<dyn Source>) -> Disk {
+        Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
     }
 
     /// Replay the log on a thread of its own, holding the index from before this returns.
@@ -451,7 +469,7 @@ impl Source for Disk {
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
-        self.0.below.checksum(object, via)
+        self.1.source.checksum(object, via)
     }
 
     fn holds(&self, address: &Address, may_wait: bool) -> bool {

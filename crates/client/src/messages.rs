@@ -1,5 +1,9 @@
 //! What is said on the control socket. Names and units are the documented interface of `stoker status --json`.
 
+mod cluster;
+
+pub use cluster::{Cluster, Member};
+
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/status`.
@@ -30,6 +34,9 @@ pub struct Status {
     #[serde(default)]
     pub waits: Waits,
     pub limits: Limits,
+    /// The cluster that this node is a member of, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
     /// Of the path that was asked about, by `stoker status DIR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
@@ -247,6 +254,9 @@ pub struct Waits {
     pub throttling_seconds: f64,
     /// For the next try after a failure.
     pub errors_seconds: f64,
+    /// For other members of the cluster.
+    #[serde(default)]
+    pub peer_seconds: f64,
     /// For files of the cache that the daemon reads or writes.
     pub disk_seconds: f64,
     /// For checksums.
@@ -308,6 +318,8 @@ pub struct MountRequest {
     pub log: Option<String>,
     #[serde(default)]
     pub group_cache: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<String>,
     /// Owner and permissions of everything in the mount, where they are not to be the usual ones.
     #[serde(default)]
     pub owner: Option<u32>,

@@ -235,6 +235,11 @@ impl Host {
         if request.group_cache && !self.node.is_of_group() {
             return differs("--group-cache", "without --group-cache".into());
         }
+        let cluster = self.node.cluster().map(|cluster| &cluster.members);
+        if request.members.is_some() && request.members.as_ref() != cluster {
+            let has = cluster.map_or_else(|| "without --members".into(), |members| format!("with --members {members}"));
+            return differs("--members", has);
+        }
         let log = self.journal.log().path;
         match &request.log {
             Some(asked) if *asked != log => differs("--log", format!("with --log {log}")),

@@ -2,7 +2,7 @@
 
 use crate::Host;
 use block::Cause;
-use client::messages::{Kept, KeptEntry, Limits, Listing, Mount, Status, Store, Tier, Tiers, Waits};
+use client::messages::{Cluster, Kept, KeptEntry, Limits, Listing, Member, Mount, Status, Store, Tier, Tiers, Waits};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a node does and holds.
@@ -35,6 +35,7 @@ pub fn status(host: &Host) -> Status {
         },
         rates,
         stores,
+        cluster: cluster(host.node()),
         uptime_seconds: host.uptime(),
         log: host.journal().log(),
         errors: host.journal().errors(),
@@ -68,6 +69,7 @@ fn waits(figures: &node::Figures) -> Waits {
         requests_seconds: on(Cause::Requests),
         throttling_seconds: on(Cause::Throttling),
         errors_seconds: on(Cause::Errors),
+        peer_seconds: on(Cause::Peer),
         disk_seconds: on(Cause::Disk),
         cpu_seconds: on(Cause::Cpu),
         unknown_seconds: on(Cause::Unknown),
@@ -101,6 +103,29 @@ fn store_status(figures: &node::Figures) -> Store {
         requests_limit: figures.requests_limit,
         first_byte_seconds_mean: seconds(sum(|counts| counts.first_byte_ns)) / answers.max(1) as f64,
     }
+}
+
+/// The cluster that the node is a member of.
+fn cluster(node: &node::Node) -> Option<Cluster> {
+    let (membership, owners) = (node.cluster()?, node.stack().owners()?);
+    let (roster, figures) = (owners.roster(), owners.figures());
+    let member = |seat: &peer::Seat| Member {
+        name: seat.name.clone(),
+        address: seat.address.clone(),
+        weight: seat.weight,
+        me: seat.id == roster.me(),
+        answering: owners.answers(seat.id),
+    };
+    Some(Cluster {
+        members_from: membership.members.clone(),
+        members: roster.seats().into_iter().map(member).collect(),
+        had_bytes: figures.had.get().1,
+        served_bytes: figures.served.get().1,
+        around: figures.around.load(Relaxed),
+        not_mine: figures.not_mine.load(Relaxed),
+        broken: figures.broken.load(Relaxed),
+        damaged: figures.damaged.load(Relaxed),
+    })
 }
 
 /// Anonymous memory of this process, as the kernel counts it.

@@ -6,6 +6,7 @@
 //! - [`Node`]: one cache folder, one memory budget, and the tiers laid over each other.
 //! - [`Home`]: its cache folder, taken by a lock.
 //! - [`Stack`]: the tiers laid over each other, and everything that is asked of them.
+//! - [`Membership`]: a node as a member of a cluster, and what it gives to others.
 //! - [`View`]: one data set on a node.
 //! - [`load`]: fetch a data set before it is read.
 //! - [`kept`]: how much of a data set lies in the cache.
@@ -13,6 +14,7 @@
 //! - [`copy`]: copy a data set to a folder, without a node.
 //! - [`select`]: which files of a data set are meant.
 
+mod cluster;
 mod content;
 pub mod copy;
 pub mod fill;
@@ -29,6 +31,7 @@ mod stack;
 mod tests;
 mod view;
 
+pub use cluster::Membership;
 pub use home::Home;
 pub use node::{Figures, Node, Settings};
 pub use stack::Stack;

@@ -2,12 +2,12 @@
 //!
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
+use crate::cluster::{Giving, Membership};
 use crate::home::{Home, needs_room};
 use crate::snapshots;
 use crate::stack::Stack;
 use crate::view::View;
 use block::{Cause, Error, Result};
-use cache::Budget;
 use cache::disk::{self, Limits, Used};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -70,8 +70,8 @@ pub struct Node {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Turns of such reads of the cache's files.
     pub(crate) disk_reads: Arc<Semaphore>,
-    budget: Budget,
     settings: Settings,
+    cluster: Option<Membership>,
     views: Mutex<Vec<Weak<View>>>,
     home: Arc<Home>,
 }
@@ -107,7 +107,7 @@ impl Node {
     /// Start a node on a cache folder. [`block::Kind::Unavailable`] if another node has it.
     pub fn start(settings: Settings, boot: [u8; 16], runtime: tokio::runtime::Handle) -> Result<Arc<Node>> {
         let home = Home::take(&settings.cache, false)?;
-        Node::start_in(home, settings, boot, runtime)
+        Node::start_in(home, settings, boot, runtime, None)
     }
 
     /// Start a node on a cache folder that was taken before.
@@ -116,6 +116,7 @@ impl Node {
         settings: Settings,
         boot: [u8; 16],
         runtime: tokio::runtime::Handle,
+        cluster: Option<Membership>,
     ) -> Result<Arc<Node>> {
         let (home, origins) = (Arc::new(home), Arc::new(Origins::default()));
         let holding = home.clone();
@@ -129,10 +130,12 @@ impl Node {
             hold: Arc::new(move || holding.hold()),
             first: Chance::new(settings.seed).next() as u32 >> 4,
         };
-        let budget = Budget::of(settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE);
-        let stack = Stack::over(origins.clone(), on_disk, &budget, settings.patience, &runtime).map_err(needs_room)?;
+        let blocks_bytes = settings.memory_bytes.saturating_sub(FIXED_BYTES) / BLOCKS_SHARE;
+        let around = (&runtime, cluster.as_ref());
+        let stack =
+            Stack::over(origins.clone(), on_disk, blocks_bytes, settings.patience, around).map_err(needs_room)?;
         let disk_reads = settings.disk_reads();
-        let node = Node { origins, stack, budget, runtime, disk_reads, settings, views: Mutex::default(), home };
+        let node = Node { origins, stack, runtime, disk_reads, settings, cluster, views: Mutex::default(), home };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
         Ok(Arc::new(node))
     }
@@ -184,14 +187,24 @@ impl Node {
     }
 
     /// Use a store for as long as the entrance lives.
-    pub(crate) fn enter(&self, store: &Arc<dyn store::Store>) -> Entrance {
+    pub(crate) fn enter(&self, store: &Arc<dyn store::Store>, name: &Arc<str>) -> Entrance {
         let Settings { seed, patience: budget, .. } = self.settings;
-        self.origins.open(store, OriginSettings { seed, budget, ..Default::default() })
+        self.origins.open(store, name, OriginSettings { seed, budget, ..Default::default() })
     }
 
     /// Take what the index has grown to off the budget of blocks. To be called now and then.
     pub fn make_room_for_index(&self) {
-        self.budget.leave(self.stack.index_bytes(), &self.runtime);
+        self.stack.budget().leave(self.stack.index_bytes(), &self.runtime);
+    }
+
+    /// The cluster that this node is a member of.
+    pub fn cluster(&self) -> Option<&Membership> {
+        self.cluster.as_ref()
+    }
+
+    /// What other members are answered from.
+    pub fn giving(&self) -> Arc<dyn peer::Giver> {
+        Arc::new(Giving { stack: self.stack.clone(), origins: self.origins.clone() })
     }
 
     pub fn figures(&self) -> Figures {
@@ -206,7 +219,7 @@ impl Node {
             waits: Cause::ALL.map(|cause| (cause, self.stack.waits().seconds(cause))).into(),
             stores: self.origins.counts(),
             requests_limit: self.origins.requests_limit(),
-            blocks: self.budget.usage(),
+            blocks: self.stack.budget().usage(),
             index_bytes: self.stack.index_bytes(),
             names_bytes: self.views().iter().map(|view| view.names_bytes()).sum(),
             memory_limit: self.settings.memory_bytes,

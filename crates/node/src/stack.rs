@@ -3,7 +3,8 @@
 //! Readers ask the outer source, other nodes the inner one, so that both share each fetch. What a data set wants to
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
-use block::{Address, Block, Cause, Door, Object, Result, Run, Source};
+use crate::cluster::Membership;
+use block::{Address, Block, Blocks, Cause, Door, Object, Result, Run, Source};
 use bytes::Bytes;
 use cache::disk::{self, Limits, Standing, Used, Whole};
 use cache::memory::Memory;
@@ -12,6 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
+use peer::{Owners, Peers};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,15 +26,22 @@ const BROUGHT_PARTS: (u64, u64) = (5, 8);
 /// Unit of that room: a semaphore counts in 32 bits.
 const UNIT: u64 = 4 << 10;
 
+/// In a cluster others are given blocks out of one part in so many of the memory for blocks, in a budget of its own: two
+/// nodes whose readers have all of theirs, and wait for each other, must not stop.
+const GIVEN_PART: u64 = 4;
+
 /// The tiers over the stores.
 #[derive(Clone)]
 pub struct Stack {
     disk: Disk,
     inner: Flight,
     outer: Memory,
+    /// Other members, in a cluster.
+    owners: Option<Owners>,
     /// Units of memory that may be on their way for nobody in particular, and how many there are in all.
     brought: Arc<Semaphore>,
     brought_units: u32,
+    budget: Budget,
 }
 
 /// Blocks of a run that were asked for and not seen yet: given up, nobody will come for them.
@@ -54,22 +63,51 @@ impl Stack {
     pub fn over(
         origins: Arc<dyn Source>,
         on_disk: disk::Settings,
-        budget: &Budget,
+        blocks_bytes: u64,
         patience: Duration,
-        runtime: &tokio::runtime::Handle,
+        (runtime, cluster): (&tokio::runtime::Handle, Option<&Membership>),
     ) -> Result<Stack> {
         let disk = Disk::over(origins, on_disk, runtime.clone())?;
-        let inner = Flight::over(Arc::new(disk.clone()), budget.clone(), runtime.clone());
-        let outer = Memory::over(Arc::new(inner.clone()), budget.clone(), patience, runtime.clone());
+        let given_bytes = if cluster.is_some() { blocks_bytes / GIVEN_PART } else { 0 };
+        let budget = Budget::of(blocks_bytes - given_bytes);
+        let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };
+        let inner = Flight::over(Arc::new(disk.clone()), given, runtime.clone());
+        let own: Arc<dyn Source> = Arc::new(inner.clone());
+        let owners = cluster.map(|Membership { roster, transport, .. }| {
+            Owners::over(own.clone(), roster.clone(), transport.clone(), runtime.clone(), Arc::default())
+        });
+        let below = match (&owners, cluster) {
+            (Some(owners), Some(cluster)) => {
+                let others = disk.of_copies(Arc::new(owners.clone()));
+                Arc::new(Peers::over(own, Arc::new(others), cluster.roster.clone()))
+            }
+            _ => own,
+        };
+        let outer = Memory::over(below, budget.clone(), patience, runtime.clone());
         let (part, parts) = BROUGHT_PARTS;
         let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
         let brought = Arc::new(Semaphore::new(brought_units as usize));
-        Ok(Stack { disk, inner, outer, brought, brought_units })
+        Ok(Stack { disk, inner, outer, owners, budget, brought, brought_units })
     }
 
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
     pub fn inner(&self) -> Arc<dyn Source> {
         Arc::new(self.inner.clone())
+    }
+
+    /// The blocks of a run that lie on this node's disk.
+    pub fn held(&self, run: Run) -> Blocks {
+        self.disk.alone().fetch(run)
+    }
+
+    /// Other members, in a cluster.
+    pub fn owners(&self) -> Option<&Owners> {
+        self.owners.as_ref()
+    }
+
+    /// The memory of this node's readers.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Bytes of an object if all of them are in memory now.

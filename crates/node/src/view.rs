@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
+use crate::cluster;
 use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
 use crate::home::needs_room;
@@ -44,6 +45,8 @@ pub struct DataSet {
 pub struct View {
     node: Arc<Node>,
     source: DataSet,
+    /// What objects call the store.
+    name: Arc<str>,
     /// What it reads of the store goes through here, and ends with it.
     entrance: Entrance,
     names: Generations,
@@ -63,18 +66,22 @@ impl View {
     /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
     /// `progress` gets the number of names listed so far, now and then.
     pub async fn open(node: Arc<Node>, source: DataSet, fill: When, progress: impl Fn(u64)) -> Result<Arc<View>> {
-        let entrance = node.enter(&source.store);
         // Names that others listed are not shown.
         let who = source.store.who().await?;
-        let identity = [source.store.identity(), &*source.prefix, &who].join("\0");
-        let name = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
-        let snapshot = node.snapshots().join(format!("{name:032x}"));
+        let name = match node.cluster() {
+            Some(_) => cluster::store_name(source.store.identity(), &who),
+            None => source.store.identity().clone(),
+        };
+        let entrance = node.enter(&source.store, &name);
+        let identity = [&*name, &*source.prefix, &who].join("\0");
+        let identity = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
+        let snapshot = node.snapshots().join(format!("{identity:032x}"));
         // A local folder costs little to list, and its owner expects to see what is in it.
-        let pinned = if source.local.is_none() { pinned(&snapshot, &source) } else { None };
+        let pinned = if source.local.is_none() { pinned(&snapshot, &name, &source.prefix) } else { None };
         let manifest = match pinned {
             Some(manifest) => manifest,
             None => {
-                let listing = list(&source, progress).await?;
+                let listing = list(&source, &name, progress).await?;
                 write(&node, listing, snapshot.clone(), None).await?.manifest
             }
         };
@@ -84,7 +91,7 @@ impl View {
         let (fetched, damage_told, local_reads) =
             (Default::default(), Default::default(), node.settings().disk_reads());
         let view =
-            View { node, source, entrance, names, snapshot, refreshing, fill, local_reads, fetched, damage_told };
+            View { node, source, name, entrance, names, snapshot, refreshing, fill, local_reads, fetched, damage_told };
         let view = Arc::new(view);
         view.node.keep(&view);
         snapshots::used(&view.snapshot);
@@ -98,7 +105,7 @@ impl View {
     /// List the data set again. Names that went stale come back, for the way in to forget.
     pub async fn refresh(&self, progress: impl Fn(u64)) -> Result<Stale> {
         let _one = self.refreshing.lock().await;
-        let listing = list(&self.source, progress).await?;
+        let listing = list(&self.source, &self.name, progress).await?;
         let previous = self.names.current();
         let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
         let node = self.node.clone();
@@ -367,15 +374,13 @@ impl Namespace for View {
 }
 
 /// The snapshot of an earlier listing of this very data set, if there is a sound one.
-fn pinned(snapshot: &std::path::Path, source: &DataSet) -> Option<Manifest> {
+fn pinned(snapshot: &std::path::Path, name: &str, prefix: &str) -> Option<Manifest> {
     if !snapshot.exists() {
         return None;
     }
     // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
     match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
-        Ok(manifest) if manifest.store() == source.store.identity() && manifest.prefix() == source.prefix => {
-            Some(manifest)
-        }
+        Ok(manifest) if **manifest.store() == *name && manifest.prefix() == prefix => Some(manifest),
         Ok(_) => None,
         Err(error) => {
             tracing::warn!("listing the data set again: {error}");
@@ -390,10 +395,11 @@ struct Listing {
     began_ns: i64,
 }
 
-async fn list(source: &DataSet, progress: impl Fn(u64)) -> Result<Listing> {
+/// `name` is what objects call the store.
+async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> Result<Listing> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-    let mut builder = Builder::new(source.store.identity().clone(), &source.prefix)?;
+    let mut builder = Builder::new(name.clone(), &source.prefix)?;
     let mut pages = source.store.list(&source.prefix);
     while let Some(page) = pages.next().await {
         builder.add(&page?)?;
@@ -414,7 +420,7 @@ async fn list(source: &DataSet, progress: impl Fn(u64)) -> Result<Listing> {
 
 /// List a data set into a snapshot that only we know; it takes its room in this folder.
 pub(crate) async fn list_nameless(source: &DataSet, folder: &std::path::Path) -> Result<Manifest> {
-    let listing = list(source, |_| ()).await?;
+    let listing = list(source, source.store.identity(), |_| ()).await?;
     let folder = folder.to_owned();
     apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await
 }

@@ -216,6 +216,23 @@ pub struct NodeFlags {
     /// A group of yours may write into the cache folder too, and root may own it (fsGroup of Kubernetes)
     #[arg(long)]
     pub group_cache: bool,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+/// The other nodes with which this one is one cache: each byte of the set leaves the store once for all of them.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterFlags {
+    /// All nodes of the cluster, this one too: a file with a line for each, HOST[:PORT] [name=NAME] [weight=NUMBER]
+    #[arg(long, value_name = "FILE")]
+    pub members: Option<String>,
+    /// Which of them this node is, HOST:PORT or NAME; by default the one whose address this machine has
+    #[arg(long, value_name = "MEMBER", requires = "members")]
+    pub listen: Option<String>,
+    /// Speak unencrypted with the others, and with anybody who reaches the port: for a network that only members are on
+    #[arg(long, requires = "members")]
+    pub plaintext: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -307,6 +324,17 @@ pub struct Demo {
     /// Write the picture to this file
     #[arg(long, value_name = "FILE.svg")]
     pub picture: Option<PathBuf>,
+}
+
+impl ClusterFlags {
+    /// What tells of the members, as a process in another folder finds it.
+    pub fn members_from_here(&self) -> Result<Option<String>, Error> {
+        let absolute = |typed: &String| match typed.contains("://") {
+            true => Ok(typed.clone()),
+            false => crate::place::absolute(typed.as_ref()).map(|path| path.to_string_lossy().into_owned()),
+        };
+        self.members.as_ref().map(absolute).transpose()
+    }
 }
 
 pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {

@@ -10,6 +10,7 @@ mod print;
 mod args;
 mod bench;
 mod chart;
+mod cluster;
 mod demo;
 mod emulate;
 mod ends;

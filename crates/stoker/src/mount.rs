@@ -106,6 +106,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
         log: log.map(|path| path.to_string_lossy().into_owned()),
         group_cache: args.node.group_cache,
+        members: args.node.cluster.members_from_here()?,
         owner: args.shown.uid,
         group: args.shown.gid,
         file_mode: args.shown.file_mode(),

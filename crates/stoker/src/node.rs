@@ -5,7 +5,7 @@
 
 use crate::args;
 use crate::ends::{End, Ends};
-use crate::{WRONG_WORDS, log, notify, place, runtime};
+use crate::{WRONG_WORDS, cluster, log, notify, place, runtime};
 use block::{Error, Kind};
 use client::sockets;
 use daemon::{Host, Journal, Life, control};
@@ -63,7 +63,8 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     raise_descriptors();
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
-    let done = runtime.block_on(serve(home, settings, journal, &socket, life));
+    let joined = cluster::join(&flags.cluster, runtime.handle())?;
+    let done = runtime.block_on(serve(home, settings, journal, &socket, life, joined));
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
@@ -75,11 +76,16 @@ async fn serve(
     journal: Arc<Journal>,
     socket: &Path,
     life: Life,
+    joined: Option<cluster::Joined>,
 ) -> anyhow::Result<ExitCode> {
     let mut ends = Ends::new();
     // Others may connect from here on; they are answered when the node is there.
     let (listener, bound) = control::bind(socket)?;
-    let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current())?;
+    let (membership, door) = joined.map(|joined| (joined.membership, (joined.listener, joined.seat))).unzip();
+    let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current(), membership)?;
+    if let Some(((listener, seat), owners)) = door.zip(node.stack().owners()) {
+        tokio::spawn(peer::serve(listener, seat.id, node.giving(), owners.figures().clone()));
+    }
     let host = Host::new(node, journal.clone(), life);
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
@@ -173,12 +179,17 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         ("--memory", flags.memory.map(|bytes| format!("{bytes}B").into())),
         ("--patience", patience.map(Into::into)),
         ("--log", path.map(PathBuf::into_os_string)),
+        ("--members", flags.cluster.members_from_here()?.map(Into::into)),
+        ("--listen", flags.cluster.listen.clone().map(Into::into)),
     ] {
         let value: Option<OsString> = value;
         command.args(value.iter().flat_map(|value| [OsStr::new(name), value]));
     }
     if flags.group_cache {
         command.arg("--group-cache");
+    }
+    if flags.cluster.plaintext {
+        command.arg("--plaintext");
     }
     command.args(std::iter::repeat_n("-v", verbose.into()));
     command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

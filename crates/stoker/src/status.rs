@@ -1,5 +1,7 @@
 //! `stoker status`: what nodes do and hold.
 
+mod cluster;
+
 use crate::{args, mount, place, print, show};
 use client::messages::{Dead, DeadMount, Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
 use client::{Client, Failure};
@@ -251,6 +253,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     out += &sent(store);
     out += &waits(&status.waits);
     out += &now(status, columns);
+    out += &status.cluster.as_ref().map(cluster::text).unwrap_or_default();
     out += &limits(&status.limits);
     out += &errors(status, columns);
     out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));
@@ -406,6 +409,7 @@ fn waits(waits: &Waits) -> String {
         ("store requests", waits.requests_seconds),
         ("throttling", waits.throttling_seconds),
         ("errors", waits.errors_seconds),
+        ("other members", waits.peer_seconds),
         ("disk", waits.disk_seconds),
         ("CPU", waits.cpu_seconds),
         ("unknown", waits.unknown_seconds),

@@ -29,20 +29,22 @@ struct Doors {
 /// A store, as it is reached through one door.
 #[derive(Clone)]
 struct Opened {
+    /// What objects call the store that come in here.
+    name: Arc<str>,
     origin: Origin,
     closed: watch::Sender<bool>,
 }
 
 impl Origins {
-    /// Use a store for as long as the entrance lives. Entrances that lead to one store in the same way share its
-    /// connections and its limit of requests.
-    pub fn open(self: &Arc<Self>, store: &Arc<dyn Store>, settings: OriginSettings) -> Entrance {
+    /// Use a store, which objects call by this name, for as long as the entrance lives. Entrances that lead to one store in
+    /// the same way share its connections and its limit of requests.
+    pub fn open(self: &Arc<Self>, store: &Arc<dyn Store>, name: &Arc<str>, settings: OriginSettings) -> Entrance {
         let mut doors = self.doors();
         doors.ever += 1;
         let door = Door::of(doors.ever);
         let known = doors.open.values().find(|opened| opened.leads_to(&**store)).map(|opened| opened.origin.clone());
         let origin = known.unwrap_or_else(|| Origin::new(store.clone(), settings));
-        doors.open.insert(door, Opened { origin, closed: watch::channel(false).0 });
+        doors.open.insert(door, Opened { name: name.clone(), origin, closed: watch::channel(false).0 });
         Entrance { origins: self.clone(), door }
     }
 
@@ -65,9 +67,15 @@ impl Origins {
         self.doors().origins().iter().map(|origin| u64::from(origin.requests_limit())).sum()
     }
 
+    /// A door through which a store of this name is asked.
+    pub fn door(&self, name: &str) -> Option<Door> {
+        let doors = self.doors();
+        doors.open.iter().find(|(_, opened)| *opened.name == *name).map(|(door, _)| *door)
+    }
+
     fn of(&self, object: &Object, via: Door) -> Result<Opened> {
         let doors = self.doors();
-        let opened = doors.open.get(&via).filter(|opened| *opened.origin.store().identity() == object.store);
+        let opened = doors.open.get(&via).filter(|opened| opened.name == object.store);
         opened.cloned().ok_or_else(|| ended(object))
     }
 

@@ -3,9 +3,8 @@
 //! Invariant: bytes that are given out were compared with their checksums.
 
 use super::medium::{Handle, How, Medium};
-use super::record::SUM;
 use super::{log, medium};
-use block::{Checksum, Error, Kind, Result, SMALL, crc64};
+use block::{Error, Kind, Result, SUM, crc64};
 use bytes::Bytes;
 use std::io::{ErrorKind, IoSlice};
 use std::path::Path;
@@ -13,30 +12,6 @@ use std::sync::Arc;
 
 /// Pieces of one vectored write (IOV_MAX of Linux is 1,024).
 const PIECES_PER_WRITE: usize = 512;
-
-/// Checksums of a block that starts at a multiple of [`SUM`], one for each 64 KiB.
-pub fn sums(pieces: &[Bytes]) -> Vec<u64> {
-    let mut out = Vec::with_capacity((SMALL / SUM) as usize);
-    let mut digest = Checksum::Crc64Nvme(0).digest();
-    let mut room = SUM as usize;
-    let mut fed = false;
-    for piece in pieces {
-        let mut rest = &piece[..];
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(room));
-            digest.update(now);
-            (rest, room, fed) = (later, room - now.len(), true);
-            if room == 0 {
-                out.push(digest.value());
-                (digest, room, fed) = (Checksum::Crc64Nvme(0).digest(), SUM as usize, false);
-            }
-        }
-    }
-    if fed {
-        out.push(digest.value());
-    }
-    out
-}
 
 /// Make the file of a segment. Nobody else has its name, so what is there is of no use to anybody.
 pub fn create(medium: &dyn Medium, path: &Path, mode: u32) -> std::io::Result<Arc<dyn Handle>> {
@@ -137,6 +112,7 @@ pub fn whole_sum(sums: &[u64], size: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use block::sums;
 
     #[test]
     fn checksums_do_not_depend_on_how_the_network_cut_the_bytes() {

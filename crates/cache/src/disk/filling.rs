@@ -8,9 +8,9 @@
 
 use super::file;
 use super::medium::{Handle, How, Medium};
-use super::record::{Record, SUM};
+use super::record::Record;
 use super::segment::{Residency, STRIPE_BLOCKS, Segment};
-use block::{Address, Block, Checksum, Error, Proof, Result};
+use block::{Address, Block, Checksum, Error, Proof, Result, SUM};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -4,10 +4,10 @@
 //! and is kept even if nobody asks for the next one.
 
 use super::Disk;
-use super::file;
 use super::filling::Filling;
 use super::index::{Found, Index};
 use super::segment::{Residency, Segment};
+use super::table::Class;
 use super::whole::Whole;
 use block::{Block, Blocks, Cause, Error, Object, Proof, Result, Run};
 use futures_util::StreamExt;
@@ -88,6 +88,8 @@ impl Disk {
     fn place_once(&self, segment: &Segment, run: &Run) -> (Destination, bool) {
         let mut index = self.index();
         index.take_gave_way();
+        let Some(class) = self.1.class else { return (self.place_as_it_is(index, segment), false) };
+        index.is_read_as(segment, class);
         let place = match index.known(segment) {
             // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
             Found::Complete(held) | Found::Unchecked(held) => {
@@ -104,9 +106,9 @@ impl Disk {
             Found::Filling(filling) => index.with_room(filling, run),
             Found::Absent if !(self.0.keeps)(&segment.object) => Destination::Nowhere,
             Found::Absent if segment.object.blocks() == 1 => {
-                index.admit(segment, segment.bytes()).map_or(Destination::Nowhere, Destination::Small)
+                index.admit(segment, segment.bytes(), class).map_or(Destination::Nowhere, Destination::Small)
             }
-            Found::Absent => match index.start(segment, run.blocks.start) {
+            Found::Absent => match index.start(segment, run.blocks.start, class) {
                 Ok(Some(filling)) => index.with_room(filling, run),
                 Ok(None) => Destination::Nowhere,
                 Err(error) => {
@@ -119,10 +121,25 @@ impl Disk {
         (place, gave_way)
     }
 
-    /// Blocks that came from below, counted.
+    /// Where the blocks of a segment are, of which nothing more is to be kept.
+    fn place_as_it_is(&self, index: super::index::Borrowed<'_>, segment: &Segment) -> Destination {
+        match index.known(segment) {
+            Found::Filling(filling) => Destination::Filling { filling, keeps: false },
+            Found::Absent => Destination::Nowhere,
+            Found::Complete(held) | Found::Unchecked(held) => {
+                drop(index);
+                self.open(held).ok().flatten().map_or(Destination::Nowhere, Destination::Whole)
+            }
+        }
+    }
+
+    /// Blocks that came from below, counted. Those of other members, they count.
     fn ask_below(&self, run: Run, is_kept: bool) -> Blocks {
+        if self.1.class != Some(Class::Owned) {
+            return self.1.source.fetch(run);
+        }
         let (disk, came) = (self.clone(), run.came.clone());
-        let counted = self.0.below.fetch(run).inspect(move |got| {
+        let counted = self.1.source.fetch(run).inspect(move |got| {
             if let Ok(block) = got {
                 let (tally, bytes) = (&disk.0.tally, block.len() as u64);
                 tally.below.add(1, bytes);
@@ -178,7 +195,7 @@ fn small(disk: Disk, segment: &Segment, residency: Residency, run: Run) -> Block
     let blocks = disk.ask_below(run, true).scan(place, move |place, got| {
         let kept = got.map(|block| {
             course.enter(Cause::Cpu);
-            let sums = file::sums(block.pieces());
+            let sums = block::sums(block.pieces());
             course.enter(Cause::Disk);
             place.is_kept = place.disk.keep_small(&place.segment, place.residency, &block, sums);
             if place.is_kept { block.kept() } else { block }

@@ -21,9 +21,10 @@ use super::medium::{Made, Medium};
 use super::record::Record;
 use super::room::{Limits, Used};
 use super::segment::{Residency, Segment};
-use super::table::{Slot, State, Table};
+use super::table::{Class, Slot, State, Table};
 use super::whole::Whole;
 use block::{Clock, Error, Object, ObjectId, Result};
+pub use borrow::Borrowed;
 #[cfg(any(test, feature = "simulate"))]
 pub use compaction::{Compaction, Written};
 use fillings::Fillings;
@@ -172,6 +173,14 @@ impl Index {
         self.pool.is_lost.load(Relaxed)
     }
 
+    /// It is read as what this member owns, or as what others do: it may have been the other before members came or went.
+    pub fn is_read_as(&mut self, segment: &Segment, class: Class) {
+        let id = segment.id();
+        if self.table.get(id).is_some_and(|slot| slot.class != class && slot.class != Class::Released) {
+            self.table.change(id, |slot| slot.class = class);
+        }
+    }
+
     /// What is known of a segment.
     pub fn known(&self, segment: &Segment) -> Found {
         match self.slot(segment) {
@@ -242,27 +251,27 @@ impl Index {
         self.table.get(residency.id).filter(|slot| slot.residency == residency.number && !self.is_lost())
     }
 
-    /// Give a segment a place, or say that there is none. Others may give way.
-    pub fn admit(&mut self, segment: &Segment, bytes: u64) -> Option<Residency> {
+    /// Give a segment a place, or say that there is none. Others may give way to one that is no copy.
+    pub fn admit(&mut self, segment: &Segment, bytes: u64, class: Class) -> Option<Residency> {
         let id = segment.id();
         // Looking for room may bring back an index that could not be read before.
-        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1) || self.table.get(id).is_some() {
+        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1, class) || self.table.get(id).is_some() {
             return None;
         }
         let residency = Residency { id, number: self.next };
         // There are four billion, over a hundred a second for a year. Without one nothing more is kept.
         self.next = self.next.checked_add(1)?;
         self.table.insert(id, 0, bytes, State::Filling);
-        self.table.change(id, |slot| slot.residency = residency.number);
+        self.table.change(id, |slot| (slot.residency, slot.class) = (residency.number, class));
         self.take(bytes, 1);
         self.coming += bytes;
         Some(residency)
     }
 
     /// Begin the file of a segment of several blocks, with room for the stripe of the first one that is wanted.
-    pub fn start(&mut self, segment: &Segment, first: u32) -> Result<Option<Arc<Filling>>> {
+    pub fn start(&mut self, segment: &Segment, first: u32, class: Class) -> Result<Option<Arc<Filling>>> {
         let stripe = Segment::stripe(&segment.object, first);
-        let Some(residency) = self.admit(segment, stripe.bytes().min(segment.bytes())) else { return Ok(None) };
+        let Some(residency) = self.admit(segment, stripe.bytes().min(segment.bytes()), class) else { return Ok(None) };
         let path = residency.path(&self.folder, &segment.object);
         let filling = Filling::new(self.medium.clone(), self.pool.clone(), path, segment.clone(), residency.number);
         filling.has_room_for(&(first..first + 1));
@@ -288,11 +297,9 @@ impl Index {
 
     /// Take room for the whole of a segment of which one stripe has some. False if there is none.
     pub fn grow(&mut self, filling: &Arc<Filling>) -> bool {
-        if !self.is_filling(filling) {
-            return false;
-        }
+        let Some(slot) = self.current(filling.residency).filter(|_| self.is_filling(filling)) else { return false };
         let more = filling.segment.bytes() - filling.reserves();
-        if !self.find_room(filling.residency.id, more, 0) {
+        if !self.find_room(filling.residency.id, more, 0, slot.class) {
             return false;
         }
         self.take(more, 0);

@@ -46,7 +46,7 @@ impl Disk {
     /// Keep a block of a segment that is being filled. True if it was.
     pub(super) fn keep(&self, filling: &Arc<Filling>, block: &Block, course: &Course) -> bool {
         course.enter(Cause::Cpu);
-        let sums = file::sums(block.pieces());
+        let sums = block::sums(block.pieces());
         course.enter(Cause::Disk);
         let kept = filling.keep(block, &sums).and_then(|is_kept| match is_kept {
             true => self.index().block_kept(filling, block.address.index, sums),
@@ -83,7 +83,7 @@ impl Disk {
             return Ok(());
         }
         let is_known = is_compared || !filling.segment.is_whole();
-        let described = if is_known { None } else { self.0.below.checksum(&filling.segment.object, via).await? };
+        let described = if is_known { None } else { self.1.source.checksum(&filling.segment.object, via).await? };
         let file = filling.clone();
         let is_right = match described {
             None => true,

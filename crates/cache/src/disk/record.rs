@@ -6,14 +6,11 @@
 //! Invariant: bytes that were not written by [`Record::encode`] do not decode, and never panic.
 
 use super::segment::{Residency, Segment};
-use block::{Object, ObjectId, crc64};
+use block::{Object, ObjectId, SUM, crc64};
 use std::sync::Arc;
 
 /// Bytes before the payload.
 pub const FRAME: usize = 12;
-
-/// Bytes under one checksum. A reader of 4 KiB pays for 64 KiB of checksum at most, about 5 microseconds.
-pub const SUM: u64 = 64 << 10;
 
 /// A payload holds an identity (keys and versions of at most a few KiB) or the checksums of one segment: at 16
 /// a mebibyte, sixteen mebibytes are the checksums of 128 GiB. Longer ones are damage.

@@ -52,7 +52,6 @@ pub enum Class {
     /// Its data set does not list it any more: gives way to anybody.
     Released,
     /// Kept for another member, who keeps it too: gives way to anybody.
-    #[cfg_attr(not(test), expect(dead_code, reason = "copies come with peers"))]
     Copy,
     /// Gives way on evidence.
     Owned,

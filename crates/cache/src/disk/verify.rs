@@ -27,7 +27,7 @@ impl Disk {
     /// Read a complete object again and compare it with what the store says, as far as the store says anything. False if
     /// it was damaged or is not here. All that is damaged is dropped.
     pub async fn verify(&self, object: &Arc<Object>, via: Door) -> Result<bool> {
-        let described = self.0.below.checksum(object, via).await?;
+        let described = self.1.source.checksum(object, via).await?;
         let mut digest = described.filter(|_| self.cuts(object)).map(Checksum::digest);
         let mut is_sound = true;
         for segment in self.segments(object) {

@@ -2,9 +2,8 @@
 
 use super::file;
 use super::medium::{Handle, How, Medium};
-use super::record::SUM;
 use super::segment::{Residency, Segment};
-use block::{Block, Checksum, Digest, Error, Object, Result};
+use block::{Block, Checksum, Digest, Error, Object, Result, SUM};
 use bytes::Bytes;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};

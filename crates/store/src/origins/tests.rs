@@ -52,7 +52,7 @@ impl Store for Seen {
 
 fn enter(origins: &Arc<Origins>, store: &Arc<Seen>) -> Entrance {
     let store: Arc<dyn Store> = store.clone();
-    origins.open(&store, OriginSettings::default())
+    origins.open(&store, store.identity(), OriginSettings::default())
 }
 
 async fn read(origins: &Origins, object: &Arc<Object>, via: Door) -> Result<usize> {

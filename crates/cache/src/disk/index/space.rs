@@ -7,6 +7,7 @@ use crate::disk::Hold;
 use crate::disk::log::Log;
 use crate::disk::record::Record;
 use crate::disk::room;
+use crate::disk::table::Class;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -51,8 +52,8 @@ impl Look {
 
 impl Index {
     /// Whether there is room for bytes and files of a newcomer. Others may give way for it: that makes room once they are
-    /// unlinked, so whoever asked gives the index back and asks again.
-    pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64) -> bool {
+    /// unlinked, so whoever asked gives the index back and asks again. Nobody gives way for a copy.
+    pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64, class: Class) -> bool {
         self.look();
         if self.look.full || self.is_lost() {
             return false;
@@ -60,6 +61,9 @@ impl Index {
         let used = self.table.used;
         if room::shortage(&self.limits, &used, bytes, files) == (0, 0) {
             return true;
+        }
+        if class == Class::Copy {
+            return false;
         }
         // Nobody gives way for what is on its way out already.
         let short = room::shortage(&self.limits, &used.without(self.leaving), bytes, files);

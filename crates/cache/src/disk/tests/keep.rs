@@ -186,7 +186,7 @@ async fn the_log_stays_near_what_it_tells_of() {
             Block::verified(Address { object: object.clone(), index: 0 }, vec![vec![7; 10].into()], Proof::Store);
         let mut index = disk.index();
         let segment = Segment::whole(&object);
-        let residency = index.admit(&segment, 10).expect("there is room");
+        let residency = index.admit(&segment, 10, Class::Owned).expect("there is room");
         drop(index);
         assert!(disk.keep_small(&segment, residency, &block.expect("a block"), vec![7]));
         disk.index().drop_segment(residency, &object);

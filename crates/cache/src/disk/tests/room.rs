@@ -164,7 +164,7 @@ async fn what_is_on_its_way_is_not_written_where_another_node_is() {
     let (store, cache) = (Arc::new(store), folder.path().join("cache"));
     let (disk, answer) = held_to_order(&store, &cache);
     let (small, large) = (&objects[0].0, &objects[10].0);
-    let coming = disk.index().admit(&Segment::whole(small), small.size).expect("room");
+    let coming = disk.index().admit(&Segment::whole(small), small.size, Class::Owned).expect("room");
     // More than are held open, so that it is opened again by its name.
     for (object, _) in &objects[10..] {
         run(&disk, object, 0..1).await;
@@ -187,7 +187,7 @@ async fn what_is_on_its_way_is_not_written_where_another_node_is() {
     };
     assert!(!disk.keep(&filling, &block(large, 1).await, &block::Course::default()));
     let first = block(small, 0).await;
-    assert!(!disk.keep_small(&Segment::whole(small), coming, &first, file::sums(first.pieces())));
+    assert!(!disk.keep_small(&Segment::whole(small), coming, &first, block::sums(first.pieces())));
     disk.save_uses();
     disk.compact().expect("nothing is done");
     for file in theirs {
@@ -208,7 +208,7 @@ async fn a_cache_whose_lock_could_not_be_had_for_a_while_goes_on_with_what_it_ha
         drop(complete(&disk, object).await);
     }
     let object = &objects[0].0;
-    let coming = disk.index().admit(&Segment::whole(object), object.size).expect("room");
+    let coming = disk.index().admit(&Segment::whole(object), object.size, Class::Owned).expect("room");
     for has_written in [false, true] {
         *answer.lock().expect("nobody panicked") = Err(Error::unavailable("nobody can tell", "lock"));
         tokio::time::advance(std::time::Duration::from_secs(2)).await;

@@ -220,7 +220,7 @@ async fn a_complete_file_is_not_written_again() {
     let wrong =
         Block::verified(Address { object, index: 0 }, vec![vec![1; BLOCK as usize].into()], block::Proof::Store)
             .expect("a block");
-    assert!(!filling.keep(&wrong, &file::sums(wrong.pieces())).expect("refused"));
+    assert!(!filling.keep(&wrong, &block::sums(wrong.pieces())).expect("refused"));
 }
 
 #[tokio::test]

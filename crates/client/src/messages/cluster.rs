@@ -1,0 +1,34 @@
+//! What a node says of the cluster that it is a member of.
+
+use serde::{Deserialize, Serialize};
+
+/// Nodes that are one cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Where the members are told.
+    pub members_from: String,
+    pub members: Vec<Member>,
+    /// Bytes had from other members, and given to them.
+    pub had_bytes: u64,
+    pub served_bytes: u64,
+    /// Runs of blocks that others own, for which this node asked the store all the same.
+    pub around: u64,
+    /// Requests that members refused, since they don't read that store by the same credentials.
+    pub not_mine: u64,
+    /// Requests to members that broke off, fell silent, or found nobody.
+    pub broken: u64,
+    /// Blocks that arrived damaged, and were asked for elsewhere.
+    pub damaged: u64,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Member {
+    pub name: String,
+    pub address: String,
+    pub weight: u32,
+    /// It is this node.
+    pub me: bool,
+    /// It answered what it was asked last, or was not asked.
+    pub answering: bool,
+}

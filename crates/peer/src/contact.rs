@@ -1,0 +1,120 @@
+//! One other member, as this node reaches it: a few connections, opened when they are needed, and what is known of
+//! whether it answers.
+//!
+//! Invariant: a reader waits here for a connection once, and never for a member that is known to be away.
+
+use crate::breaker::Breaker;
+use crate::link::{Answer, Link, Lost};
+use crate::transport::Transport;
+use crate::wire::{Greeting, Word};
+use crate::{Figures, Seat};
+use block::{Error, Run};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Connections to one member: as many as fill a link of 100 Gb/s with a core each at both ends.
+const LINKS: usize = 4;
+
+/// Within which a connection is made.
+const CONNECTED_WITHIN: Duration = Duration::from_millis(500);
+
+/// Another member.
+pub struct Contact {
+    pub seat: Seat,
+    me: u128,
+    transport: Arc<dyn Transport>,
+    runtime: tokio::runtime::Handle,
+    figures: Arc<Figures>,
+    breaker: Mutex<Breaker>,
+    links: [tokio::sync::Mutex<Option<Link>>; LINKS],
+    turn: AtomicUsize,
+}
+
+impl Contact {
+    pub fn new(
+        seat: Seat,
+        me: u128,
+        transport: Arc<dyn Transport>,
+        runtime: tokio::runtime::Handle,
+        figures: Arc<Figures>,
+    ) -> Arc<Contact> {
+        let (breaker, links, turn) = Default::default();
+        Arc::new(Contact { seat, me, transport, runtime, figures, breaker, links, turn })
+    }
+
+    /// Ask for the blocks of a run. `None` if the member is known to be away.
+    pub async fn ask(self: &Arc<Self>, word: Word, run: &Run) -> Option<Result<Answer, Lost>> {
+        if !self.answers() {
+            return None;
+        }
+        let asked = match self.link().await {
+            Ok(link) => link.ask(word, run).await,
+            Err(error) => Err(Lost::Broken(error)),
+        };
+        Some(asked.inspect_err(|lost| self.lost(lost)))
+    }
+
+    /// A request was lost. What the member said itself is no failure of the member.
+    pub fn lost(self: &Arc<Self>, lost: &Lost) {
+        match lost {
+            Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
+            Lost::Failed(_) => {}
+            Lost::Broken(error) => {
+                self.figures.broken.fetch_add(1, Relaxed);
+                if self.breaker().failed() {
+                    tracing::warn!("another member is passed over until it answers: {error}");
+                    let runtime = self.runtime.clone();
+                    runtime.spawn(probe(Arc::downgrade(self)));
+                }
+            }
+        }
+    }
+
+    /// Whether it answered when it was asked last.
+    pub fn answers(&self) -> bool {
+        !self.breaker().is_open()
+    }
+
+    /// A connection that lives, each in its turn.
+    async fn link(&self) -> block::Result<Link> {
+        let turn = self.turn.fetch_add(1, Relaxed) % LINKS;
+        let mut place = self.links[turn].lock().await;
+        if let Some(link) = place.as_ref().filter(|link| !link.is_broken()) {
+            return Ok(link.clone());
+        }
+        *place = None;
+        let link = self.connect().await?;
+        *place = Some(link.clone());
+        Ok(link)
+    }
+
+    async fn connect(&self) -> block::Result<Link> {
+        let failed = |error: std::io::Error| {
+            let on = format!("{} ({})", self.seat.name, self.seat.address);
+            Error::unavailable(format!("another member can't be reached: {error}"), on)
+        };
+        let connecting = self.transport.connect(&self.seat);
+        let wire = tokio::time::timeout(CONNECTED_WITHIN, connecting).await.map_err(|late| failed(late.into()))?;
+        let greeting = Greeting { from: self.me, to: self.seat.id };
+        Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, &self.runtime).await.map_err(failed)
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ask again and again whether a member is back, until it is or nobody knows it any more.
+async fn probe(contact: Weak<Contact>) {
+    loop {
+        let Some(pause) = contact.upgrade().and_then(|contact| contact.breaker().pause()) else { return };
+        tokio::time::sleep(pause).await;
+        let Some(contact) = contact.upgrade() else { return };
+        if let Ok(link) = contact.connect().await {
+            *contact.links[0].lock().await = Some(link);
+            contact.breaker().answered();
+            tracing::info!("another member answers again: {}", contact.seat.name);
+        }
+    }
+}

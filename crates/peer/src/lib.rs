@@ -1,0 +1,34 @@
+//! The other nodes: who they are, what they are asked, and what they are answered.
+//!
+//! Layout:
+//! - [`Members`]: where the members are told. [`Roster`], [`Seat`]: who they are at a moment.
+//! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members; `contact`, `link` and
+//!   `breaker` are the way to one of them.
+//! - [`serve`], [`Giver`]: the other side.
+//! - `wire`: what is said, as bytes. [`Transport`]: by what it travels.
+//!
+//! Deliberately no agreement between members: each acts by what it was told, and where two were told different things both
+//! are answered.
+
+mod breaker;
+mod contact;
+mod figures;
+mod link;
+mod members;
+mod owners;
+mod peers;
+mod roster;
+mod serve;
+mod transport;
+mod wire;
+
+pub use figures::Figures;
+pub use members::{Members, PORT, take_seat};
+pub use owners::Owners;
+pub use peers::Peers;
+pub use roster::{Roster, Seat};
+pub use serve::{Giver, serve};
+pub use transport::{Listener, Tcp, Transport, Twin, Wire, listener};
+
+#[cfg(test)]
+mod tests;

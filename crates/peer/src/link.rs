@@ -1,0 +1,308 @@
+//! One connection to another member, from the side that asks: many requests on it at once, answered in any order.
+//!
+//! Doesn't decide whom to ask, or what to do when it fails. Invariants: a block that comes out of here agrees with the
+//! checksums that came with it; and nobody waits here for a member that is silent.
+
+use crate::transport::Wire;
+use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, Wish, Word};
+use block::{Address, Block, Error, Object, Proof, Run};
+use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+/// How often a member that works on something says that it lives, and how many such times it may be silent before it
+/// counts as dead: a dead host tells nobody.
+pub const BEAT: Duration = Duration::from_millis(100);
+pub const SILENT_BEATS: u32 = 6;
+
+/// Within which a connection is there, greeting included.
+const GREETED_WITHIN: Duration = Duration::from_millis(600);
+
+/// Requests on their way to the writer.
+const REQUESTS_WAITING: usize = 64;
+
+/// Headers and short answers are read from this.
+const READ_AHEAD: usize = 16 << 10;
+
+/// Why a request brought no more.
+#[derive(Clone, Debug)]
+pub enum Lost {
+    /// The member doesn't read that store by those credentials.
+    NotMine,
+    /// What the member says of the request: it lives.
+    Failed(Error),
+    /// The connection broke, or fell silent.
+    Broken(Error),
+}
+
+/// A connection.
+#[derive(Clone)]
+pub struct Link(Arc<Parts>);
+
+struct Parts {
+    name: String,
+    requests: mpsc::Sender<Vec<Bytes>>,
+    open: Mutex<Open>,
+    is_broken: AtomicBool,
+    /// Bytes that came, of whatever.
+    heard: AtomicU64,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u32,
+    asked: HashMap<u32, Asked>,
+}
+
+/// A request that is not answered to its end.
+struct Asked {
+    object: Arc<Object>,
+    left: Range<u32>,
+    /// There is room for all of its blocks, so it never waits.
+    answers: mpsc::Sender<std::result::Result<Block, Lost>>,
+}
+
+/// The answer to a request, as it comes. Dropped, the request is given up.
+pub struct Answer {
+    link: Link,
+    request: u32,
+    left: Range<u32>,
+    answers: mpsc::Receiver<std::result::Result<Block, Lost>>,
+}
+
+impl Link {
+    /// Greet whoever is at the other end: it has to be this member.
+    pub async fn begin(
+        wire: Wire,
+        name: &str,
+        greeting: Greeting,
+        runtime: &tokio::runtime::Handle,
+    ) -> io::Result<Link> {
+        let Wire { mut read, mut write } = wire;
+        let greeted = async {
+            write.write_all(&greeting.encode()).await?;
+            write.flush().await?;
+            let mut answer = [0; GREETING];
+            read.read_exact(&mut answer).await?;
+            Ok::<_, io::Error>(answer)
+        };
+        let answer = tokio::time::timeout(GREETED_WITHIN, greeted).await??;
+        if Greeting::decode(&answer).is_none_or(|answer| answer.from != greeting.to) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "another member, or another version, answers there",
+            ));
+        }
+        let (requests, asks) = mpsc::channel(REQUESTS_WAITING);
+        let (open, is_broken, heard) = Default::default();
+        let link = Link(Arc::new(Parts { name: name.into(), requests, open, is_broken, heard }));
+        runtime.spawn(link.clone().live(read, write, asks));
+        Ok(link)
+    }
+
+    /// Ask for the blocks of a run. `None` if the object has a name that can't be asked for.
+    pub async fn ask(&self, word: Word, run: &Run) -> std::result::Result<Answer, Lost> {
+        let wish = Wish { run: run.clone(), is_urgent: run.course.is_urgent() };
+        let Some(payload) = wish.encode() else { return Err(Lost::NotMine) };
+        let (sender, answers) = mpsc::channel(run.blocks.len() + 1);
+        let request = {
+            let mut open = self.open();
+            // Nobody waits for one that broke before it was asked.
+            if self.is_broken() {
+                return Err(self.broken("is gone"));
+            }
+            open.next = open.next.wrapping_add(1);
+            let (request, object) = (open.next, run.object.clone());
+            open.asked.insert(request, Asked { object, left: run.blocks.clone(), answers: sender });
+            request
+        };
+        let answer = Answer { link: self.clone(), request, left: run.blocks.clone(), answers };
+        let sent = self.0.requests.send(wire::frame(word, request, payload)).await;
+        sent.map_err(|_| self.broken("is gone"))?;
+        Ok(answer)
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.0.is_broken.load(Relaxed)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn broken(&self, what: &str) -> Lost {
+        Lost::Broken(Error::unavailable(format!("the connection to another member {what}"), &self.0.name))
+    }
+
+    /// Read, write and listen for silence until one of them ends.
+    async fn live(
+        self,
+        read: Box<dyn AsyncRead + Send + Unpin>,
+        write: Box<dyn AsyncWrite + Send + Unpin>,
+        asks: mpsc::Receiver<Vec<Bytes>>,
+    ) {
+        let what = tokio::select! {
+            failed = self.hear(read) => failed.map_or_else(|error| format!("broke: {error}"), |()| "was closed".into()),
+            failed = send(write, asks) => failed.map_or_else(|error| format!("broke: {error}"), |()| "was closed".into()),
+            () = self.fell_silent() => "fell silent".into(),
+        };
+        let asked = {
+            let mut open = self.open();
+            self.0.is_broken.store(true, Relaxed);
+            std::mem::take(&mut open.asked)
+        };
+        for asked in asked.into_values() {
+            let _ = asked.answers.try_send(Err(self.broken(&what)));
+        }
+    }
+
+    /// Ends when nothing came for some beats while something was asked for. Beats of ours: while we don't get to count
+    /// them, we don't get to hear either.
+    async fn fell_silent(&self) {
+        let mut beat = tokio::time::interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut silent, mut before) = (0, 0);
+        while silent <= SILENT_BEATS {
+            beat.tick().await;
+            let heard = self.0.heard.load(Relaxed);
+            let is_silent = heard == before && !self.open().asked.is_empty();
+            (silent, before) = (if is_silent { silent + 1 } else { 0 }, heard);
+        }
+    }
+
+    /// Read frames until the other side closes.
+    async fn hear(&self, read: impl AsyncRead + Unpin) -> io::Result<()> {
+        let mut read = BufReader::with_capacity(READ_AHEAD, read);
+        loop {
+            let mut head = [0; HEADER];
+            match read.read_exact(&mut head).await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                read => read?,
+            };
+            self.0.heard.fetch_add(1, Relaxed);
+            let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+            let header = Header::decode(&head, ANSWER_BYTES_MAX).ok_or_else(|| wrong("an answer makes no sense"))?;
+            let payload = self.payload(&mut read, header.length as usize).await?;
+            match header.word {
+                Word::Beat => {}
+                Word::Block => self.block(&header, payload),
+                Word::Done => self.over(header.request, None),
+                Word::NotMine => self.over(header.request, Some(Lost::NotMine)),
+                Word::Failed => {
+                    let object = self.open().asked.get(&header.request).map(|asked| asked.object.clone());
+                    let Some(object) = object else { continue };
+                    let error = Failure::decode(&payload, &object).ok_or_else(|| wrong("a failure makes no sense"))?;
+                    self.over(header.request, Some(Lost::Failed(error)));
+                }
+                Word::Fetch | Word::Held | Word::Cancel => return Err(wrong("a request came as an answer")),
+            }
+        }
+    }
+
+    async fn payload(&self, read: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Bytes> {
+        let mut payload = BytesMut::with_capacity(length);
+        while payload.len() < length {
+            let left = (length - payload.len()) as u64;
+            match (&mut *read).take(left).read_buf(&mut payload).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => self.0.heard.fetch_add(1, Relaxed),
+            };
+        }
+        Ok(payload.freeze())
+    }
+
+    /// A block came: if it is the next one, and right, whoever asked gets it.
+    fn block(&self, header: &Header, mut payload: Bytes) {
+        let object = {
+            let mut open = self.open();
+            let Some(asked) = open.asked.get_mut(&header.request) else { return };
+            if asked.left.next() != Some(header.block) {
+                drop(open);
+                return self.over(header.request, Some(self.broken("sent another block than was asked for")));
+            }
+            asked.object.clone()
+        };
+        let address = Address { object, index: header.block };
+        let sums = wire::sums_bytes(address.len());
+        let is_whole = payload.len() == sums + address.len();
+        let (sums, bytes) = (payload.split_to(sums.min(payload.len())), payload);
+        let damaged =
+            || Error::corrupt("a block that another member sent differs from its checksums", &*address.object);
+        let block = match is_whole && wire::are_right(&sums, &bytes) {
+            true => Block::verified(address.clone(), vec![bytes], Proof::Peer),
+            false => Err(damaged()),
+        };
+        match block {
+            Ok(block) => {
+                let answers = self.open().asked.get(&header.request).map(|asked| asked.answers.clone());
+                answers.map(|answers| answers.try_send(Ok(block)));
+            }
+            Err(error) => self.over(header.request, Some(Lost::Failed(error))),
+        }
+    }
+
+    /// The end of an answer.
+    fn over(&self, request: u32, lost: Option<Lost>) {
+        let asked = self.open().asked.remove(&request);
+        if let Some((asked, lost)) = asked.zip(lost) {
+            let _ = asked.answers.try_send(Err(lost));
+        }
+    }
+}
+
+impl Answer {
+    /// The next block; nothing after the last.
+    pub async fn next(&mut self) -> Option<std::result::Result<Block, Lost>> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let got = self.answers.recv().await;
+        let got = got.unwrap_or_else(|| Err(self.link.broken("ended an answer too early")));
+        self.left.start += 1;
+        if got.is_err() {
+            self.left = 0..0;
+        }
+        Some(got)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let was_open = self.link.open().asked.remove(&self.request).is_some();
+        if was_open {
+            // Not heard, it is sent in vain, and nobody gets it.
+            let _ = self.link.0.requests.try_send(wire::frame(Word::Cancel, self.request, Vec::new()));
+        }
+    }
+}
+
+/// Write what is asked until nobody asks any more.
+async fn send(mut write: impl AsyncWrite + Unpin, mut asks: mpsc::Receiver<Vec<Bytes>>) -> io::Result<()> {
+    while let Some(frame) = asks.recv().await {
+        write_all(&mut write, &frame).await?;
+        if asks.is_empty() {
+            write.flush().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Write pieces, as many at once as the system takes.
+pub async fn write_all(write: &mut (impl AsyncWrite + Unpin), pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match write.write_vectored(rest).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            wrote => IoSlice::advance_slices(&mut rest, wrote),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Who is in the cluster, as this node sees it at a moment. Others may see it otherwise for a while: what they ask then is
+//! answered all the same.
+//!
+//! Pure values. Invariant: a member of one name has one id everywhere, so all who see the same members agree on owners.
+
+use block::{Member, Stripe};
+use std::collections::HashMap;
+
+/// One member, and where it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    pub id: u128,
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+    /// Its part of all stripes, beside the weights of the others.
+    pub weight: u32,
+}
+
+impl Seat {
+    pub fn new(name: impl Into<String>, address: impl Into<String>, weight: u32) -> Seat {
+        let name = name.into();
+        Seat { id: xxhash_rust::xxh3::xxh3_128(name.as_bytes()), name, address: address.into(), weight }
+    }
+}
+
+/// All members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    me: u128,
+    seats: HashMap<u128, Seat>,
+    members: Vec<Member>,
+}
+
+impl Roster {
+    /// Of several seats of one name the first counts.
+    pub fn of(me: u128, all: impl IntoIterator<Item = Seat>) -> Roster {
+        let mut roster = Roster { me, ..Roster::default() };
+        for seat in all {
+            let std::collections::hash_map::Entry::Vacant(place) = roster.seats.entry(seat.id) else { continue };
+            roster.members.push(Member { id: seat.id, weight: seat.weight });
+            place.insert(seat);
+        }
+        roster
+    }
+
+    pub fn me(&self) -> u128 {
+        self.me
+    }
+
+    pub fn seat(&self, id: u128) -> Option<&Seat> {
+        self.seats.get(&id)
+    }
+
+    /// All of them by name, this node too if it is one.
+    pub fn seats(&self) -> Vec<&Seat> {
+        let mut all: Vec<_> = self.seats.values().collect();
+        all.sort_by(|left, right| left.name.cmp(&right.name));
+        all
+    }
+
+    /// Ids of those who keep something of a stripe, the owner first.
+    pub fn order(&self, stripe: &Stripe) -> Vec<u128> {
+        stripe.order(&self.members).iter().map(|member| member.id).collect()
+    }
+
+    /// The owner of a stripe.
+    pub fn owner(&self, stripe: &Stripe) -> Option<u128> {
+        stripe.owner(&self.members).map(|member| member.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::ObjectId;
+
+    #[test]
+    fn all_who_see_the_same_members_agree_on_owners_in_whatever_order_they_were_told() {
+        let seats: Vec<_> = (0..9).map(|n| Seat::new(format!("n{n}"), format!("10.0.0.{n}:1"), 1 + n % 2)).collect();
+        let (one, other) = (Roster::of(1, seats.clone()), Roster::of(2, seats.iter().rev().cloned()));
+        for object in 0..500 {
+            let stripe = Stripe { object: ObjectId(object), index: 3 };
+            assert_eq!(one.order(&stripe), other.order(&stripe));
+            assert_eq!(one.owner(&stripe), one.order(&stripe).first().copied());
+        }
+        assert_eq!(one.seats().iter().map(|seat| &*seat.name).collect::<Vec<_>>().concat(), "n0n1n2n3n4n5n6n7n8");
+    }
+
+    #[test]
+    fn of_two_members_of_one_name_the_first_counts() {
+        let roster = Roster::of(0, [Seat::new("a", "x:1", 1), Seat::new("a", "y:1", 9)]);
+        assert_eq!(roster.seats().iter().map(|seat| &*seat.address).collect::<Vec<_>>(), ["x:1"]);
+    }
+}

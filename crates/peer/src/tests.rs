@@ -1,0 +1,195 @@
+//! Several members in one process, over the network in memory.
+
+use super::*;
+use block::contract::{Sample, objects};
+use block::{Address, BLOCK, Blocks, Door, Error, Fixed, Kind, Object, Result, Run, Source, Stripe, Waiting};
+use futures_util::StreamExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+mod failure;
+
+/// What a member has itself: the store, counted, and in what way it fails.
+struct Inner {
+    fixed: Arc<Fixed>,
+    fetched: AtomicU64,
+    mood: Mutex<Mood>,
+    is_mine: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Well,
+    /// Says nothing any more.
+    Hung,
+    Failing(Kind),
+}
+
+impl Inner {
+    fn blocks(&self, run: Run) -> Blocks {
+        let mood = *self.mood.lock().expect("nobody panicked");
+        self.fetched.fetch_add(run.blocks.len() as u64, Relaxed);
+        let blocks = self.fixed.fetch(run.clone());
+        match mood {
+            Mood::Well => blocks,
+            Mood::Hung => futures_util::stream::pending().boxed(),
+            Mood::Failing(kind) => futures_util::stream::iter([Err(Error::new(kind, "no", &*run.object))]).boxed(),
+        }
+    }
+}
+
+impl Source for Inner {
+    fn fetch(&self, run: Run) -> Blocks {
+        self.blocks(run)
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<block::Checksum>> {
+        self.fixed.checksum(object, via)
+    }
+}
+
+impl Giver for Inner {
+    fn fetch(&self, run: Run, _is_urgent: bool) -> Option<Blocks> {
+        self.is_mine.load(Relaxed).then(|| self.blocks(run))
+    }
+
+    fn held(&self, run: Run) -> Option<Blocks> {
+        Some(self.blocks(run))
+    }
+}
+
+/// Members that all see each other.
+struct Cluster {
+    twin: Twin,
+    inners: Vec<Arc<Inner>>,
+    peers: Vec<Peers>,
+    owners: Vec<Owners>,
+    figures: Vec<Arc<Figures>>,
+    rosters: Vec<watch::Sender<Arc<Roster>>>,
+    servers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+fn seats(count: usize) -> Vec<Seat> {
+    (0..count).map(|n| Seat::new(format!("n{n}"), format!("n{n}:1"), 1)).collect()
+}
+
+impl Cluster {
+    fn of(count: usize, fixed: Fixed) -> Cluster {
+        let (fixed, twin, seats) = (Arc::new(fixed), Twin::default(), seats(count));
+        let mut cluster = Cluster {
+            twin: twin.clone(),
+            inners: Vec::new(),
+            peers: Vec::new(),
+            owners: Vec::new(),
+            figures: Vec::new(),
+            rosters: Vec::new(),
+            servers: Vec::new(),
+        };
+        for seat in &seats {
+            let inner = Arc::new(Inner {
+                fixed: fixed.clone(),
+                fetched: AtomicU64::new(0),
+                mood: Mood::Well.into(),
+                is_mine: true.into(),
+            });
+            let figures = Arc::new(Figures::default());
+            let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
+            let runtime = tokio::runtime::Handle::current();
+            let owners = Owners::over(inner.clone(), roster.clone(), Arc::new(twin.clone()), runtime, figures.clone());
+            cluster.peers.push(Peers::over(inner.clone(), Arc::new(owners.clone()), roster));
+            cluster.owners.push(owners);
+            cluster.inners.push(inner);
+            cluster.figures.push(figures);
+            cluster.rosters.push(sender);
+            let number = cluster.servers.len();
+            cluster.servers.push(cluster.serve(number));
+        }
+        cluster
+    }
+
+    fn serve(&self, number: usize) -> tokio::task::JoinHandle<()> {
+        let (seat, inner) = (&seats(number + 1)[number], self.inners[number].clone());
+        let figures = self.figures[number].clone();
+        tokio::spawn(serve(Box::new(self.twin.listen(&seat.address)), seat.id, inner, figures))
+    }
+
+    fn fetched(&self) -> u64 {
+        self.inners.iter().map(|inner| inner.fetched.load(Relaxed)).sum()
+    }
+
+    /// The owner of the first stripe of an object.
+    fn owner(&self, object: &Arc<Object>) -> usize {
+        let stripe = Stripe::of(&Address { object: object.clone(), index: 0 });
+        let owner = self.owners[0].roster().owner(&stripe).expect("somebody");
+        seats(self.inners.len()).iter().position(|seat| seat.id == owner).expect("one of them")
+    }
+
+    /// Kill a member: its connections break and nobody takes another.
+    fn kill(&mut self, number: usize) {
+        self.servers[number].abort();
+        self.twin.cut(&format!("n{number}:1"));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.servers.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+async fn read(source: &dyn Source, run: Run) -> Result<Vec<u8>> {
+    let (mut blocks, mut bytes) = (source.fetch(run), Vec::new());
+    while let Some(block) = blocks.next().await {
+        bytes.extend(block?.pieces().concat());
+    }
+    Ok(bytes)
+}
+
+/// Read all of these through one member, and compare.
+async fn read_all(peers: &Peers, samples: &[Sample]) {
+    for (object, content) in samples {
+        let mut start = 0;
+        while start < object.blocks() {
+            let end = object.blocks().min(start + block::RUN_BLOCKS_MAX);
+            let run = Run::new(object.clone(), start..end);
+            let range = run.range();
+            let got = read(peers, run).await.expect("blocks");
+            assert!(got == content[range.start as usize..range.end as usize], "{object} from {start}");
+            start = end;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_tier_of_members_keeps_the_promises_of_a_source() {
+    block::contract::run(|fixed| {
+        let cluster = Cluster::of(3, fixed);
+        let source: Arc<dyn Source> = Arc::new(cluster.peers[1].clone());
+        (source, cluster)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_member_gets_the_same_bytes_and_only_owners_ask_the_store() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(4, fixed);
+    for peers in &cluster.peers {
+        read_all(peers, &samples).await;
+    }
+    let blocks: u64 = samples.iter().map(|(object, _)| u64::from(object.blocks())).sum();
+    // The inner source keeps nothing here: each owner was asked once by each member.
+    assert_eq!(cluster.fetched(), 4 * blocks);
+    for (number, inner) in cluster.inners.iter().enumerate() {
+        let owned: u64 = (samples.iter())
+            .flat_map(|(object, _)| (0..object.blocks()).map(|index| Address { object: object.clone(), index }))
+            .filter(|address| cluster.owners[0].roster().owner(&Stripe::of(address)) == Some(seats(4)[number].id))
+            .count() as u64;
+        assert_eq!(inner.fetched.load(Relaxed), 4 * owned, "member {number}");
+        assert_eq!(cluster.figures[number].served.get().0, 3 * owned, "what it gave to the three others");
+        assert_eq!(cluster.figures[number].had.get().0, blocks - owned);
+        assert_eq!(cluster.figures[number].around.load(Relaxed), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! Members that die, hang, lie by accident, or see other members.
+
+use super::*;
+
+/// An object of many blocks and a member that doesn't own its first stripe.
+fn asker(cluster: &Cluster, samples: &[Sample]) -> (usize, usize, Sample) {
+    let sample = samples.last().expect("a large object").clone();
+    let owner = cluster.owner(&sample.0);
+    (owner, (owner + 1) % cluster.inners.len(), sample)
+}
+
+#[tokio::test]
+async fn a_dead_owner_costs_no_reader_an_error_and_is_found_again() {
+    let (fixed, samples) = objects();
+    let mut cluster = Cluster::of(3, fixed);
+    let (owner, asker, (object, content)) = asker(&cluster, &samples);
+    let run = || Run::new(object.clone(), 0..16);
+    let expected = &content[..16 * BLOCK as usize];
+    assert!(read(&cluster.peers[asker], run()).await.expect("blocks") == expected);
+    cluster.kill(owner);
+    for _ in 0..20 {
+        assert!(read(&cluster.peers[asker], run()).await.expect("blocks") == expected);
+    }
+    let seat = seats(3)[owner].id;
+    assert!(!cluster.owners[asker].answers(seat));
+    let served = cluster.figures[owner].served.get();
+    cluster.servers[owner] = cluster.serve(owner);
+    let back = async {
+        while cluster.figures[owner].served.get() == served {
+            assert!(read(&cluster.peers[asker], run()).await.expect("blocks") == expected);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), back).await.expect("it is asked again");
+    assert!(cluster.owners[asker].answers(seat));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let (owner, asker, (object, content)) = asker(&cluster, &samples);
+    *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Hung;
+    let run = Run::new(object.clone(), 0..4);
+    let reading = read(&cluster.peers[asker], run.clone());
+    let waited = tokio::time::timeout(Duration::from_secs(60), reading).await;
+    assert!(waited.is_err(), "it says that it lives, and the store is its business");
+    assert!(cluster.owners[asker].answers(seats(2)[owner].id));
+    // Somebody who takes the connection and then says nothing.
+    let mut silent = cluster.twin.listen(&seats(2)[owner].address);
+    cluster.servers[owner].abort();
+    let swallowing = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        loop {
+            taken.push(silent.accept().await);
+        }
+    });
+    let reading = read(&cluster.peers[asker], run);
+    let got = tokio::time::timeout(Duration::from_secs(5), reading).await.expect("not for long").expect("blocks");
+    assert!(got == content[..4 * BLOCK as usize]);
+    swallowing.abort();
+}
+
+#[tokio::test]
+async fn what_an_owner_can_t_give_comes_by_the_asker_s_own_credentials() {
+    for kind in [Kind::Denied, Kind::Missing, Kind::Full, Kind::Unavailable { retry_after: None }, Kind::Corrupt] {
+        let (fixed, samples) = objects();
+        let cluster = Cluster::of(2, fixed);
+        let (owner, asker, (object, content)) = asker(&cluster, &samples);
+        *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Failing(kind);
+        let got = read(&cluster.peers[asker], Run::new(object, 0..4)).await.expect("blocks");
+        assert!(got == content[..4 * BLOCK as usize], "{kind:?}");
+        assert_eq!(cluster.figures[asker].around.load(Relaxed), 1);
+        assert!(cluster.owners[asker].answers(seats(2)[owner].id), "a member that says no lives");
+    }
+}
+
+#[tokio::test]
+async fn who_reads_by_other_credentials_gets_nothing_of_what_others_fetched() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let (owner, asker, (object, _)) = asker(&cluster, &samples);
+    cluster.inners[owner].is_mine.store(false, Relaxed);
+    *cluster.inners[asker].mood.lock().expect("nobody panicked") = Mood::Failing(Kind::Denied);
+    let refused = read(&cluster.peers[asker], Run::new(object, 0..4)).await.expect_err("the store says no");
+    assert_eq!((refused.kind, cluster.inners[owner].fetched.load(Relaxed)), (Kind::Denied, 0));
+    assert_eq!(cluster.figures[asker].not_mine.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_is_no_failure_and_ends_at_the_owner_too() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let (owner, asker, (object, content)) = asker(&cluster, &samples);
+    *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Hung;
+    for _ in 0..600 {
+        let mut blocks = cluster.peers[asker].fetch(Run::new(object.clone(), 0..4));
+        let waited = tokio::time::timeout(Duration::from_millis(1), blocks.next()).await;
+        assert!(waited.is_err());
+    }
+    *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Well;
+    // More than an owner answers at a time: those that were given up are not among them.
+    let got = read(&cluster.peers[asker], Run::new(object, 0..4)).await.expect("blocks");
+    assert!(got == content[..4 * BLOCK as usize]);
+    assert_eq!(cluster.figures[asker].broken.load(Relaxed), 0);
+    assert_eq!(cluster.figures[asker].around.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn members_with_other_views_get_the_right_bytes() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(4, fixed);
+    for (number, roster) in cluster.rosters.iter().enumerate() {
+        let seen = seats(4).into_iter().enumerate().filter(|(other, _)| *other == number || (other + number) % 3 != 0);
+        roster.send_replace(Arc::new(Roster::of(seats(4)[number].id, seen.map(|(_, seat)| seat))));
+    }
+    for peers in &cluster.peers {
+        read_all(peers, &samples).await;
+    }
+    // Each thinks of itself alone, or of everybody but itself.
+    for (number, roster) in cluster.rosters.iter().enumerate() {
+        let seen = seats(4).into_iter().enumerate().filter(|(other, _)| (*other == number) == (number % 2 == 0));
+        roster.send_replace(Arc::new(Roster::of(seats(4)[number].id, seen.map(|(_, seat)| seat))));
+    }
+    for peers in &cluster.peers {
+        read_all(peers, &samples).await;
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_talks_nonsense_is_hung_up_on() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let seat = seats(2)[0].clone();
+    for nonsense in
+        [b"GET / HTTP/1.1\r\nHost: a\r\n\r\nand more of it, and more".to_vec(), vec![0xff; 4096], vec![0; 64]]
+    {
+        let mut wire = cluster.twin.connect(&seat).await.expect("a connection");
+        let _ = wire.write.write_all(&nonsense).await;
+        let mut answer = Vec::new();
+        let heard = tokio::time::timeout(Duration::from_secs(5), wire.read.read_to_end(&mut answer)).await;
+        assert!(heard.is_ok() && answer.is_empty());
+    }
+    let greeting = wire::Greeting { from: 1, to: seat.id };
+    for nonsense in [
+        vec![0xff; 16],
+        wire::frame(wire::Word::Block, 1, vec![1; 30]).concat(),
+        wire::frame(wire::Word::Fetch, 1, vec![1; 30]).concat(),
+    ] {
+        let mut wire = cluster.twin.connect(&seat).await.expect("a connection");
+        wire.write.write_all(&greeting.encode()).await.expect("said");
+        wire.write.write_all(&nonsense).await.expect("said");
+        let mut answer = Vec::new();
+        let heard = tokio::time::timeout(Duration::from_secs(5), wire.read.read_to_end(&mut answer)).await;
+        assert_eq!((heard.expect("in time").ok(), answer.len()), (Some(wire::GREETING), wire::GREETING));
+    }
+    read_all(&cluster.peers[1], &samples).await;
+}

@@ -1,0 +1,114 @@
+//! How members reach each other: bytes in both directions, and nothing of what they mean. TCP, and a twin in memory that
+//! behaves the same.
+
+use crate::Seat;
+use block::{Error, Result};
+use futures_util::future::BoxFuture;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Both directions of a connection.
+pub struct Wire {
+    pub read: Box<dyn AsyncRead + Send + Unpin>,
+    pub write: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl Wire {
+    pub fn of(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Wire {
+        let (read, write) = tokio::io::split(stream);
+        Wire { read: Box::new(read), write: Box::new(write) }
+    }
+}
+
+/// Opens connections to members.
+pub trait Transport: Send + Sync {
+    fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>>;
+}
+
+/// Takes connections of members.
+pub trait Listener: Send {
+    /// The next one. An error is of that one alone.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>>;
+}
+
+/// Unencrypted TCP, for a network that is trusted.
+pub struct Tcp;
+
+fn plain(stream: TcpStream) -> io::Result<Wire> {
+    // Requests are short, and somebody waits for each.
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    Ok(Wire { read: Box::new(read), write: Box::new(write) })
+}
+
+impl Transport for Tcp {
+    fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>> {
+        let address = seat.address.clone();
+        Box::pin(async move { plain(TcpStream::connect(address).await?) })
+    }
+}
+
+impl Listener for TcpListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>> {
+        Box::pin(async move { plain(TcpListener::accept(self).await?.0) })
+    }
+}
+
+/// A network in memory. Whoever is cut off is not reached, and hears nothing any more.
+#[derive(Clone, Default)]
+pub struct Twin(Arc<Mutex<HashMap<String, mpsc::Sender<Wire>>>>);
+
+/// Bytes on their way in one direction before the sender waits.
+const TWIN_BYTES: usize = 1 << 20;
+
+/// Connections that nobody took yet.
+const TWIN_CONNECTIONS: usize = 64;
+
+impl Twin {
+    /// Listen at an address, in place of who did before.
+    pub fn listen(&self, address: &str) -> TwinListener {
+        let (sender, receiver) = mpsc::channel(TWIN_CONNECTIONS);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(address.into(), sender);
+        TwinListener(receiver)
+    }
+
+    /// Nobody is reached at this address any more.
+    pub fn cut(&self, address: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+    }
+}
+
+/// Takes connections within a [`Twin`].
+pub struct TwinListener(mpsc::Receiver<Wire>);
+
+impl Transport for Twin {
+    fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>> {
+        let there = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&seat.address).cloned();
+        Box::pin(async move {
+            let (here, far) = tokio::io::duplex(TWIN_BYTES);
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            there.ok_or_else(refused)?.send(Wire::of(far)).await.map_err(|_| refused())?;
+            Ok(Wire::of(here))
+        })
+    }
+}
+
+impl Listener for TwinListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>> {
+        Box::pin(async move {
+            match self.0.recv().await {
+                Some(wire) => Ok(wire),
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Take connections from a socket that is bound already.
+pub fn listener(socket: std::net::TcpListener) -> Result<TcpListener> {
+    TcpListener::from_std(socket).map_err(|error| Error::io("cannot listen for other members", "a socket", &error))
+}

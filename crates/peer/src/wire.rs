@@ -1,0 +1,237 @@
+//! What members say to each other, as bytes (docs/format.md draws them). Reads hostile bytes; does no input or output.
+//!
+//! A connection begins with a greeting of each side. Then the asker sends requests, each with a number of its own, and
+//! answers come back in any order, a block a frame: who asked has room for all that it asked for.
+//!
+//! Invariant: bytes that were not written here do not decode, and never panic.
+
+use block::{Block, Error, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, SUM, crc64};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// First bytes of a greeting: the protocol and its version.
+const MAGIC: [u8; 8] = *b"stoker\x00\x01";
+
+/// Bytes of a greeting.
+pub const GREETING: usize = 40;
+
+/// Bytes of a frame before its payload.
+pub const HEADER: usize = 16;
+
+/// The longest request: keys have at most some KiB.
+pub const REQUEST_BYTES_MAX: u32 = 32 << 10;
+
+/// The longest answer: a block and its checksums.
+pub const ANSWER_BYTES_MAX: u32 = (SMALL + SMALL / SUM * 8) as u32;
+
+/// Bytes of a text that goes to a log of somebody else.
+const TEXT_MAX: usize = 1 << 10;
+
+/// Who speaks to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    pub from: u128,
+    pub to: u128,
+}
+
+impl Greeting {
+    pub fn encode(self) -> [u8; GREETING] {
+        let mut out = [0; GREETING];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..24].copy_from_slice(&self.from.to_le_bytes());
+        out[24..].copy_from_slice(&self.to.to_le_bytes());
+        out
+    }
+
+    /// `None` of another protocol.
+    pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
+        let number = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
+        (bytes[..8] == MAGIC).then(|| Greeting { from: number(8), to: number(24) })
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Blocks of an object, from wherever the asked member has them: its payload is a [`Wish`].
+    Fetch = 1,
+    /// The same, from its disk alone.
+    Held = 2,
+    /// The asker doesn't want the answer any more.
+    Cancel = 3,
+    /// A block with its checksums.
+    Block = 16,
+    /// All blocks of a request were sent.
+    Done = 17,
+    /// A request failed: its payload is a [`Failure`].
+    Failed = 18,
+    /// The asked member doesn't read that store by those credentials.
+    NotMine = 19,
+    /// The asked member lives, and works on it.
+    Beat = 20,
+}
+
+const WORDS: [Word; 8] =
+    [Word::Fetch, Word::Held, Word::Cancel, Word::Block, Word::Done, Word::Failed, Word::NotMine, Word::Beat];
+
+/// What every frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub word: Word,
+    /// Bytes that follow.
+    pub length: u32,
+    pub request: u32,
+    /// Of a block: its index.
+    pub block: u32,
+}
+
+impl Header {
+    pub fn encode(self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        let fields = [self.word as u32, self.length, self.request, self.block];
+        for (place, field) in out.chunks_exact_mut(4).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        out
+    }
+
+    /// `None` of a word that is unknown, or of more bytes than a word of this side may have.
+    pub fn decode(bytes: &[u8; HEADER], length_max: u32) -> Option<Header> {
+        let field = |at: usize| u32::from_le_bytes(bytes[4 * at..4 * at + 4].try_into().expect("four bytes"));
+        let word = WORDS.into_iter().find(|word| *word as u32 == field(0))?;
+        let header = Header { word, length: field(1), request: field(2), block: field(3) };
+        (header.length <= length_max).then_some(header)
+    }
+}
+
+/// A run that somebody asks for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub run: Run,
+    pub is_urgent: bool,
+}
+
+impl Wish {
+    /// `None` of an object whose names no member takes.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let Run { object, blocks, .. } = &self.run;
+        let texts = [&*object.store, &*object.key, &*object.version];
+        let mut out = vec![u8::from(self.is_urgent)];
+        out.extend(blocks.start.to_le_bytes());
+        out.extend(blocks.end.to_le_bytes());
+        out.extend(object.size.to_le_bytes());
+        for text in texts {
+            out.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
+            out.extend(text.as_bytes());
+        }
+        (out.len() <= REQUEST_BYTES_MAX as usize).then_some(out)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Wish> {
+        let mut reader = Reader(bytes);
+        let is_urgent = reader.take(1)?[0] != 0;
+        let (start, end, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
+        let (store, key, version) = (reader.text()?.into(), reader.text()?, reader.text()?);
+        let object = Object { store, key, version, size };
+        let is_within = start < end && end <= object.blocks_checked()? && end - start <= RUN_BLOCKS_MAX;
+        (is_within && reader.0.is_empty()).then(|| Wish { run: Run::new(Arc::new(object), start..end), is_urgent })
+    }
+}
+
+/// What became of a request that failed. The object is known to who asked.
+pub struct Failure;
+
+const IS_THROTTLED: u8 = 1;
+
+impl Failure {
+    pub fn encode(error: &Error) -> Vec<u8> {
+        let retry_after = match error.kind {
+            Kind::Unavailable { retry_after: Some(time) } => u32::try_from(time.as_millis()).unwrap_or(u32::MAX),
+            _ => u32::MAX,
+        };
+        let mut out = vec![if error.is_throttling() { IS_THROTTLED } else { 0 }];
+        out.extend(retry_after.to_le_bytes());
+        for text in [error.kind.name(), &error.what, &error.hint] {
+            let end = text.floor_char_boundary(TEXT_MAX);
+            out.extend((end as u16).to_le_bytes());
+            out.extend(&text.as_bytes()[..end]);
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8], on: &Object) -> Option<Error> {
+        let mut reader = Reader(bytes);
+        let (flags, retry_after) = (reader.take(1)?[0], reader.u32()?);
+        let mut kind = Kind::named(&reader.text()?);
+        if let Kind::Unavailable { retry_after: when } = &mut kind {
+            *when = (retry_after != u32::MAX).then(|| Duration::from_millis(retry_after.into()));
+        }
+        // It goes to logs and terminals.
+        let mut plain = || Some(reader.text()?.chars().filter(|letter| !letter.is_control()).collect::<String>());
+        let (what, hint) = (plain()?, plain()?);
+        let error = Error::new(kind, what, on).hint(hint);
+        Some(if flags & IS_THROTTLED != 0 { error.throttled() } else { error })
+    }
+}
+
+/// The frame of a block: header, checksums, and the bytes where they lie.
+pub fn block_frame(request: u32, block: &Block) -> Vec<Bytes> {
+    let sums = block::sums(block.pieces());
+    let length = (8 * sums.len() + block.len()) as u32;
+    let header = Header { word: Word::Block, length, request, block: block.address.index };
+    let mut head = Vec::with_capacity(HEADER + 8 * sums.len());
+    head.extend(header.encode());
+    sums.iter().for_each(|sum| head.extend(sum.to_le_bytes()));
+    let mut frame = Vec::with_capacity(1 + block.pieces().len());
+    frame.push(Bytes::from(head));
+    frame.extend(block.pieces().iter().cloned());
+    frame
+}
+
+/// Bytes of checksums that come before a block of this length.
+pub fn sums_bytes(block_bytes: usize) -> usize {
+    block_bytes.div_ceil(SUM as usize) * 8
+}
+
+/// Whether the bytes of a block are those that its owner wrote.
+pub fn are_right(sums: &[u8], bytes: &[u8]) -> bool {
+    let told = sums.chunks_exact(8).map(|sum| u64::from_le_bytes(sum.try_into().expect("eight bytes")));
+    bytes.chunks(SUM as usize).map(crc64::of).eq(told)
+}
+
+/// Any other frame.
+pub fn frame(word: Word, request: u32, payload: Vec<u8>) -> Vec<Bytes> {
+    let header = Header { word, length: payload.len() as u32, request, block: 0 };
+    let mut out = Vec::with_capacity(HEADER + payload.len());
+    out.extend(header.encode());
+    out.extend(payload);
+    vec![out.into()]
+}
+
+/// Takes fields off the front.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, bytes: usize) -> Option<&'b [u8]> {
+        let (field, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(field)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = u16::from_le_bytes(self.take(2)?.try_into().ok()?);
+        String::from_utf8(self.take(length.into())?.to_vec()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! What is said is understood, and nothing else is.
+
+use super::*;
+use block::{BLOCK, Proof};
+use proptest::prelude::*;
+
+fn object(size: u64) -> Arc<Object> {
+    Arc::new(Object { store: "s3://b".into(), key: "a/ü".into(), version: "\"v\"".into(), size })
+}
+
+#[test]
+fn what_is_said_is_understood() {
+    let greeting = Greeting { from: 7, to: u128::MAX };
+    assert_eq!(Greeting::decode(&greeting.encode()), Some(greeting));
+    for word in WORDS {
+        let header = Header { word, length: 3, request: u32::MAX, block: 9 };
+        assert_eq!(Header::decode(&header.encode(), 3), Some(header));
+        assert_eq!(Header::decode(&header.encode(), 2), None, "longer than it may be");
+    }
+    for is_urgent in [false, true] {
+        let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), is_urgent };
+        let told = Wish::decode(&wish.encode().expect("short names")).expect("a wish");
+        assert_eq!(told.run.object, wish.run.object);
+        assert_eq!((told.run.blocks, told.is_urgent), (3..67, is_urgent));
+    }
+}
+
+#[test]
+fn an_impossible_wish_is_not_understood() {
+    let wish = |blocks, size| {
+        Wish { run: Run { blocks, ..Run::new(object(200 * BLOCK), 0..1) }, is_urgent: false }.encode().map(
+            |mut bytes| {
+                bytes[9..17].copy_from_slice(&u64::to_le_bytes(size));
+                Wish::decode(&bytes).is_some()
+            },
+        )
+    };
+    assert_eq!(wish(0..64, 200 * BLOCK), Some(true));
+    for (blocks, size) in [(0..65, 200 * BLOCK), (5..5, 200 * BLOCK), (0..64, 63 * BLOCK), (0..1, 0), (0..1, u64::MAX)]
+    {
+        assert_eq!(wish(blocks.clone(), size), Some(false), "{blocks:?} of {size}");
+    }
+    let long = Object { key: "k".repeat(70_000), ..(*object(9)).clone() };
+    assert!(Wish { run: Run::new(Arc::new(long), 0..1), is_urgent: true }.encode().is_none());
+}
+
+#[test]
+fn a_failure_arrives_as_it_was_without_what_could_play_with_a_terminal() {
+    let kind = Kind::Unavailable { retry_after: Some(Duration::from_millis(1_500)) };
+    let error = Error::new(kind, format!("slow\u{1b}[31m down {}", "x".repeat(5_000)), "there").throttled();
+    let told = Failure::decode(&Failure::encode(&error), &object(1)).expect("a failure");
+    assert!(told.kind == kind && told.is_throttling() && told.what.starts_with("slow[31m down"), "{told}");
+    assert!(told.what.len() <= TEXT_MAX && told.on == "s3://b/a/ü");
+    let denied = Failure::decode(&Failure::encode(&Error::denied("no", "x")), &object(1)).expect("a failure");
+    assert!(denied.kind == Kind::Denied && !denied.is_throttling());
+}
+
+#[test]
+fn a_block_travels_with_sums_that_find_any_flipped_bit() {
+    let content: Vec<u8> = (0..BLOCK).map(|at| (at * 7 % 251) as u8).collect();
+    let address = block::Address { object: object(3 * BLOCK + SMALL), index: 1 };
+    let pieces = content.chunks(10_001).map(Bytes::copy_from_slice).collect();
+    let block = Block::verified(address, pieces, Proof::Local).expect("a block");
+    let frame = block_frame(5, &block).concat();
+    let header = Header::decode(frame[..HEADER].try_into().expect("a header"), ANSWER_BYTES_MAX).expect("a header");
+    let (sums, bytes) = frame[HEADER..].split_at(sums_bytes(content.len()));
+    assert_eq!((header.word, header.request, header.block), (Word::Block, 5, 1));
+    assert!(header.length as usize == frame.len() - HEADER && bytes == content && are_right(sums, bytes));
+    for at in [0, 65_535, 65_536, content.len() - 1] {
+        let mut wrong = bytes.to_vec();
+        wrong[at] ^= 4;
+        assert!(!are_right(sums, &wrong), "byte {at}");
+    }
+    assert!(!are_right(&sums[8..], bytes) && !are_right(sums, &bytes[..65_536]));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Wish::decode(&bytes);
+        let _ = Failure::decode(&bytes, &object(1));
+        if let Some(head) = bytes.first_chunk() {
+            let _ = Header::decode(head, 100);
+        }
+        if let Some(head) = bytes.first_chunk() {
+            let _ = Greeting::decode(head);
+        }
+    }
+
+    #[test]
+    fn a_wish_that_was_changed_is_another_or_none(at in 0usize..60, with in any::<u8>()) {
+        let bytes = Wish { run: Run::new(object(200 * BLOCK), 3..67), is_urgent: true }.encode().expect("short names");
+        let mut changed = bytes.clone();
+        let at = at % bytes.len();
+        changed[at] = with;
+        if let Some(wish) = Wish::decode(&changed) {
+            prop_assert!(wish.run.blocks.end <= wish.run.object.blocks());
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Several nodes that are one cache, as processes of their own on addresses of this machine.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use support::content::{compare, noise, same};
+use support::{BUCKET, Bed, Daemon, LONG, drop_page_cache, eventually, signal};
+
+/// Nodes on one bucket.
+struct Pool {
+    bed: Bed,
+    hosts: PathBuf,
+    daemons: Vec<Daemon>,
+    more: Vec<String>,
+}
+
+/// A port for each node, which nobody else has at the moment.
+fn ports(count: usize) -> Vec<u16> {
+    let sockets: Vec<_> =
+        (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+    sockets.iter().map(|socket| socket.local_addr().expect("bound").port()).collect()
+}
+
+impl Pool {
+    /// Not mounted yet. `None` where nothing can be mounted.
+    fn of(count: usize, more: &[&str]) -> Option<Pool> {
+        let bed = Bed::new()?;
+        let hosts = bed.path("hosts");
+        let lines: Vec<String> =
+            ports(count).iter().enumerate().map(|(n, port)| format!("127.0.0.1:{port} name=n{n}\n")).collect();
+        fs::write(&hosts, lines.concat()).expect("written");
+        let more = more.iter().map(|word| (*word).to_owned()).collect();
+        Some(Pool { bed, hosts, daemons: Vec::new(), more })
+    }
+
+    /// Mount the bucket on the next node.
+    fn join(&mut self) {
+        let number = self.daemons.len();
+        self.daemons.push(self.mount(number));
+    }
+
+    fn mount(&self, number: usize) -> Daemon {
+        let (cache, name) = (self.bed.path(&format!("cache{number}")), format!("n{number}"));
+        let mut words = vec!["--cache", cache.to_str().expect("a name"), "--plaintext", "--listen", &name];
+        words.extend(["--members", self.hosts.to_str().expect("a name")]);
+        words.extend(self.more.iter().map(String::as_str));
+        self.bed.mount_at(&format!("s3://{BUCKET}"), &format!("m{number}"), &words)
+    }
+
+    fn at(&self, number: usize, name: &str) -> PathBuf {
+        self.bed.path(&format!("m{number}")).join(name)
+    }
+
+    fn read_all(&self, number: usize) {
+        compare(&self.bed.path(&format!("m{number}")), &self.bed.path("data"));
+    }
+
+    /// Bytes of objects that left the store so far.
+    fn sent(&self) -> u64 {
+        let nodes = self.bed.nodes();
+        nodes.iter().map(|status| status["tiers"]["origin"]["bytes"].as_u64().expect("a number")).sum()
+    }
+
+    /// A figure of the cluster, summed over the nodes.
+    fn sum(&self, figure: &str) -> u64 {
+        let nodes = self.bed.nodes();
+        nodes.iter().map(|status| status["cluster"][figure].as_u64().expect("a number")).sum()
+    }
+}
+
+/// Files of every kind of size; their bytes in all.
+fn set(bed: &Bed) -> u64 {
+    let mut total = 0;
+    for (number, size) in [1, 1_000, 100_000, 1 << 20, (1 << 20) + 1, 5_000_000, 40_000_000].into_iter().enumerate() {
+        for copy in 0..4 {
+            bed.put(&format!("f{copy}/{number}"), &noise(size, (number * 10 + copy) as u64));
+            total += size as u64;
+        }
+    }
+    total
+}
+
+#[test]
+fn each_byte_leaves_the_store_once_for_all_nodes() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    (0..3).for_each(|_| pool.join());
+    (0..3).for_each(|number| pool.read_all(number));
+    assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
+    assert_eq!(pool.sum("around") + pool.sum("broken") + pool.sum("not_mine"), 0);
+    let had = pool.sum("had_bytes");
+    assert!(had == pool.sum("served_bytes") && had > total, "{had} of {total}");
+    // There is room for all on each disk: nobody asks anybody any more.
+    drop_page_cache();
+    (0..3).for_each(|number| pool.read_all(number));
+    assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, had));
+}
+
+#[test]
+fn a_node_that_is_killed_costs_no_reader_an_error_and_is_asked_again_when_it_is_back() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off", "--cache-size", "60MB"]) else { return };
+    set(&pool.bed);
+    (0..3).for_each(|_| pool.join());
+    pool.read_all(0);
+    signal(pool.daemons[1].node(), "KILL");
+    assert!(pool.daemons[1].waited(LONG).is_some());
+    drop_page_cache();
+    pool.read_all(0);
+    pool.read_all(2);
+    let status = pool.bed.nodes();
+    let answers = |status: &serde_json::Value| status["cluster"]["members"][1]["answering"].clone();
+    assert!(status.iter().any(|status| answers(status) == false), "{status:?}");
+    let _ = std::process::Command::new("umount").arg("-l").arg(pool.bed.path("m1")).status();
+    pool.daemons[1] = pool.mount(1);
+    eventually("it is asked again", || {
+        drop_page_cache();
+        pool.read_all(0);
+        pool.bed.nodes().iter().all(|status| answers(status) == true)
+    });
+    pool.read_all(1);
+}
+
+#[test]
+fn a_member_list_that_can_t_be_meant_is_refused_with_what_to_write() {
+    let Some(pool) = Pool::of(2, &[]) else { return };
+    pool.bed.put("file", b"content");
+    let hosts = pool.hosts.to_str().expect("a name");
+    for (words, said) in [
+        (&["--members", hosts, "--plaintext"][..], "several members are on this machine"),
+        (&["--members", hosts, "--plaintext", "--listen", "n7"], "no member is this node"),
+        (&["--members", hosts, "--listen", "n0"], "give --plaintext"),
+        (&["--members", "/nowhere", "--plaintext"], "cannot read the members"),
+        (&["--plaintext"], "--members"),
+    ] {
+        let _ = fs::create_dir(pool.bed.path("m"));
+        let done = support::finished(&mut pool.bed.mounting(&format!("s3://{BUCKET}"), "m", words));
+        let text = support::text(&done);
+        assert!(!done.status.success() && text.contains(said), "{words:?}: {text}");
+    }
+    same(&fs::read(pool.bed.data("file")).expect("a file"), b"content", &"nothing was touched");
+    let _ = pool.at(0, "x");
+}
