@@ -95,11 +95,13 @@ cargo:
 	  echo "make: there is no C compiler, which Rust links with" >&2; \
 	  echo "  try: apt-get install gcc libc6-dev, or what this system calls them" >&2; exit 1; }
 
-# The tests mount (fuse3) and read through Python. Without them they are left out, and say so.
+# The tests mount (fuse3), read through Python and reach hosts by ssh. Without them they are left out, and say so.
 needs:
 	@missing=; \
 	command -v fusermount3 > /dev/null || missing="$$missing fuse3"; \
 	command -v python3 > /dev/null || missing="$$missing python3"; \
+	command -v ssh > /dev/null || missing="$$missing openssh-client"; \
+	test -x /usr/sbin/sshd || command -v sshd > /dev/null || missing="$$missing openssh-server"; \
 	test -n "$$missing" || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing what the tests need:$$missing"; \

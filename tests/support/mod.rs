@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod content;
+pub mod sshd;
 
 use emulate::{Counters, Faults, Keys, Limits, Operation, Server};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, emulate, observe, print};
+use crate::{bench, emulate, hosts, observe, print};
 use ::emulate::parse::{bandwidth, duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -75,6 +75,9 @@ pub enum Command {
     Bench(bench::Command),
     /// Record what a program asks of a folder, as a workload
     Observe(observe::Args),
+    /// Run a command on many hosts, copy files to them and gather files from them, by ssh
+    #[command(subcommand)]
+    Hosts(hosts::Command),
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
@@ -141,7 +144,7 @@ fn cache_size(text: &str) -> Result<u64, Error> {
 }
 
 /// A time that is one.
-fn some_time(text: &str) -> Result<Duration, Error> {
+pub fn some_time(text: &str) -> Result<Duration, Error> {
     let time = duration(text).map_err(|error| error.hint("write it like 500ms, 60s or 10m"))?;
     let none = || Error::invalid("this is no time at all", format!("`{text}`"));
     if time.is_zero() { Err(none().hint("write it like 500ms, 60s or 10m")) } else { Ok(time) }

@@ -14,6 +14,7 @@ mod cluster;
 mod demo;
 mod emulate;
 mod ends;
+mod hosts;
 mod load;
 mod log;
 mod logs;
@@ -77,6 +78,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Observe(args) => observe::run(args),
+        Command::Hosts(command) => hosts::run(command),
         Command::Completions { shell } => args::completions(shell),
         Command::Man => args::man(),
     }

@@ -38,6 +38,17 @@ pub fn out(text: Arguments<'_>) -> anyhow::Result<()> {
     out.write_all(text.to_string().as_bytes()).and_then(|()| out.flush()).map_err(|error| failed(&error))
 }
 
+/// A line of somebody else on standard output, as it is.
+pub fn line_out(line: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line).and_then(|()| out.flush()).map_err(|error| failed(&error))
+}
+
+/// The same on standard error, if it can be written.
+pub fn line_err(line: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(line);
+}
+
 /// Why a result could not be printed.
 pub fn failed(error: &std::io::Error) -> anyhow::Error {
     match error.kind() {

@@ -1,0 +1,97 @@
+//! Why a host failed, and what can't be meant.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Something that was written or typed and can't be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// What is wrong, as a clause.
+    pub what: String,
+    /// Where: a file with its line, a path.
+    pub on: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+impl Wrong {
+    pub fn new(what: impl Into<String>, on: impl fmt::Display, hint: impl Into<String>) -> Wrong {
+        Wrong { what: what.into(), on: on.to_string(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}\n  on:  {}\n  try: {}", self.what, self.on, self.hint)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// Why nothing came of it on one host. The texts are what the host or `ssh` said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// `ssh` could not connect: the host is down, unknown, or its key is not the known one.
+    Unreachable(String),
+    /// The connection stood and then broke.
+    Lost(String),
+    /// The user has no shell there that runs `sh`.
+    NoShell(String),
+    /// What ran there ended with this exit code.
+    Exit(i32, String),
+    /// What the host sent is not what was asked for.
+    Hostile(String),
+    /// It took longer than it may.
+    TimedOut(Duration),
+    /// Somebody asked for an end before it was done.
+    Stopped,
+    /// Something failed on this machine.
+    Here(String),
+}
+
+impl Failure {
+    /// The word for it in results that programs read.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Failure::Unreachable(_) => "unreachable",
+            Failure::Lost(_) => "lost",
+            Failure::NoShell(_) => "no-shell",
+            Failure::Exit(..) => "exit",
+            Failure::Hostile(_) => "hostile",
+            Failure::TimedOut(_) => "timeout",
+            Failure::Stopped => "stopped",
+            Failure::Here(_) => "here",
+        }
+    }
+
+    /// What to try; nothing where the failure says it all.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Failure::Unreachable(said) if said.contains("ost key") => {
+                "compare the key of the host with the one in known_hosts; `ssh HOST` once by hand shows both"
+            }
+            Failure::Unreachable(_) => "`ssh HOST true` by hand has to work without a question",
+            Failure::Lost(_) => "the same again once the host answers",
+            Failure::NoShell(_) => "`ssh HOST sh -c true` by hand has to work",
+            Failure::TimedOut(_) => "give a longer --timeout, or look into what the host does",
+            Failure::Exit(..) | Failure::Hostile(_) | Failure::Stopped | Failure::Here(_) => return None,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, said) = match self {
+            Failure::Unreachable(said) => ("ssh could not connect".to_owned(), said),
+            Failure::Lost(said) => ("the connection broke".to_owned(), said),
+            Failure::NoShell(said) => ("the user has no shell there".to_owned(), said),
+            Failure::Exit(code, said) => (format!("it ended with exit code {code}"), said),
+            Failure::Hostile(said) => ("its answer was refused".to_owned(), said),
+            Failure::TimedOut(limit) => (format!("it was not done after {} s", limit.as_secs_f64()), &String::new()),
+            Failure::Stopped => ("it was told to end before it was done".to_owned(), &String::new()),
+            Failure::Here(said) => ("it failed on this machine".to_owned(), said),
+        };
+        out.write_str(&what)?;
+        if said.is_empty() { Ok(()) } else { write!(out, ": {said}") }
+    }
+}
