@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 pub struct Hosts {
+    /// Each has mounts, a home and nodes of its own.
+    is_apart: bool,
     scratch: TempDir,
     daemons: Vec<Child>,
     names: Vec<String>,
@@ -30,6 +32,20 @@ fn key(path: &Path) {
 impl Hosts {
     /// Hosts of these names; `None`, and said so, where there is no `sshd`.
     pub fn new(names: &[&str]) -> Option<Hosts> {
+        Hosts::of(names, false)
+    }
+
+    /// The same, each with mounts, a home and nodes of its own, as machines have. `None`, and said so, where that can't be.
+    pub fn apart(names: &[&str]) -> Option<Hosts> {
+        let can_be = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
+        if !can_be.is_ok_and(|done| done.success()) || !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: hosts can't have mounts of their own here (root, unshare, /dev/fuse)");
+            return None;
+        }
+        Hosts::of(names, true)
+    }
+
+    fn of(names: &[&str], is_apart: bool) -> Option<Hosts> {
         let has_client = Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_ok();
         let Some(program) = program().filter(|_| has_client) else {
             eprintln!("SKIPPED: there is no sshd here (apt install openssh-server)");
@@ -39,7 +55,7 @@ impl Hosts {
         // Where it gives its rights up, as root.
         let _ = fs::create_dir_all("/run/sshd");
         key(&scratch.path().join("user"));
-        let mut hosts = Hosts { scratch, daemons: Vec::new(), names: Vec::new(), ports: Vec::new() };
+        let mut hosts = Hosts { is_apart, scratch, daemons: Vec::new(), names: Vec::new(), ports: Vec::new() };
         names.iter().for_each(|name| hosts.start(&program, name));
         hosts.configure();
         Some(hosts)
@@ -59,9 +75,16 @@ impl Hosts {
         key(&self.path(&format!("{name}.host")));
         fs::create_dir_all(self.folder(name)).expect("a folder");
         let (key, user, folder) = (self.path(&format!("{name}.host")), self.path("user.pub"), self.folder(name));
+        let own = match self.is_apart {
+            true => format!(" HOME={0}/home STOKER_RUNTIME_DIR={0}/run", folder.display()),
+            false => String::new(),
+        };
+        for name in ["home", "run"].iter().filter(|_| self.is_apart) {
+            fs::create_dir_all(folder.join(name)).expect("a folder");
+        }
         let settings = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
-             PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv STOKER_TEST_HOST={name}\n\
+             PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv STOKER_TEST_HOST={name}{own}\n\
              ForceCommand cd {} && echo a greeting && echo a greeting >&2 && exec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
             key.display(),
             user.display(),
@@ -70,8 +93,11 @@ impl Hosts {
         let file = self.path(&format!("{name}.conf"));
         fs::write(&file, settings).expect("a file");
         let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
-        let daemon =
-            Command::new(program).arg("-D").arg("-e").arg("-f").arg(file).stdin(Stdio::null()).stderr(log).spawn();
+        let mut daemon = Command::new(if self.is_apart { Path::new("unshare") } else { program });
+        if self.is_apart {
+            daemon.args(["--mount", "--propagation", "private", "--"]).arg(program);
+        }
+        let daemon = daemon.arg("-D").arg("-e").arg("-f").arg(file).stdin(Stdio::null()).stderr(log).spawn();
         self.daemons.push(daemon.expect("sshd starts"));
         self.names.push(name.to_owned());
         self.ports.push(port);

@@ -41,6 +41,8 @@ pub enum Failure {
     Exit(i32, String),
     /// What the host sent is not what was asked for.
     Hostile(String),
+    /// It answered, and can't take part.
+    Unfit(String),
     /// It took longer than it may.
     TimedOut(Duration),
     /// Somebody asked for an end before it was done.
@@ -58,6 +60,7 @@ impl Failure {
             Failure::NoShell(_) => "no-shell",
             Failure::Exit(..) => "exit",
             Failure::Hostile(_) => "hostile",
+            Failure::Unfit(_) => "unfit",
             Failure::TimedOut(_) => "timeout",
             Failure::Stopped => "stopped",
             Failure::Here(_) => "here",
@@ -74,7 +77,9 @@ impl Failure {
             Failure::Lost(_) => "the same again once the host answers",
             Failure::NoShell(_) => "`ssh HOST sh -c true` by hand has to work",
             Failure::TimedOut(_) => "give a longer --timeout, or look into what the host does",
-            Failure::Exit(..) | Failure::Hostile(_) | Failure::Stopped | Failure::Here(_) => return None,
+            Failure::Exit(..) | Failure::Hostile(_) | Failure::Unfit(_) | Failure::Stopped | Failure::Here(_) => {
+                return None;
+            }
         })
     }
 }
@@ -87,6 +92,7 @@ impl fmt::Display for Failure {
             Failure::NoShell(said) => ("the user has no shell there".to_owned(), said),
             Failure::Exit(code, said) => (format!("it ended with exit code {code}"), said),
             Failure::Hostile(said) => ("its answer was refused".to_owned(), said),
+            Failure::Unfit(why) => ("it can't take part".to_owned(), why),
             Failure::TimedOut(limit) => (format!("it was not done after {} s", limit.as_secs_f64()), &String::new()),
             Failure::Stopped => ("it was told to end before it was done".to_owned(), &String::new()),
             Failure::Here(said) => ("it failed on this machine".to_owned(), said),

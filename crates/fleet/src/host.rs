@@ -12,7 +12,7 @@ const NAME_MAX: usize = 255;
 const USER_MAX: usize = 64;
 
 /// The share of a member against others, at most: it is a small number by which a share is multiplied.
-pub const WEIGHT_MAX: u32 = 1_000;
+pub const WEIGHT_MAX: u32 = 1_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {

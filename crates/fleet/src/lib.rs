@@ -3,9 +3,9 @@
 //! Layout: `host` (one machine), `roster` (from host files to hosts), `quote` (words for a remote shell), `ssh` (how
 //! `ssh` is called), `session` (one connection), `lines` (what it says), `crew` (many hosts at once, and their end),
 //! `failure` (why a host failed), `run` (a command), `bundle` and `copy` (files to hosts), `gather` and `receive` (files from
-//! hosts).
+//! hosts), `pool` (nodes on hosts, for as long as a job needs them).
 //!
-//! It doesn't know what a node is, reads no environment, prints nothing, and speaks no protocol of its own: keys,
+//! It knows nothing of what a node does, reads no environment, prints nothing, and speaks no protocol of its own: keys,
 //! configuration and known hosts are those of `ssh`.
 //! Invariant: nothing that a file or a user names can become an option of `ssh` or a word of a shell.
 
@@ -16,6 +16,7 @@ pub mod failure;
 pub mod gather;
 pub mod host;
 mod lines;
+pub mod pool;
 pub mod quote;
 mod receive;
 pub mod roster;

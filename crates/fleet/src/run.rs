@@ -13,12 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 /// Bytes of a command: it is read byte by byte.
 const COMMAND_BYTES_MAX: usize = 128 << 10;
 
-/// The script around a command. `sshd` makes each session the leader of a group, so that 0 means all of it; where it did
-/// not, only the shell is ended, and what it ran by the pipes that break.
+/// The script around a command. `sshd` makes each session the leader of a group, so that 0 means all of it, and so does the
+/// `sudo` in between; where it did not, only the shell is ended, and what it ran by the pipes that break.
 const BEFORE: &str = "\
 g=
 [ -r /proc/$$/stat ] && read -r _ _ _ _ g _ < /proc/$$/stat
-[ \"$g\" = $$ ] && g=0 || g=$$
+[ \"$g\" = $$ ] || [ \"$g${SUDO_COMMAND:+.}\" = $PPID. ] && g=0 || g=$$
 exec 3<&0 </dev/null
 ( trap '' HUP INT TERM; cat <&3; kill -TERM $g; sleep 5; kill -KILL $g ) >/dev/null 2>&1 &
 w=$!
@@ -47,10 +47,15 @@ impl Job {
         if line.contains(&0) {
             return Err(wrong("there is a zero byte in it", "give text"));
         }
+        Ok(Job::of_line(&line))
+    }
+
+    /// A line of `sh` of ours.
+    pub(crate) fn of_line(line: &[u8]) -> Job {
         let begun = session::answered(b"");
-        let eval = [b"( eval ".as_slice(), &quote::quoted(OsStr::from_bytes(&line)), b" )\nc=$?\n"].concat();
+        let eval = [b"( eval ".as_slice(), &quote::quoted(OsStr::from_bytes(line)), b" )\nc=$?\n"].concat();
         let after = format!("{}\nexec 2>/dev/null\nkill -KILL $w\nexit $c", session::own_code());
-        Ok(Job { script: [BEFORE.as_bytes(), &begun, &eval, after.as_bytes()].concat() })
+        Job { script: [BEFORE.as_bytes(), &begun, &eval, after.as_bytes()].concat() }
     }
 
     /// Run it on one host; each line goes to the sink.

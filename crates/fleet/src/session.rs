@@ -72,7 +72,12 @@ pub fn own_code() -> String {
 pub fn run(settings: &Ssh, host: &Host, errand: &Errand<'_>, stop: &Stop) -> Result<(), Failure> {
     let spawned = settings.command(host).spawn();
     let mut child = spawned.map_err(|error| Failure::Here(format!("ssh can't be started: {error}")))?;
-    let session = Session { stop, ended: AtomicBool::new(false), input: Mutex::new(child.stdin.take()) };
+    let session = Session {
+        stop,
+        as_root: settings.as_root,
+        ended: AtomicBool::new(false),
+        input: Mutex::new(child.stdin.take()),
+    };
     let (out, mut err) = (child.stdout.take().expect("it is piped"), child.stderr.take().expect("it is piped"));
     let group = Pid::from_child(&child);
     thread::scope(|scope| {
@@ -98,6 +103,7 @@ pub fn run(settings: &Ssh, host: &Host, errand: &Errand<'_>, stop: &Stop) -> Res
 
 struct Session<'a> {
     stop: &'a Stop,
+    as_root: bool,
     ended: AtomicBool,
     input: Mutex<Option<ChildStdin>>,
 }
@@ -109,7 +115,7 @@ impl Session<'_> {
 
     fn feed(&self, errand: &Errand<'_>) -> io::Result<()> {
         let Some(mut input) = self.input().take() else { return Ok(()) };
-        input.write_all(&ssh::scripted(&errand.script))?;
+        input.write_all(&ssh::scripted(&errand.script, self.as_root))?;
         match errand.input {
             Input::HeldOpen => *self.input() = Some(input),
             Input::Fed(feed) => feed(&mut io::BufWriter::with_capacity(256 << 10, input))?,

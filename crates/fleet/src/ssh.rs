@@ -35,11 +35,13 @@ pub struct Ssh {
     pub at_once: usize,
     /// How long one host may take for all of it.
     pub timeout: Option<Duration>,
+    /// Scripts run as root there, by a `sudo` that asks nothing.
+    pub as_root: bool,
 }
 
 impl Default for Ssh {
     fn default() -> Ssh {
-        Ssh { config: None, at_once: AT_ONCE, timeout: None }
+        Ssh { config: None, at_once: AT_ONCE, timeout: None, as_root: false }
     }
 }
 
@@ -78,10 +80,15 @@ impl Ssh {
     }
 }
 
-/// What the bootstrap reads: the length, then a script that is one command, so that half of it is none.
-pub(crate) fn scripted(script: &[u8]) -> Vec<u8> {
-    let whole = [b"{\n".as_slice(), script, b"\n}\n"].concat();
-    [format!("{}\n", whole.len()).into_bytes(), whole].concat()
+/// What the bootstrap reads: the length, then a script that is one command, so that half of it is none. As root it is a
+/// second bootstrap, which reads the script itself.
+pub(crate) fn scripted(script: &[u8], as_root: bool) -> Vec<u8> {
+    let one = |script: &[u8]| {
+        let whole = [b"{\n".as_slice(), script, b"\n}\n"].concat();
+        [format!("{}\n", whole.len()).into_bytes(), whole].concat()
+    };
+    let sudo = BOOTSTRAP.replacen("exec ", "exec sudo -n -H ", 1);
+    [if as_root { one(sudo.as_bytes()) } else { Vec::new() }, one(script)].concat()
 }
 
 #[cfg(test)]
@@ -109,11 +116,28 @@ mod tests {
             let _ = child.stdin.take().expect("it is piped").write_all(input);
             child.wait_with_output().expect("it ends").stdout
         };
-        let whole = scripted(b"echo one\necho two");
+        let whole = scripted(b"echo one\necho two", false);
         assert_eq!(run(&whole), b"one\ntwo\n");
-        assert_eq!(run(&[scripted(b"cat"), b"the rest".to_vec()].concat()), b"the rest");
+        assert_eq!(run(&[scripted(b"cat", false), b"the rest".to_vec()].concat()), b"the rest");
         for end in 0..whole.len() - 2 {
             assert_eq!(run(&whole[..end]), b"", "{end}");
         }
+    }
+
+    #[test]
+    fn as_root_the_script_is_run_by_sudo_and_what_follows_is_left_to_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let scratch = tempfile::tempdir().expect("a folder");
+        let sudo = scratch.path().join("sudo");
+        let text = "#!/bin/sh\n[ \"$1$2\" = -n-H ] || exit 9\nshift 2\nROOT=yes exec \"$@\"\n";
+        std::fs::write(&sudo, text).expect("a program");
+        std::fs::set_permissions(&sudo, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+        let path = format!("{}:/usr/bin:/bin", scratch.path().display());
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(BOOTSTRAP).env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        let input = [scripted(b"echo $ROOT; cat", true), b"the rest".to_vec()].concat();
+        child.stdin.take().expect("it is piped").write_all(&input).expect("it reads");
+        assert_eq!(child.wait_with_output().expect("it ends").stdout, b"yes\nthe rest");
     }
 }

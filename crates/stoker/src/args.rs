@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, emulate, hosts, observe, print};
+use crate::{bench, down, emulate, hosts, observe, print, up};
 use ::emulate::parse::{bandwidth, duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -75,6 +75,11 @@ pub enum Command {
     Bench(bench::Command),
     /// Record what a program asks of a folder, as a workload
     Observe(observe::Args),
+    /// Mount a data set on many hosts at once, by ssh, for as long as a job needs it
+    #[command(after_help = up::EXAMPLES)]
+    Up(Box<up::Args>),
+    /// Unmount it there, and leave nothing behind
+    Down(down::Args),
     /// Run a command on many hosts, copy files to them and gather files from them, by ssh
     #[command(subcommand)]
     Hosts(hosts::Command),
@@ -137,7 +142,7 @@ impl Shown {
 /// The least that a cache may hold: four blocks.
 const CACHE_MIN: u64 = 1_000_000;
 
-fn cache_size(text: &str) -> Result<u64, Error> {
+pub fn cache_size(text: &str) -> Result<u64, Error> {
     let bytes = size(text)?;
     let too_small = || Error::invalid("a cache of less than 1MB holds nothing of use", format!("`{text}`"));
     if bytes < CACHE_MIN { Err(too_small().hint("write it like 500GB or 1TiB")) } else { Ok(bytes) }

@@ -2,8 +2,9 @@
 
 mod copy;
 mod gather;
+mod reach;
 mod run;
-mod told;
+pub mod told;
 
 use crate::args::some_time;
 use crate::{ends, node};
@@ -39,6 +40,9 @@ pub enum Command {
     /// Fetch files and folders of each host into a folder of its name
     #[command(after_help = EXAMPLES)]
     Gather(gather::Args),
+    /// Say which addresses can't be reached from here
+    #[command(hide = true)]
+    Reach(reach::Args),
 }
 
 /// Which hosts, and how they are reached: with the keys, the configuration and the known hosts of `ssh`.
@@ -76,11 +80,12 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Copy(args) => copy::run(&args),
         Command::Gather(args) => gather::run(&args),
+        Command::Reach(args) => reach::run(&args),
     }
 }
 
 /// What was written or typed and can't be meant.
-fn typed(wrong: Wrong) -> Error {
+pub fn typed(wrong: Wrong) -> Error {
     Error::invalid(wrong.what, wrong.on).hint(wrong.hint)
 }
 
@@ -104,20 +109,20 @@ impl Crew {
         Ok(hosts)
     }
 
-    fn ssh(&self) -> Ssh {
-        Ssh { config: self.ssh_config.clone(), at_once: self.at_once, timeout: self.timeout }
+    pub fn ssh(&self) -> Ssh {
+        Ssh { config: self.ssh_config.clone(), at_once: self.at_once, timeout: self.timeout, as_root: false }
     }
 }
 
 /// Hosts with what is done on them.
-struct Conduct {
-    hosts: Vec<Host>,
-    ssh: Ssh,
-    stop: Arc<Stop>,
+pub struct Conduct {
+    pub hosts: Vec<Host>,
+    pub ssh: Ssh,
+    pub stop: Arc<Stop>,
 }
 
 impl Conduct {
-    fn new(crew: &Crew) -> anyhow::Result<Conduct> {
+    pub fn new(crew: &Crew) -> anyhow::Result<Conduct> {
         let (hosts, stop) = (crew.hosts()?, Arc::new(Stop::default()));
         let told = Arc::clone(&stop);
         ends::stop_if_told(move || told.stop())?;
@@ -125,7 +130,7 @@ impl Conduct {
     }
 
     /// Work on all of them, and say what came of it. The work gives figures of its host.
-    fn run(
+    pub fn run(
         &self,
         told: &Told,
         work: impl Fn(&Host) -> Result<Map<String, Value>, Failure> + Sync,

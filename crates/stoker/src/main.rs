@@ -12,6 +12,7 @@ mod bench;
 mod chart;
 mod cluster;
 mod demo;
+mod down;
 mod emulate;
 mod ends;
 mod hosts;
@@ -28,6 +29,7 @@ mod report;
 mod show;
 mod status;
 mod umount;
+mod up;
 
 use args::{Command, Typed};
 use clap::Parser;
@@ -79,6 +81,8 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Bench(command) => bench::run(command),
         Command::Observe(args) => observe::run(args),
         Command::Hosts(command) => hosts::run(command),
+        Command::Up(args) => up::run(&args),
+        Command::Down(args) => down::run(&args),
         Command::Completions { shell } => args::completions(shell),
         Command::Man => args::man(),
     }

@@ -126,6 +126,11 @@ pub fn nodes() -> Result<Vec<Client>> {
         folders.extend(within("/run/user", "", "stoker"));
         folders.extend(within("/tmp", "stoker-", ""));
     }
+    // Nodes that were started without a login have their sockets where there is no XDG_RUNTIME_DIR.
+    if !user.is_root() && std::env::var_os("STOKER_RUNTIME_DIR").is_none() {
+        let bare = std::env::temp_dir().join(format!("stoker-{}", user.as_raw()));
+        folders.extend((folders[0].0 != bare).then(|| (bare, user.as_raw())));
+    }
     let of = |(folder, user): (PathBuf, u32)| {
         sockets::all(&folder, user).into_iter().map(move |socket| Client::new(socket, user))
     };

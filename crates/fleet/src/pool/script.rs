@@ -1,0 +1,166 @@
+//! What runs on a host, for any POSIX `sh`. Each stands behind [`HEAD`], which stands behind `dir`, `at` and `id`.
+//!
+//! Invariants: facts are written before what they tell of is made, all at once by one rename; they go last; no folder is
+//! removed with what is in it that hasn't the mark of this pool.
+
+/// Where a pool writes down what is its own: `place` (the mount point without links), `own` (the folder of its cache),
+/// `hash` (its program), `secrets`, `made` (folders that were not there, the deepest first), `members`.
+pub const HEAD: &str = r#"
+unset XDG_RUNTIME_DIR
+base="$HOME/.cache/stoker-pools"
+pool="$base/$id"
+mark="stoker pool $id"
+own="$pool"
+[ -z "$at" ] || own="$at/stoker-pool-$id"
+secrets="/dev/shm/stoker-pool-$(id -u)-$id"
+is_mounted() {
+  where=$(printf %s "$1" | sed 's/\\/\\134/g; s/ /\\040/g')
+  cut -d ' ' -f 5 /proc/self/mountinfo | grep -qxF -e "$where"
+}
+"#;
+
+/// `hash` is that of the program for this host.
+pub const LOOK: &str = r#"
+say() { echo "$1 $2"; }
+say system "$(uname -s)"
+say arch "$(uname -m)"
+say now "$(date +%s)"
+[ -w /dev/fuse ] && say fuse yes
+command -v sha256sum >/dev/null && say sha256sum yes
+[ -d "$pool" ] && say pool yes
+if is_mounted "$dir"; then say mounted yes
+elif [ -d "$dir" ] && [ -n "$(ls -A "$dir")" ]; then say full yes; fi
+there="${at:-$HOME}"
+while [ ! -d "$there" ]; do there=$(dirname "$there"); done
+say type "$(stat -f -c %T "$there")"
+say free "$(df -Pk "$there" | awk 'NR == 2 { print $4 }')"
+[ -f "$base/bin/$hash/stoker" ] && [ "$(sha256sum 2>/dev/null <"$base/bin/$hash/stoker")" = "$hash  -" ] && say program yes
+:
+"#;
+
+/// `hash` and `members` as above; the program comes by standard input, unless it is there.
+pub const PREPARE: &str = r#"
+set -eu
+made=
+plan() {
+  each=$1
+  while [ ! -d "$each" ]; do
+    made="$made$each
+"
+    each=$(dirname "$each")
+  done
+}
+plan "$dir"
+[ -z "$at" ] || plan "$at"
+plan "$base"
+mkdir -p "$base"
+if [ -e "$pool" ]; then echo 'a pool has this mount point already' >&2; exit 1; fi
+new=$(mktemp -d "$base/.new.XXXXXXXX")
+trap 'rm -rf "$new"' EXIT
+trap 'exit 1' HUP INT TERM PIPE
+echo "$mark" >"$new/mark"
+echo "$hash" >"$new/hash"
+echo "$own" >"$new/own"
+echo "$secrets" >"$new/secrets"
+printf %s "$made" >"$new/made"
+printf %s "$members" >"$new/members"
+echo "$dir" >"$new/place"
+mv "$new" "$pool"
+mkdir -p "$dir"
+(cd "$dir" && pwd -P) >"$pool/place.new"
+mv "$pool/place.new" "$pool/place"
+umask 077
+if [ -n "$at" ]; then
+  mkdir -p "$at"
+  mkdir "$own"
+  echo "$mark" >"$own/mark"
+fi
+(cd "$own" && pwd -P) >"$pool/own.new"
+mv "$pool/own.new" "$pool/own"
+bin="$base/bin/$hash"
+if [ ! -x "$bin/stoker" ]; then
+  mkdir -p "$bin"
+  new=$(mktemp "$bin/.new.XXXXXXXX")
+  cat >"$new"
+  [ "$(sha256sum <"$new")" = "$hash  -" ] || { echo 'the program that arrived is not the one that was sent' >&2; exit 1; }
+  chmod 755 "$new"
+  mv "$new" "$bin/stoker"
+fi
+"#;
+
+/// Files by standard input, each by `take NAME BYTES`. They lie in memory, and nobody else may read them.
+pub const SECRETS: &str = r#"
+set -eu
+umask 077
+[ -d /dev/shm ] && [ "$(stat -f -c %T /dev/shm)" = tmpfs ] || { echo 'there is no /dev/shm to keep secrets in' >&2; exit 1; }
+[ "$(cat "$pool/secrets")" = "$secrets" ]
+mkdir -m 700 "$secrets"
+echo "$mark" >"$secrets/mark"
+take() {
+  dd bs=1 count="$2" of="$secrets/$1" 2>/dev/null
+  [ "$(wc -c <"$secrets/$1")" -eq "$2" ] || { echo "$1 did not arrive whole" >&2; exit 1; }
+}
+"#;
+
+pub const START: &str = r#"
+set -eu
+hash=$(cat "$pool/hash")
+own=$(cat "$pool/own")
+bin="$base/bin/$hash"
+export secrets
+"#;
+
+pub const SOME_FILE: &str = r#"
+cd "$dir" && timeout 30 find . -type f -size -131072 -print 2>/dev/null | head -n 1
+"#;
+
+/// `lazy` is `yes` if open files don't matter.
+pub const TAKE_AWAY: &str = r#"
+gone="$base/.gone.$id"
+# What goes at the end had begun before.
+facts="$pool"
+[ -d "$pool" ] || facts="$gone"
+[ -d "$facts" ] || exit 0
+fact() { cat "$facts/$1" 2>/dev/null; }
+place=$(fact place) own=$(fact own) hash=$(fact hash) secrets=$(fact secrets) made=$(fact made)
+bin="$base/bin/$hash"
+nodes() {
+  ls -l /proc/[0-9]*/exe 2>/dev/null | grep -F -e "-> $bin/stoker" | sed 's|.* /proc/\([0-9]*\)/exe -> .*|\1|' |
+    while read -r pid; do
+      if tr '\0' '\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF -e "$own/cache"; then echo $pid; fi
+    done
+}
+if [ -d "$pool" ]; then
+[ "$(fact mark)" = "$mark" ] || { echo "this folder is no pool's: $pool" >&2; exit 1; }
+if is_mounted "$place"; then
+  said=$("$bin/stoker" umount "$place" 2>&1) ||
+    if [ -n "$lazy" ]; then
+      "$bin/stoker" umount --lazy "$place" 2>/dev/null || fusermount3 -uz "$place" 2>/dev/null || umount -l "$place"
+    fi
+  if is_mounted "$place"; then echo "$said" >&2; exit 1; fi
+fi
+for name in 0 TERM KILL; do
+  pids=$(nodes)
+  [ -n "$pids" ] || break
+  kill -$name $pids 2>/dev/null
+  tenths=0
+  while [ $tenths -lt 80 ] && kill -0 $pids 2>/dev/null; do sleep 0.1; tenths=$((tenths + 1)); done
+done
+[ -z "$(nodes)" ] || { echo 'its node does not end' >&2; exit 1; }
+for each in "$own" "$secrets"; do
+  if [ "$each" -ef "$pool" ] || [ ! -d "$each" ]; then continue; fi
+  if [ "$(cat "$each/mark" 2>/dev/null)" = "$mark" ]; then rm -rf "$each"; else rmdir "$each" 2>/dev/null; fi
+  [ ! -d "$each" ] || { echo "this could not be removed: $each" >&2; exit 1; }
+done
+rm -rf "$gone"
+mv "$pool" "$gone" || exit 1
+fi
+# Homes may be shared: whoever is the last to need the program removes it.
+if [ -n "$hash" ] && ! cat "$base"/*/hash 2>/dev/null | grep -qxF -e "$hash"; then rm -rf "$bin"; fi
+# Of a connection that broke.
+find "$base" -maxdepth 3 -name '.new.*' -mmin +60 -exec rm -rf {} + 2>/dev/null
+rm -rf "$gone" || exit 1
+rmdir "$base/bin" "$base" 2>/dev/null
+printf '%s\n' "$made" | while IFS= read -r each; do [ -z "$each" ] || rmdir "$each" 2>/dev/null; done
+echo taken
+"#;

@@ -1,0 +1,43 @@
+//! `stoker down`: what `stoker up` made on hosts is taken away.
+
+use crate::hosts::told::{self, Counts, Told};
+use crate::hosts::{Conduct, Crew, typed};
+use crate::show;
+use fleet::pool::{Plan, Pool, folder_there};
+use serde_json::Map;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    crew: Crew,
+    /// Where it is mounted
+    dir: PathBuf,
+    /// Also while files in it are open
+    #[arg(short, long)]
+    lazy: bool,
+    /// As root there, as it was brought up
+    #[arg(long)]
+    sudo: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    folder_there(&args.dir).map_err(typed)?;
+    let mut conduct = Conduct::new(&args.crew)?;
+    conduct.ssh.as_root = args.sudo;
+    let told = Told::new(args.crew.json, told::hosts("down", conduct.hosts.len()), Counts::Hosts, &conduct.stop);
+    let plan = Plan { dir: args.dir.clone(), cache: None, port: 0, programs: Vec::new() };
+    let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
+    let taken = AtomicU64::new(0);
+    let code = conduct.run(&told, |host| {
+        let was_there = pool.take_away(host, args.lazy, &conduct.stop)?;
+        taken.fetch_add(u64::from(was_there), Ordering::Relaxed);
+        Ok(Map::from_iter([("was_there".to_owned(), was_there.into())]))
+    })?;
+    if !args.crew.json {
+        say!("taken down on {}", show::count_of(taken.into_inner(), "host"))?;
+    }
+    Ok(code)
+}
