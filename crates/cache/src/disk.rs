@@ -365,6 +365,38 @@ impl Disk {
         (self.0.keeps)(object) && self.index().has_room(object.id(), object.size)
     }
 
+    /// Whether the segment of a block is here, or on its way.
+    pub fn has_any(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        !matches!(self.index().known(&segment), Found::Absent)
+    }
+
+    /// Whether the segment of a block would be kept: there is room, or others give way to it.
+    pub fn may_admit(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        self.index().may_admit(segment.id(), segment.bytes())
+    }
+
+    /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.
+    pub fn spare_bytes(&self) -> u64 {
+        self.index().spare_bytes()
+    }
+
+    /// The checksum of an object that is here complete, from those of its pieces.
+    pub fn sum(&self, object: &Arc<Object>) -> Option<Checksum> {
+        match self.find(object) {
+            Standing::Complete(whole) => Some(Checksum::Crc64Nvme(whole.sum())),
+            Standing::Unchecked(_) | Standing::Cut | Standing::Absent => None,
+        }
+    }
+
+    fn segment(&self, address: &Address) -> Segment {
+        match self.cuts(&address.object) {
+            true => Segment::stripe(&address.object, address.index),
+            false => Segment::whole(&address.object),
+        }
+    }
+
     /// Use and limits.
     pub fn usage(&self) -> (Used, Limits) {
         self.index().usage()

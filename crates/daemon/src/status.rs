@@ -107,20 +107,21 @@ fn store_status(figures: &node::Figures) -> Store {
 
 /// The cluster that the node is a member of.
 fn cluster(node: &node::Node) -> Option<Cluster> {
-    let (membership, owners) = (node.cluster()?, node.stack().owners()?);
-    let (roster, figures) = (owners.roster(), owners.figures());
+    let (membership, lines) = (node.cluster()?, node.stack().lines()?);
+    let (roster, figures) = (lines.roster(), lines.figures());
     let member = |seat: &peer::Seat| Member {
         name: seat.name.clone(),
         address: seat.address.clone(),
         weight: seat.weight,
         me: seat.id == roster.me(),
-        answering: owners.answers(seat.id),
+        answering: lines.answers(seat.id),
     };
     Some(Cluster {
         members_from: membership.members.clone(),
         members: roster.seats().into_iter().map(member).collect(),
         had_bytes: figures.had.get().1,
         served_bytes: figures.served.get().1,
+        placed: lines.placed(),
         around: figures.around.load(Relaxed),
         not_mine: figures.not_mine.load(Relaxed),
         broken: figures.broken.load(Relaxed),

@@ -3,8 +3,9 @@
 //! Invariant: others are given what their principal may read, by the same principal here: an object's store names it.
 
 use crate::stack::Stack;
-use block::{Blocks, Course, PRINCIPAL, Run};
-use peer::{Giver, Roster, Transport};
+use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
+use cache::Disk;
+use peer::{Giver, Room, Roster, Transport};
 use std::sync::Arc;
 use store::Origins;
 use tokio::sync::watch;
@@ -39,5 +40,28 @@ impl Giver for Giving {
     fn held(&self, run: Run) -> Option<Blocks> {
         let door = self.origins.door(&run.object.store)?;
         Some(self.stack.held(run.via(door)))
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>> {
+        let door = self.origins.door(&object.store)?;
+        Some(self.stack.checksum(object, door))
+    }
+
+    fn room(&self, address: &Address) -> Room {
+        self.stack.room(address)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.stack.spare_bytes()
+    }
+}
+
+/// Whether a disk has a block, or room for it. What may not be kept at all needs none.
+pub fn room(disk: &Disk, address: &Address) -> Room {
+    match () {
+        () if !store::is_settled(&address.object) => Room::Free,
+        () if disk.has_any(address) => Room::Here,
+        () if disk.may_admit(address) => Room::Free,
+        () => Room::Full,
     }
 }

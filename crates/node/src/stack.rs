@@ -3,8 +3,8 @@
 //! Readers ask the outer source, other nodes the inner one, so that both share each fetch. What a data set wants to
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
-use crate::cluster::Membership;
-use block::{Address, Block, Blocks, Cause, Door, Object, Result, Run, Source};
+use crate::cluster::{self, Membership};
+use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Waiting};
 use bytes::Bytes;
 use cache::disk::{self, Limits, Standing, Used, Whole};
 use cache::memory::Memory;
@@ -13,7 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
-use peer::{Owners, Peers};
+use peer::{Lines, Owners, Peers, Room};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Stack {
     inner: Flight,
     outer: Memory,
     /// Other members, in a cluster.
-    owners: Option<Owners>,
+    lines: Option<Lines>,
     /// Units of memory that may be on their way for nobody in particular, and how many there are in all.
     brought: Arc<Semaphore>,
     brought_units: u32,
@@ -73,21 +73,22 @@ impl Stack {
         let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };
         let inner = Flight::over(Arc::new(disk.clone()), given, runtime.clone());
         let own: Arc<dyn Source> = Arc::new(inner.clone());
-        let owners = cluster.map(|Membership { roster, transport, .. }| {
-            Owners::over(own.clone(), roster.clone(), transport.clone(), runtime.clone(), Arc::default())
-        });
-        let below = match (&owners, cluster) {
-            (Some(owners), Some(cluster)) => {
-                let others = disk.of_copies(Arc::new(owners.clone()));
-                Arc::new(Peers::over(own, Arc::new(others), cluster.roster.clone()))
+        let lines = cluster
+            .map(|Membership { roster, transport, .. }| Lines::new(roster.clone(), transport.clone(), runtime.clone()));
+        let below = match &lines {
+            Some(lines) => {
+                let owners = Owners::over(own.clone(), lines.clone());
+                let (others, here) = (disk.of_copies(Arc::new(owners.clone())), disk.clone());
+                let room = move |address: &Address| cluster::room(&here, address);
+                Arc::new(Peers::over(own, Arc::new(others), (owners, lines.clone()), room))
             }
-            _ => own,
+            None => own,
         };
         let outer = Memory::over(below, budget.clone(), patience, runtime.clone());
         let (part, parts) = BROUGHT_PARTS;
         let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
         let brought = Arc::new(Semaphore::new(brought_units as usize));
-        Ok(Stack { disk, inner, outer, owners, budget, brought, brought_units })
+        Ok(Stack { disk, inner, outer, lines, budget, brought, brought_units })
     }
 
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
@@ -101,8 +102,26 @@ impl Stack {
     }
 
     /// Other members, in a cluster.
-    pub fn owners(&self) -> Option<&Owners> {
-        self.owners.as_ref()
+    pub fn lines(&self) -> Option<&Lines> {
+        self.lines.as_ref()
+    }
+
+    /// Whether this node's disk has a block, or room for it.
+    pub fn room(&self, address: &Address) -> Room {
+        cluster::room(&self.disk, address)
+    }
+
+    /// Bytes that would be kept if other members owned them.
+    pub fn spare_bytes(&self) -> u64 {
+        self.disk.spare_bytes()
+    }
+
+    /// What the truth says of an object, without asking a store about what lies here complete.
+    pub fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        match self.disk.sum(object) {
+            Some(sum) => Box::pin(std::future::ready(Ok(Some(sum)))),
+            None => self.inner.checksum(object, via),
+        }
     }
 
     /// The memory of this node's readers.

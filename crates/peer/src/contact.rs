@@ -6,12 +6,14 @@
 use crate::breaker::Breaker;
 use crate::link::{Answer, Link, Lost};
 use crate::transport::Transport;
-use crate::wire::{Greeting, Word};
+use crate::wire::{Greeting, Wish, Word};
 use crate::{Figures, Seat};
-use block::{Error, Run};
+use block::Error;
+use bytes::Bytes;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Connections to one member: as many as fill a link of 100 Gb/s with a core each at both ends.
 const LINKS: usize = 4;
@@ -29,6 +31,8 @@ pub struct Contact {
     breaker: Mutex<Breaker>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
     turn: AtomicUsize,
+    /// It connected to this node, so it may be back.
+    knocked: Notify,
 }
 
 impl Contact {
@@ -39,27 +43,39 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         figures: Arc<Figures>,
     ) -> Arc<Contact> {
-        let (breaker, links, turn) = Default::default();
-        Arc::new(Contact { seat, me, transport, runtime, figures, breaker, links, turn })
+        let (breaker, links, turn, knocked) = Default::default();
+        Arc::new(Contact { seat, me, transport, runtime, figures, breaker, links, turn, knocked })
     }
 
     /// Ask for the blocks of a run. `None` if the member is known to be away.
-    pub async fn ask(self: &Arc<Self>, word: Word, run: &Run) -> Option<Result<Answer, Lost>> {
+    pub async fn ask(self: &Arc<Self>, word: Word, wish: &Wish) -> Option<Result<Answer, Lost>> {
         if !self.answers() {
             return None;
         }
         let asked = match self.link().await {
-            Ok(link) => link.ask(word, run).await,
+            Ok(link) => link.ask(word, wish).await,
             Err(error) => Err(Lost::Broken(error)),
         };
         Some(asked.inspect_err(|lost| self.lost(lost)))
+    }
+
+    /// Ask for words. `None` if the member is known to be away, or doesn't answer.
+    pub async fn words(self: &Arc<Self>, word: Word, payload: Vec<u8>) -> Option<Bytes> {
+        if !self.answers() {
+            return None;
+        }
+        let said = match self.link().await {
+            Ok(link) => link.words(word, payload).await,
+            Err(error) => Err(Lost::Broken(error)),
+        };
+        said.inspect_err(|lost| self.lost(lost)).ok()
     }
 
     /// A request was lost. What the member said itself is no failure of the member.
     pub fn lost(self: &Arc<Self>, lost: &Lost) {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
-            Lost::Failed(_) => {}
+            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Yours | Lost::NotHeld => {}
             Lost::Broken(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
                 if self.breaker().failed() {
@@ -68,6 +84,13 @@ impl Contact {
                     runtime.spawn(probe(Arc::downgrade(self)));
                 }
             }
+        }
+    }
+
+    /// It connected to this node: if it was away, that is worth a try.
+    pub fn knocks(&self) {
+        if !self.answers() {
+            self.knocked.notify_one();
         }
     }
 
@@ -108,9 +131,9 @@ impl Contact {
 /// Ask again and again whether a member is back, until it is or nobody knows it any more.
 async fn probe(contact: Weak<Contact>) {
     loop {
-        let Some(pause) = contact.upgrade().and_then(|contact| contact.breaker().pause()) else { return };
-        tokio::time::sleep(pause).await;
         let Some(contact) = contact.upgrade() else { return };
+        let Some(pause) = contact.breaker().pause() else { return };
+        let _ = tokio::time::timeout(pause, contact.knocked.notified()).await;
         if let Ok(link) = contact.connect().await {
             *contact.links[0].lock().await = Some(link);
             contact.breaker().answered();

@@ -2,8 +2,9 @@
 //!
 //! Layout:
 //! - [`Members`]: where the members are told. [`Roster`], [`Seat`]: who they are at a moment.
-//! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members; `contact`, `link` and
-//!   `breaker` are the way to one of them.
+//! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members.
+//! - [`Lines`]: the way to each of them; `contact`, `link` and `breaker` are that to one, `placement` who keeps what an
+//!   owner has no room for.
 //! - [`serve`], [`Giver`]: the other side.
 //! - `wire`: what is said, as bytes. [`Transport`]: by what it travels.
 //!
@@ -13,21 +14,24 @@
 mod breaker;
 mod contact;
 mod figures;
+mod lines;
 mod link;
 mod members;
 mod owners;
 mod peers;
+mod placement;
 mod roster;
 mod serve;
 mod transport;
 mod wire;
 
 pub use figures::Figures;
+pub use lines::Lines;
 pub use members::{Members, PORT, take_seat};
 pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};
-pub use serve::{Giver, serve};
+pub use serve::{Giver, Room, serve};
 pub use transport::{Listener, Tcp, Transport, Twin, Wire, listener};
 
 #[cfg(test)]

@@ -38,6 +38,12 @@ pub enum Lost {
     NotMine,
     /// What the member says of the request: it lives.
     Failed(Error),
+    /// The member has no room for it, and this one keeps it.
+    Elsewhere(u128),
+    /// The member has no room for it, and nobody else has.
+    Yours,
+    /// It doesn't lie there and won't be kept there.
+    NotHeld,
     /// The connection broke, or fell silent.
     Broken(Error),
 }
@@ -63,10 +69,19 @@ struct Open {
 
 /// A request that is not answered to its end.
 struct Asked {
-    object: Arc<Object>,
+    /// None where no block is asked for.
+    object: Option<Arc<Object>>,
     left: Range<u32>,
     /// There is room for all of its blocks, so it never waits.
-    answers: mpsc::Sender<std::result::Result<Block, Lost>>,
+    answers: mpsc::Sender<Heard>,
+}
+
+/// A part of an answer.
+type Heard = std::result::Result<Said, Lost>;
+
+enum Said {
+    Block(Block),
+    Words(Bytes),
 }
 
 /// The answer to a request, as it comes. Dropped, the request is given up.
@@ -74,7 +89,7 @@ pub struct Answer {
     link: Link,
     request: u32,
     left: Range<u32>,
-    answers: mpsc::Receiver<std::result::Result<Block, Lost>>,
+    answers: mpsc::Receiver<Heard>,
 }
 
 impl Link {
@@ -107,11 +122,30 @@ impl Link {
         Ok(link)
     }
 
-    /// Ask for the blocks of a run. `None` if the object has a name that can't be asked for.
-    pub async fn ask(&self, word: Word, run: &Run) -> std::result::Result<Answer, Lost> {
-        let wish = Wish { run: run.clone(), is_urgent: run.course.is_urgent() };
+    /// Ask for the blocks of a run.
+    pub async fn ask(&self, word: Word, wish: &Wish) -> std::result::Result<Answer, Lost> {
         let Some(payload) = wish.encode() else { return Err(Lost::NotMine) };
-        let (sender, answers) = mpsc::channel(run.blocks.len() + 1);
+        let Run { object, blocks, .. } = &wish.run;
+        self.send(word, payload, Some(object.clone()), blocks.clone()).await
+    }
+
+    /// Ask for words.
+    pub async fn words(&self, word: Word, payload: Vec<u8>) -> std::result::Result<Bytes, Lost> {
+        let mut answer = self.send(word, payload, None, 0..1).await?;
+        match answer.hear().await? {
+            Said::Words(words) => Ok(words),
+            Said::Block(_) => Err(self.broken("answered with a block that nobody asked for")),
+        }
+    }
+
+    async fn send(
+        &self,
+        word: Word,
+        payload: Vec<u8>,
+        object: Option<Arc<Object>>,
+        left: Range<u32>,
+    ) -> std::result::Result<Answer, Lost> {
+        let (sender, answers) = mpsc::channel(left.len() + 1);
         let request = {
             let mut open = self.open();
             // Nobody waits for one that broke before it was asked.
@@ -119,11 +153,11 @@ impl Link {
                 return Err(self.broken("is gone"));
             }
             open.next = open.next.wrapping_add(1);
-            let (request, object) = (open.next, run.object.clone());
-            open.asked.insert(request, Asked { object, left: run.blocks.clone(), answers: sender });
+            let request = open.next;
+            open.asked.insert(request, Asked { object, left: left.clone(), answers: sender });
             request
         };
-        let answer = Answer { link: self.clone(), request, left: run.blocks.clone(), answers };
+        let answer = Answer { link: self.clone(), request, left, answers };
         let sent = self.0.requests.send(wire::frame(word, request, payload)).await;
         sent.map_err(|_| self.broken("is gone"))?;
         Ok(answer)
@@ -194,16 +228,32 @@ impl Link {
                 Word::Beat => {}
                 Word::Block => self.block(&header, payload),
                 Word::Done => self.over(header.request, None),
-                Word::NotMine => self.over(header.request, Some(Lost::NotMine)),
-                Word::Failed => {
-                    let object = self.open().asked.get(&header.request).map(|asked| asked.object.clone());
-                    let Some(object) = object else { continue };
-                    let error = Failure::decode(&payload, &object).ok_or_else(|| wrong("a failure makes no sense"))?;
-                    self.over(header.request, Some(Lost::Failed(error)));
+                Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
+                Word::Yours => self.over(header.request, Some(Err(Lost::Yours))),
+                Word::NotHeld => self.over(header.request, Some(Err(Lost::NotHeld))),
+                Word::Elsewhere => {
+                    let member =
+                        wire::decode_member(&payload).ok_or_else(|| wrong("a member's name makes no sense"))?;
+                    self.over(header.request, Some(Err(Lost::Elsewhere(member))));
                 }
-                Word::Fetch | Word::Held | Word::Cancel => return Err(wrong("a request came as an answer")),
+                Word::Told => self.over(header.request, Some(Ok(Said::Words(payload)))),
+                Word::Failed => {
+                    let error = Failure::decode(&payload, &self.on(header.request));
+                    let error = error.ok_or_else(|| wrong("a failure makes no sense"))?;
+                    self.over(header.request, Some(Err(Lost::Failed(error))));
+                }
+                Word::Fetch | Word::Held | Word::Cancel | Word::Sum | Word::State => {
+                    return Err(wrong("a request came as an answer"));
+                }
             }
         }
+    }
+
+    /// What a request is about.
+    fn on(&self, request: u32) -> String {
+        let open = self.open();
+        let object = open.asked.get(&request).and_then(|asked| asked.object.as_ref());
+        object.map_or_else(|| self.0.name.clone(), |object| object.to_string())
     }
 
     async fn payload(&self, read: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Bytes> {
@@ -223,11 +273,12 @@ impl Link {
         let object = {
             let mut open = self.open();
             let Some(asked) = open.asked.get_mut(&header.request) else { return };
-            if asked.left.next() != Some(header.block) {
-                drop(open);
-                return self.over(header.request, Some(self.broken("sent another block than was asked for")));
-            }
-            asked.object.clone()
+            let object = asked.object.clone().filter(|_| asked.left.next() == Some(header.block));
+            drop(open);
+            let Some(object) = object else {
+                return self.over(header.request, Some(Err(self.broken("sent another block than was asked for"))));
+            };
+            object
         };
         let address = Address { object, index: header.block };
         let sums = wire::sums_bytes(address.len());
@@ -242,17 +293,17 @@ impl Link {
         match block {
             Ok(block) => {
                 let answers = self.open().asked.get(&header.request).map(|asked| asked.answers.clone());
-                answers.map(|answers| answers.try_send(Ok(block)));
+                let _ = answers.map(|answers| answers.try_send(Ok(Said::Block(block))).is_ok());
             }
-            Err(error) => self.over(header.request, Some(Lost::Failed(error))),
+            Err(error) => self.over(header.request, Some(Err(Lost::Failed(error)))),
         }
     }
 
     /// The end of an answer.
-    fn over(&self, request: u32, lost: Option<Lost>) {
+    fn over(&self, request: u32, last: Option<Heard>) {
         let asked = self.open().asked.remove(&request);
-        if let Some((asked, lost)) = asked.zip(lost) {
-            let _ = asked.answers.try_send(Err(lost));
+        if let Some((asked, last)) = asked.zip(last) {
+            let _ = asked.answers.try_send(last);
         }
     }
 }
@@ -263,13 +314,22 @@ impl Answer {
         if self.left.is_empty() {
             return None;
         }
-        let got = self.answers.recv().await;
-        let got = got.unwrap_or_else(|| Err(self.link.broken("ended an answer too early")));
+        let got = match self.hear().await {
+            Ok(Said::Block(block)) => Ok(block),
+            Ok(Said::Words(_)) => Err(self.link.broken("answered with words where a block was asked for")),
+            Err(lost) => Err(lost),
+        };
         self.left.start += 1;
         if got.is_err() {
             self.left = 0..0;
         }
         Some(got)
+    }
+}
+
+impl Answer {
+    async fn hear(&mut self) -> Heard {
+        self.answers.recv().await.unwrap_or_else(|| Err(self.link.broken("ended an answer too early")))
     }
 }
 

@@ -1,12 +1,12 @@
-//! The tier of the cluster: what this node owns comes from its own tiers, and what others own through them.
+//! The tier of the cluster: what this node owns comes from its own tiers, what others own through them, and what this node
+//! owns and has no room for from who keeps it in its stead.
 //!
 //! Invariant: each run that goes further down lies within one stripe.
 
-use crate::Roster;
+use crate::{Lines, Owners, Room};
 use block::{Address, Blocks, Checksum, Door, Object, Run, Source, Stripe, Waiting, stripe_end};
 use futures_util::StreamExt;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Which way each stripe goes.
 #[derive(Clone)]
@@ -15,20 +15,32 @@ pub struct Peers(Arc<Parts>);
 struct Parts {
     own: Arc<dyn Source>,
     others: Arc<dyn Source>,
-    roster: watch::Receiver<Arc<Roster>>,
+    owners: Owners,
+    lines: Lines,
+    room: Box<dyn Fn(&Address) -> Room + Send + Sync>,
 }
 
 impl Peers {
-    /// `own` is what this node has and fetches itself, `others` asks those who own the rest.
-    pub fn over(own: Arc<dyn Source>, others: Arc<dyn Source>, roster: watch::Receiver<Arc<Roster>>) -> Peers {
-        Peers(Arc::new(Parts { own, others, roster }))
+    /// `own` is what this node has and fetches itself, `others` keeps copies of what `owners` give, and `room` tells whether
+    /// this node has room for a block.
+    pub fn over(
+        own: Arc<dyn Source>,
+        others: Arc<dyn Source>,
+        (owners, lines): (Owners, Lines),
+        room: impl Fn(&Address) -> Room + Send + Sync + 'static,
+    ) -> Peers {
+        Peers(Arc::new(Parts { own, others, owners, lines, room: Box::new(room) }))
     }
 
-    /// Who answers for a block.
-    fn way(&self, object: &Arc<Object>, index: u32) -> &Arc<dyn Source> {
-        let roster = self.0.roster.borrow();
-        let owner = roster.owner(&Stripe::of(&Address { object: object.clone(), index }));
-        if owner.is_none_or(|owner| owner == roster.me()) { &self.0.own } else { &self.0.others }
+    /// A run within one stripe.
+    fn stripe(&self, run: Run) -> Blocks {
+        let (roster, parts) = (self.0.lines.roster(), &self.0);
+        let address = Address { object: run.object.clone(), index: run.blocks.start };
+        match roster.owner(&Stripe::of(&address)) {
+            Some(owner) if owner != roster.me() => parts.others.fetch(run),
+            Some(_) if (parts.room)(&address) == Room::Full => parts.owners.spilled(run),
+            _ => parts.own.fetch(run),
+        }
     }
 }
 
@@ -36,13 +48,12 @@ impl Source for Peers {
     fn fetch(&self, run: Run) -> Blocks {
         let cut = stripe_end(run.blocks.start);
         if run.blocks.end <= cut {
-            return self.way(&run.object, run.blocks.start).fetch(run);
+            return self.stripe(run);
         }
         // No run is longer than a stripe.
         let parts = [run.part(run.blocks.start..cut), run.part(cut..run.blocks.end)];
         let peers = self.clone();
-        let each = move |part: Run| peers.way(&part.object, part.blocks.start).fetch(part);
-        let blocks = futures_util::stream::iter(parts).flat_map(each);
+        let blocks = futures_util::stream::iter(parts).flat_map(move |part| peers.stripe(part));
         // Nothing after the first error.
         let until_failed = blocks.scan(false, |failed, got| {
             let is_over = std::mem::replace(failed, got.is_err());

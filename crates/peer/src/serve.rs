@@ -4,11 +4,12 @@
 //! Doesn't hold blocks: whoever gives them has a budget, and takes room for what is on its way. Invariant: an asker that
 //! stops reading loses its connection, and with it all that was held for it.
 
-use crate::figures::Figures;
+use crate::lines::Lines;
 use crate::link::{BEAT, write_all};
+use crate::placement::Verdict;
 use crate::transport::{Listener, Wire};
-use crate::wire::{self, Failure, GREETING, Greeting, HEADER, Header, REQUEST_BYTES_MAX, Wish, Word};
-use block::{Block, Blocks, Run};
+use crate::wire::{self, Failure, GREETING, Greeting, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
+use block::{Address, Block, Blocks, Checksum, Object, Run, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use std::collections::HashMap;
@@ -45,19 +46,37 @@ pub trait Giver: Send + Sync {
 
     /// The same from its disk alone.
     fn held(&self, run: Run) -> Option<Blocks>;
+
+    /// What the truth says about all bytes of an object. Nothing if it doesn't read that store.
+    fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>>;
+
+    /// Whether a block lies here, or would be kept.
+    fn room(&self, address: &Address) -> Room;
+
+    /// Bytes that would be kept.
+    fn free_bytes(&self) -> u64;
+}
+
+/// Whether a node has room for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It lies there, or its stripe does in part.
+    Here,
+    Free,
+    Full,
 }
 
 /// Answer whoever connects, for as long as the task lives.
-pub async fn serve(mut listener: Box<dyn Listener>, me: u128, giver: Arc<dyn Giver>, figures: Arc<Figures>) {
+pub async fn serve(mut listener: Box<dyn Listener>, giver: Arc<dyn Giver>, lines: Lines) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let place = room.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok(wire) => {
-                let (giver, figures) = (giver.clone(), figures.clone());
+                let (giver, lines) = (giver.clone(), lines.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(wire, me, giver, figures).await {
+                    if let Err(error) = connection(wire, giver, lines).await {
                         tracing::debug!("a connection of another member ended: {error}");
                     }
                     drop(place);
@@ -73,7 +92,8 @@ pub async fn serve(mut listener: Box<dyn Listener>, me: u128, giver: Arc<dyn Giv
 }
 
 /// One asker.
-async fn connection(wire: Wire, me: u128, giver: Arc<dyn Giver>, figures: Arc<Figures>) -> io::Result<()> {
+async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines) -> io::Result<()> {
+    let me = lines.roster().me();
     let Wire { mut read, mut write } = wire;
     let mut bytes = [0; GREETING];
     tokio::time::timeout(GREETED_WITHIN, read.read_exact(&mut bytes)).await??;
@@ -84,9 +104,10 @@ async fn connection(wire: Wire, me: u128, giver: Arc<dyn Giver>, figures: Arc<Fi
     if greeting.to != me {
         return Err(wrong("another member was meant"));
     }
+    lines.knocks(greeting.from);
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);
     let (running, requests) = (Default::default(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-    let asker = Asker(Arc::new(Parts { giver, frames, running, requests, figures }));
+    let asker = Asker(Arc::new(Parts { giver, lines, frames, running, requests }));
     let work = asker.0.clone();
     let _end = End(asker.0.clone());
     tokio::select! {
@@ -99,11 +120,11 @@ struct Asker(Arc<Parts>);
 
 struct Parts {
     giver: Arc<dyn Giver>,
+    lines: Lines,
     frames: mpsc::Sender<Frame>,
     /// Requests that are being answered, by number.
     running: Mutex<HashMap<u32, AbortHandle>>,
     requests: Arc<Semaphore>,
-    figures: Arc<Figures>,
 }
 
 impl Parts {
@@ -137,10 +158,14 @@ impl Asker {
             let mut payload = vec![0; header.length as usize];
             read.read_exact(&mut payload).await?;
             match header.word {
-                Word::Fetch | Word::Held => {
+                Word::Fetch | Word::Held | Word::Sum => {
                     let wish = Wish::decode(&payload).ok_or_else(|| wrong("a request makes no sense"))?;
                     let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
                     self.answer(header, wish, turn);
+                }
+                Word::State => {
+                    let state = State { free_bytes: self.0.giver.free_bytes() };
+                    let _ = self.0.frames.send(Frame::of(Word::Told, header.request, state.encode())).await;
                 }
                 Word::Cancel => {
                     let task = self.0.running().remove(&header.request);
@@ -189,30 +214,56 @@ impl Frame {
 
 /// Send the blocks of a run as they come.
 async fn answer(parts: &Parts, header: Header, wish: Wish) {
-    let (request, Wish { run, is_urgent }) = (header.request, wish);
-    let blocks = match header.word {
-        Word::Fetch => parts.giver.fetch(run, is_urgent),
-        _ => parts.giver.held(run),
+    let (word, payload) = match header.word {
+        Word::Fetch => fetch(parts, header.request, wish).await,
+        Word::Held => send_blocks(parts, header.request, parts.giver.held(wish.run)).await,
+        _ => sum(parts, &wish.run.object).await,
     };
-    let last = match blocks {
-        Some(blocks) => match send_blocks(parts, request, blocks).await {
-            Ok(()) => Frame::of(Word::Done, request, Vec::new()),
-            Err(error) => Frame::of(Word::Failed, request, Failure::encode(&error)),
-        },
-        None => Frame::of(Word::NotMine, request, Vec::new()),
-    };
-    let _ = parts.frames.send(last).await;
+    let _ = parts.frames.send(Frame::of(word, header.request, payload)).await;
 }
 
-async fn send_blocks(parts: &Parts, request: u32, mut blocks: Blocks) -> block::Result<()> {
+/// Give what this node has or keeps; of what it has no room for, say who is to be asked.
+async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
+    let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
+    if parts.giver.room(&address) == Room::Full {
+        if wish.manner.for_owner {
+            return (Word::NotHeld, Vec::new());
+        }
+        return match parts.lines.verdict(&address, wish.manner.is_back) {
+            Verdict::Yours => (Word::Yours, Vec::new()),
+            Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
+        };
+    }
+    let blocks = parts.giver.fetch(wish.run, wish.manner.is_urgent);
+    send_blocks(parts, request, blocks).await
+}
+
+async fn sum(parts: &Parts, object: &Arc<Object>) -> Last {
+    match parts.giver.checksum(object) {
+        None => (Word::NotMine, Vec::new()),
+        Some(asked) => match asked.await {
+            Ok(sum) => (Word::Told, wire::encode_sum(sum)),
+            Err(error) => (Word::Failed, Failure::encode(&error)),
+        },
+    }
+}
+
+/// The last frame of an answer.
+type Last = (Word, Vec<u8>);
+
+async fn send_blocks(parts: &Parts, request: u32, blocks: Option<Blocks>) -> Last {
+    let Some(mut blocks) = blocks else { return (Word::NotMine, Vec::new()) };
     while let Some(block) = blocks.next().await {
-        let block = block?;
-        parts.figures.served.add(block.len());
+        let block = match block {
+            Ok(block) => block,
+            Err(error) => return (Word::Failed, Failure::encode(&error)),
+        };
+        parts.lines.figures().served.add(block.len());
         let frame = Frame { bytes: wire::block_frame(request, &block), _block: Some(block) };
         // Nobody hears it any more; then this task is ended too.
         let _ = parts.frames.send(frame).await;
     }
-    Ok(())
+    (Word::Done, Vec::new())
 }
 
 /// Write frames; a beat where there is none for a while, as long as something is worked on.

@@ -2,8 +2,9 @@
 
 use super::*;
 use block::contract::{Sample, objects};
-use block::{Address, BLOCK, Blocks, Door, Error, Fixed, Kind, Object, Result, Run, Source, Stripe, Waiting};
+use block::{Address, BLOCK, Blocks, Door, Error, Fixed, Kind, Object, Result, Run, SMALL, Source, Stripe, Waiting};
 use futures_util::StreamExt;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,10 @@ struct Inner {
     fetched: AtomicU64,
     mood: Mutex<Mood>,
     is_mine: AtomicBool,
+    sums: AtomicU64,
+    /// Objects that it keeps, and how many it has room for; none for any number.
+    kept: Mutex<HashSet<block::ObjectId>>,
+    room: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,13 @@ enum Mood {
 impl Inner {
     fn blocks(&self, run: Run) -> Blocks {
         let mood = *self.mood.lock().expect("nobody panicked");
+        let mut kept = self.kept.lock().expect("nobody panicked");
+        if kept.contains(&run.object.id()) {
+            return self.fixed.fetch(run);
+        }
+        if self.room.is_some_and(|room| kept.len() < room) {
+            kept.insert(run.object.id());
+        }
         self.fetched.fetch_add(run.blocks.len() as u64, Relaxed);
         let blocks = self.fixed.fetch(run.clone());
         match mood {
@@ -58,6 +70,25 @@ impl Giver for Inner {
     fn held(&self, run: Run) -> Option<Blocks> {
         Some(self.blocks(run))
     }
+
+    fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<block::Checksum>>> {
+        self.sums.fetch_add(1, Relaxed);
+        Some(self.fixed.checksum(object, Door::NONE))
+    }
+
+    fn room(&self, address: &Address) -> Room {
+        let kept = self.kept.lock().expect("nobody panicked");
+        match self.room {
+            _ if kept.contains(&address.object.id()) => Room::Here,
+            Some(room) if kept.len() >= room => Room::Full,
+            _ => Room::Free,
+        }
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let used = self.kept.lock().expect("nobody panicked").len();
+        self.room.map_or(u64::MAX, |room| (room - used.min(room)) as u64 * SMALL)
+    }
 }
 
 /// Members that all see each other.
@@ -65,7 +96,7 @@ struct Cluster {
     twin: Twin,
     inners: Vec<Arc<Inner>>,
     peers: Vec<Peers>,
-    owners: Vec<Owners>,
+    lines: Vec<Lines>,
     figures: Vec<Arc<Figures>>,
     rosters: Vec<watch::Sender<Arc<Roster>>>,
     servers: Vec<tokio::task::JoinHandle<()>>,
@@ -77,12 +108,17 @@ fn seats(count: usize) -> Vec<Seat> {
 
 impl Cluster {
     fn of(count: usize, fixed: Fixed) -> Cluster {
+        Cluster::with_room(count, fixed, None)
+    }
+
+    /// Each has room for so many objects.
+    fn with_room(count: usize, fixed: Fixed, room: Option<usize>) -> Cluster {
         let (fixed, twin, seats) = (Arc::new(fixed), Twin::default(), seats(count));
         let mut cluster = Cluster {
             twin: twin.clone(),
             inners: Vec::new(),
             peers: Vec::new(),
-            owners: Vec::new(),
+            lines: Vec::new(),
             figures: Vec::new(),
             rosters: Vec::new(),
             servers: Vec::new(),
@@ -93,15 +129,20 @@ impl Cluster {
                 fetched: AtomicU64::new(0),
                 mood: Mood::Well.into(),
                 is_mine: true.into(),
+                sums: AtomicU64::new(0),
+                kept: Mutex::default(),
+                room,
             });
-            let figures = Arc::new(Figures::default());
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
-            let owners = Owners::over(inner.clone(), roster.clone(), Arc::new(twin.clone()), runtime, figures.clone());
-            cluster.peers.push(Peers::over(inner.clone(), Arc::new(owners.clone()), roster));
-            cluster.owners.push(owners);
+            let lines = Lines::new(roster, Arc::new(twin.clone()), runtime);
+            let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
+            let both = (owners.clone(), lines.clone());
+            let peers = Peers::over(inner.clone(), Arc::new(owners), both, move |address| here.room(address));
+            cluster.peers.push(peers);
+            cluster.figures.push(lines.figures().clone());
+            cluster.lines.push(lines);
             cluster.inners.push(inner);
-            cluster.figures.push(figures);
             cluster.rosters.push(sender);
             let number = cluster.servers.len();
             cluster.servers.push(cluster.serve(number));
@@ -111,8 +152,7 @@ impl Cluster {
 
     fn serve(&self, number: usize) -> tokio::task::JoinHandle<()> {
         let (seat, inner) = (&seats(number + 1)[number], self.inners[number].clone());
-        let figures = self.figures[number].clone();
-        tokio::spawn(serve(Box::new(self.twin.listen(&seat.address)), seat.id, inner, figures))
+        tokio::spawn(serve(Box::new(self.twin.listen(&seat.address)), inner, self.lines[number].clone()))
     }
 
     fn fetched(&self) -> u64 {
@@ -122,7 +162,7 @@ impl Cluster {
     /// The owner of the first stripe of an object.
     fn owner(&self, object: &Arc<Object>) -> usize {
         let stripe = Stripe::of(&Address { object: object.clone(), index: 0 });
-        let owner = self.owners[0].roster().owner(&stripe).expect("somebody");
+        let owner = self.lines[0].roster().owner(&stripe).expect("somebody");
         seats(self.inners.len()).iter().position(|seat| seat.id == owner).expect("one of them")
     }
 
@@ -185,11 +225,61 @@ async fn each_member_gets_the_same_bytes_and_only_owners_ask_the_store() {
     for (number, inner) in cluster.inners.iter().enumerate() {
         let owned: u64 = (samples.iter())
             .flat_map(|(object, _)| (0..object.blocks()).map(|index| Address { object: object.clone(), index }))
-            .filter(|address| cluster.owners[0].roster().owner(&Stripe::of(address)) == Some(seats(4)[number].id))
+            .filter(|address| cluster.lines[0].roster().owner(&Stripe::of(address)) == Some(seats(4)[number].id))
             .count() as u64;
         assert_eq!(inner.fetched.load(Relaxed), 4 * owned, "member {number}");
         assert_eq!(cluster.figures[number].served.get().0, 3 * owned, "what it gave to the three others");
         assert_eq!(cluster.figures[number].had.get().0, blocks - owned);
         assert_eq!(cluster.figures[number].around.load(Relaxed), 0);
+    }
+}
+
+/// A hundred objects of one block.
+fn small(fixed: &mut Fixed) -> Vec<Sample> {
+    let content = |n: usize| vec![n as u8; SMALL as usize - n];
+    (0..100).map(|n| (fixed.add(&format!("small/{n}"), content(n)), content(n))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_has_no_room_for_another_keeps_and_all_room_is_used() {
+    // Room for just all of it; a little more than half; none at all.
+    for (room, misses) in [(25, 0..=0), (15, 40..=40), (0, 100..=100)] {
+        let mut fixed = Fixed::default();
+        let samples = small(&mut fixed);
+        let cluster = Cluster::with_room(4, fixed, Some(room));
+        for epoch in 0..4 {
+            let before = cluster.fetched();
+            for (number, sample) in samples.iter().enumerate() {
+                read_all(&cluster.peers[(number + epoch) % 4], std::slice::from_ref(sample)).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            let fetched = cluster.fetched() - before;
+            // What was told may be old when the last room is looked for: it is found an epoch later.
+            let expected = match epoch {
+                0 => 100..=100,
+                1 => *misses.start()..=misses.end() + 3,
+                _ => misses.clone(),
+            };
+            assert!(expected.contains(&fetched), "room for {room} each, epoch {epoch}: {fetched} from the store");
+        }
+        let kept: usize = cluster.inners.iter().map(|inner| inner.kept.lock().expect("nobody panicked").len()).sum();
+        assert_eq!(kept, (4 * room).min(100));
+        let around: u64 = cluster.figures.iter().map(|figures| figures.around.load(Relaxed)).sum();
+        assert_eq!(around, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_checksum_is_asked_of_the_owner() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::of(3, fixed);
+    for (object, content) in &samples {
+        let owner = cluster.owner(object);
+        let owners = Owners::over(cluster.inners[(owner + 1) % 3].clone(), cluster.lines[(owner + 1) % 3].clone());
+        let before = cluster.inners[owner].sums.load(Relaxed);
+        let sum = owners.checksum(object, Door::NONE).await.expect("an answer");
+        assert_eq!(sum, Some(block::Checksum::Crc64Nvme(block::crc64::of(content))));
+        assert_eq!(cluster.inners[owner].sums.load(Relaxed), before + 1);
     }
 }

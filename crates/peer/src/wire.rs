@@ -5,7 +5,7 @@
 //!
 //! Invariant: bytes that were not written here do not decode, and never panic.
 
-use block::{Block, Error, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, SUM, crc64};
+use block::{Block, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, SUM, crc64};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,10 @@ pub enum Word {
     Held = 2,
     /// The asker doesn't want the answer any more.
     Cancel = 3,
+    /// The checksum of an object whose first block the payload names, as a [`Wish`].
+    Sum = 4,
+    /// How the asked member is.
+    State = 5,
     /// A block with its checksums.
     Block = 16,
     /// All blocks of a request were sent.
@@ -70,10 +74,32 @@ pub enum Word {
     NotMine = 19,
     /// The asked member lives, and works on it.
     Beat = 20,
+    /// The asked member has no room for it; the payload names another one that keeps it.
+    Elsewhere = 21,
+    /// Nobody has room for it: the asker is to fetch it for itself.
+    Yours = 22,
+    /// It doesn't lie there, and won't be kept there.
+    NotHeld = 23,
+    /// What was asked for, in words of its own.
+    Told = 24,
 }
 
-const WORDS: [Word; 8] =
-    [Word::Fetch, Word::Held, Word::Cancel, Word::Block, Word::Done, Word::Failed, Word::NotMine, Word::Beat];
+const WORDS: [Word; 14] = [
+    Word::Fetch,
+    Word::Held,
+    Word::Cancel,
+    Word::Sum,
+    Word::State,
+    Word::Block,
+    Word::Done,
+    Word::Failed,
+    Word::NotMine,
+    Word::Beat,
+    Word::Elsewhere,
+    Word::Yours,
+    Word::NotHeld,
+    Word::Told,
+];
 
 /// What every frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +135,77 @@ impl Header {
 #[derive(Clone, Debug)]
 pub struct Wish {
     pub run: Run,
+    pub manner: Manner,
+}
+
+/// In what way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// A reader waits for it.
     pub is_urgent: bool,
+    /// The owner has no room for it, and sent the asker here.
+    pub for_owner: bool,
+    /// Who was named instead doesn't have it and won't keep it.
+    pub is_back: bool,
+}
+
+impl Manner {
+    fn encode(self) -> u8 {
+        let Manner { is_urgent, for_owner, is_back } = self;
+        u8::from(is_urgent) | u8::from(for_owner) << 1 | u8::from(is_back) << 2
+    }
+
+    fn decode(bits: u8) -> Option<Manner> {
+        let has = |bit: u8| bits & 1 << bit != 0;
+        (bits < 8).then(|| Manner { is_urgent: has(0), for_owner: has(1), is_back: has(2) })
+    }
+}
+
+/// A checksum, or that there is none.
+pub fn encode_sum(sum: Option<Checksum>) -> Vec<u8> {
+    let kind = match sum {
+        None => return Vec::new(),
+        Some(Checksum::Crc64Nvme(_)) => 1,
+        Some(Checksum::Crc32C(_)) => 2,
+        Some(Checksum::Crc32(_)) => 3,
+    };
+    let value = sum.map_or(0, Checksum::value);
+    [&[kind][..], &value.to_le_bytes()].concat()
+}
+
+pub fn decode_sum(bytes: &[u8]) -> Option<Option<Checksum>> {
+    let Some((kind, value)) = bytes.split_first() else { return Some(None) };
+    let value = u64::from_le_bytes(value.try_into().ok()?);
+    let narrow = u32::try_from(value);
+    match kind {
+        1 => Some(Some(Checksum::Crc64Nvme(value))),
+        2 => Some(Some(Checksum::Crc32C(narrow.ok()?))),
+        3 => Some(Some(Checksum::Crc32(narrow.ok()?))),
+        _ => None,
+    }
+}
+
+/// How a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Bytes that it would keep if it were asked to.
+    pub free_bytes: u64,
+}
+
+impl State {
+    pub fn encode(self) -> Vec<u8> {
+        self.free_bytes.to_le_bytes().into()
+    }
+
+    /// Later versions may say more.
+    pub fn decode(bytes: &[u8]) -> Option<State> {
+        Some(State { free_bytes: u64::from_le_bytes(*bytes.first_chunk()?) })
+    }
+}
+
+/// The member that an owner names.
+pub fn decode_member(bytes: &[u8]) -> Option<u128> {
+    Some(u128::from_le_bytes(bytes.try_into().ok()?))
 }
 
 impl Wish {
@@ -117,7 +213,7 @@ impl Wish {
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Run { object, blocks, .. } = &self.run;
         let texts = [&*object.store, &*object.key, &*object.version];
-        let mut out = vec![u8::from(self.is_urgent)];
+        let mut out = vec![self.manner.encode()];
         out.extend(blocks.start.to_le_bytes());
         out.extend(blocks.end.to_le_bytes());
         out.extend(object.size.to_le_bytes());
@@ -130,12 +226,12 @@ impl Wish {
 
     pub fn decode(bytes: &[u8]) -> Option<Wish> {
         let mut reader = Reader(bytes);
-        let is_urgent = reader.take(1)?[0] != 0;
+        let manner = Manner::decode(reader.take(1)?[0])?;
         let (start, end, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let (store, key, version) = (reader.text()?.into(), reader.text()?, reader.text()?);
         let object = Object { store, key, version, size };
         let is_within = start < end && end <= object.blocks_checked()? && end - start <= RUN_BLOCKS_MAX;
-        (is_within && reader.0.is_empty()).then(|| Wish { run: Run::new(Arc::new(object), start..end), is_urgent })
+        (is_within && reader.0.is_empty()).then(|| Wish { run: Run::new(Arc::new(object), start..end), manner })
     }
 }
 
@@ -160,7 +256,7 @@ impl Failure {
         out
     }
 
-    pub fn decode(bytes: &[u8], on: &Object) -> Option<Error> {
+    pub fn decode(bytes: &[u8], on: &str) -> Option<Error> {
         let mut reader = Reader(bytes);
         let (flags, retry_after) = (reader.take(1)?[0], reader.u32()?);
         let mut kind = Kind::named(&reader.text()?);

@@ -5,13 +5,12 @@
 use crate::args::ClusterFlags;
 use block::{Error, Result};
 use node::Membership;
-use peer::{Listener, Members, Seat, Tcp};
+use peer::{Listener, Members, Tcp};
 use std::sync::Arc;
 
 /// A membership, and the door at which others knock.
 pub struct Joined {
     pub membership: Membership,
-    pub seat: Seat,
     pub listener: Box<dyn Listener>,
 }
 
@@ -32,5 +31,5 @@ pub fn join(flags: &ClusterFlags, runtime: &tokio::runtime::Handle) -> Result<Op
     let listener = Box::new(peer::listener(socket)?);
     let roster = members.watch(seat.id, seats, runtime);
     let membership = Membership { members: typed.clone(), roster, transport: Arc::new(Tcp) };
-    Ok(Some(Joined { membership, seat, listener }))
+    Ok(Some(Joined { membership, listener }))
 }

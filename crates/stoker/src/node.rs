@@ -81,10 +81,10 @@ async fn serve(
     let mut ends = Ends::new();
     // Others may connect from here on; they are answered when the node is there.
     let (listener, bound) = control::bind(socket)?;
-    let (membership, door) = joined.map(|joined| (joined.membership, (joined.listener, joined.seat))).unzip();
+    let (membership, door) = joined.map(|joined| (joined.membership, joined.listener)).unzip();
     let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current(), membership)?;
-    if let Some(((listener, seat), owners)) = door.zip(node.stack().owners()) {
-        tokio::spawn(peer::serve(listener, seat.id, node.giving(), owners.figures().clone()));
+    if let Some((listener, lines)) = door.zip(node.stack().lines()) {
+        tokio::spawn(peer::serve(listener, node.giving(), lines.clone()));
     }
     let host = Host::new(node, journal.clone(), life);
     let leaving = host.clone();

@@ -170,6 +170,11 @@ impl Table {
         self.yielding
     }
 
+    /// Whether an object that is not here was used often enough for others to give way to it.
+    pub fn has_evidence(&self, id: ObjectId) -> bool {
+        self.names.get(id).is_some_and(|name| self.admission.evidence(&name.uses).is_some())
+    }
+
     /// A reader opens an object, whether it is here or not. Its set tells what a burst of opens is.
     pub fn opened(&mut self, id: ObjectId, bytes: u64, set_bytes: u64) {
         let admission = &mut self.admission;

@@ -53,6 +53,11 @@ impl Whole {
         file::has_length(&*self.file, &self.path, self.segment.bytes())
     }
 
+    /// The checksum of the whole, from those of its pieces.
+    pub fn sum(&self) -> u64 {
+        file::whole_sum(&self.sums, self.segment.bytes())
+    }
+
     /// Whether somebody reads all of it at the moment, to compare it.
     pub fn is_being_checked(&self) -> bool {
         self.checking.try_lock().is_err()

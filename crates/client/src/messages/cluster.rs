@@ -11,6 +11,9 @@ pub struct Cluster {
     /// Bytes had from other members, and given to them.
     pub had_bytes: u64,
     pub served_bytes: u64,
+    /// Stripes that others keep because this node, which owns them, has no room.
+    #[serde(default)]
+    pub placed: u64,
     /// Runs of blocks that others own, for which this node asked the store all the same.
     pub around: u64,
     /// Requests that members refused, since they don't read that store by the same credentials.

@@ -22,7 +22,7 @@ async fn a_dead_owner_costs_no_reader_an_error_and_is_found_again() {
         assert!(read(&cluster.peers[asker], run()).await.expect("blocks") == expected);
     }
     let seat = seats(3)[owner].id;
-    assert!(!cluster.owners[asker].answers(seat));
+    assert!(!cluster.lines[asker].answers(seat));
     let served = cluster.figures[owner].served.get();
     cluster.servers[owner] = cluster.serve(owner);
     let back = async {
@@ -32,7 +32,7 @@ async fn a_dead_owner_costs_no_reader_an_error_and_is_found_again() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), back).await.expect("it is asked again");
-    assert!(cluster.owners[asker].answers(seat));
+    assert!(cluster.lines[asker].answers(seat));
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not(
     let reading = read(&cluster.peers[asker], run.clone());
     let waited = tokio::time::timeout(Duration::from_secs(60), reading).await;
     assert!(waited.is_err(), "it says that it lives, and the store is its business");
-    assert!(cluster.owners[asker].answers(seats(2)[owner].id));
+    assert!(cluster.lines[asker].answers(seats(2)[owner].id));
     // Somebody who takes the connection and then says nothing.
     let mut silent = cluster.twin.listen(&seats(2)[owner].address);
     cluster.servers[owner].abort();
@@ -71,7 +71,7 @@ async fn what_an_owner_can_t_give_comes_by_the_asker_s_own_credentials() {
         let got = read(&cluster.peers[asker], Run::new(object, 0..4)).await.expect("blocks");
         assert!(got == content[..4 * BLOCK as usize], "{kind:?}");
         assert_eq!(cluster.figures[asker].around.load(Relaxed), 1);
-        assert!(cluster.owners[asker].answers(seats(2)[owner].id), "a member that says no lives");
+        assert!(cluster.lines[asker].answers(seats(2)[owner].id), "a member that says no lives");
     }
 }
 

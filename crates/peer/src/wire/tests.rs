@@ -17,18 +17,26 @@ fn what_is_said_is_understood() {
         assert_eq!(Header::decode(&header.encode(), 3), Some(header));
         assert_eq!(Header::decode(&header.encode(), 2), None, "longer than it may be");
     }
-    for is_urgent in [false, true] {
-        let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), is_urgent };
+    for bits in 0..8 {
+        let manner = Manner::decode(bits).expect("three bits");
+        let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), manner };
         let told = Wish::decode(&wish.encode().expect("short names")).expect("a wish");
         assert_eq!(told.run.object, wish.run.object);
-        assert_eq!((told.run.blocks, told.is_urgent), (3..67, is_urgent));
+        assert_eq!((told.run.blocks, told.manner, manner.encode()), (3..67, manner, bits));
     }
+    assert_eq!(Manner::decode(8), None);
+    for sum in [None, Some(Checksum::Crc64Nvme(u64::MAX)), Some(Checksum::Crc32C(7)), Some(Checksum::Crc32(u32::MAX))] {
+        assert_eq!(decode_sum(&encode_sum(sum)), Some(sum));
+    }
+    assert_eq!((decode_sum(&[4, 0, 0, 0, 0, 0, 0, 0, 0]), decode_sum(&[2; 9]), decode_sum(&[1])), (None, None, None));
+    let state = State { free_bytes: 9 };
+    assert_eq!(State::decode(&[state.encode(), vec![1]].concat()), Some(state));
 }
 
 #[test]
 fn an_impossible_wish_is_not_understood() {
     let wish = |blocks, size| {
-        Wish { run: Run { blocks, ..Run::new(object(200 * BLOCK), 0..1) }, is_urgent: false }.encode().map(
+        Wish { run: Run { blocks, ..Run::new(object(200 * BLOCK), 0..1) }, manner: Manner::default() }.encode().map(
             |mut bytes| {
                 bytes[9..17].copy_from_slice(&u64::to_le_bytes(size));
                 Wish::decode(&bytes).is_some()
@@ -41,17 +49,17 @@ fn an_impossible_wish_is_not_understood() {
         assert_eq!(wish(blocks.clone(), size), Some(false), "{blocks:?} of {size}");
     }
     let long = Object { key: "k".repeat(70_000), ..(*object(9)).clone() };
-    assert!(Wish { run: Run::new(Arc::new(long), 0..1), is_urgent: true }.encode().is_none());
+    assert!(Wish { run: Run::new(Arc::new(long), 0..1), manner: Manner::default() }.encode().is_none());
 }
 
 #[test]
 fn a_failure_arrives_as_it_was_without_what_could_play_with_a_terminal() {
     let kind = Kind::Unavailable { retry_after: Some(Duration::from_millis(1_500)) };
     let error = Error::new(kind, format!("slow\u{1b}[31m down {}", "x".repeat(5_000)), "there").throttled();
-    let told = Failure::decode(&Failure::encode(&error), &object(1)).expect("a failure");
+    let told = Failure::decode(&Failure::encode(&error), "s3://b/a/ü").expect("a failure");
     assert!(told.kind == kind && told.is_throttling() && told.what.starts_with("slow[31m down"), "{told}");
     assert!(told.what.len() <= TEXT_MAX && told.on == "s3://b/a/ü");
-    let denied = Failure::decode(&Failure::encode(&Error::denied("no", "x")), &object(1)).expect("a failure");
+    let denied = Failure::decode(&Failure::encode(&Error::denied("no", "x")), "s3://b/a/ü").expect("a failure");
     assert!(denied.kind == Kind::Denied && !denied.is_throttling());
 }
 
@@ -78,7 +86,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Wish::decode(&bytes);
-        let _ = Failure::decode(&bytes, &object(1));
+        let _ = (Failure::decode(&bytes, "it"), decode_sum(&bytes), State::decode(&bytes), decode_member(&bytes));
         if let Some(head) = bytes.first_chunk() {
             let _ = Header::decode(head, 100);
         }
@@ -89,7 +97,7 @@ proptest! {
 
     #[test]
     fn a_wish_that_was_changed_is_another_or_none(at in 0usize..60, with in any::<u8>()) {
-        let bytes = Wish { run: Run::new(object(200 * BLOCK), 3..67), is_urgent: true }.encode().expect("short names");
+        let bytes = Wish { run: Run::new(object(200 * BLOCK), 3..67), manner: Manner::default() }.encode().expect("short names");
         let mut changed = bytes.clone();
         let at = at % bytes.len();
         changed[at] = with;

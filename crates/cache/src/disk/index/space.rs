@@ -81,6 +81,22 @@ impl Index {
         !self.is_lost() && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
+    /// Whether a newcomer would find room, or has evidence that others should give way to it.
+    pub fn may_admit(&mut self, id: ObjectId, bytes: u64) -> bool {
+        self.has_room(id, bytes) || !self.is_lost() && !self.look.full && self.table.has_evidence(id)
+    }
+
+    /// Bytes that are free, or that copies and what nobody lists take.
+    pub fn spare_bytes(&mut self) -> u64 {
+        self.look();
+        if self.look.full || self.is_lost() {
+            return 0;
+        }
+        let (used, limits) = (self.table.used, &self.limits);
+        let within = limits.bytes.saturating_sub(used.bytes);
+        within.min(used.free_bytes.saturating_sub(limits.free_bytes_min)) + self.table.yielding().0
+    }
+
     /// Count room as taken.
     pub fn take(&mut self, bytes: u64, files: u64) {
         let used = &mut self.table.used;
