@@ -76,6 +76,7 @@ impl Cluster {
         let mut left = Vec::new();
         for host in NAMES {
             below(&self.hosts.folder(host).join("home"), &mut left);
+            below(&self.hosts.folder(host).join("run"), &mut left);
             left.extend(self.nodes(host).iter().map(|pid| format!("{host}: process {pid}")));
         }
         below(&self.hosts.path("disk"), &mut left);
@@ -127,7 +128,7 @@ fn a_pool_serves_the_set_on_all_hosts_and_leaves_nothing() {
         let up = cluster.up(&more);
         assert!(up.status.success(), "{}", text(&up));
         if more.is_empty() {
-            for word in ["on 3 hosts", "read on all of them", "stoker down --hosts"] {
+            for word in ["on 3 hosts", "read on all of them", "stoker down --hosts", "/mnt/train set'"] {
                 assert!(text(&up).contains(word), "`{word}`: {}", text(&up));
             }
         } else {

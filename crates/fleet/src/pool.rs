@@ -181,14 +181,15 @@ impl Pool<'_> {
         let address = quoted(&host::with_port(host.address(), self.plan.port));
         let member = if is_member { format!("--members \"$pool/members\" --listen {address}") } else { String::new() };
         let mount = [
-            b"exec \"$bin/stoker\" mount --detach --cache \"$own/cache\" ".as_slice(),
+            b"exec \"$bin/stoker\" mount --detach --cache \"$own/cache\" --log \"$pool/log\" ".as_slice(),
             member.as_bytes(),
             b" ",
             &quote::line(words),
         ]
         .concat();
         let line = [&self.head(host), script::START.as_bytes(), &mount].concat();
-        Job::of_line(&line).run(self.ssh, host, self.sink, stop)
+        // That it is mounted is known by its end.
+        Job::of_line(&line).run(self.ssh, host, &Complaints(self.sink), stop)
     }
 
     /// Run the program that was brought there with some words.
@@ -249,6 +250,21 @@ impl Pool<'_> {
             stop,
         )?;
         Ok(lines.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a host says on standard error alone.
+struct Complaints<'a>(&'a dyn Sink);
+
+impl Sink for Complaints<'_> {
+    fn line(&self, host: &Host, stream: Stream, line: &[u8]) {
+        if stream == Stream::Err {
+            self.0.line(host, stream, line);
+        }
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.0.moved(bytes);
     }
 }
 

@@ -271,6 +271,8 @@ impl Risen {
         if let Some(file) = &self.read {
             say!("read on all of them with the same content: {}", show::line(file))?;
         }
-        say!("to take it down: stoker down --hosts {} {dir}", args.crew.hosts.display())
+        let sudo = if args.sudo { "--sudo " } else { "" };
+        let (hosts, dir) = (block::quoted(&args.crew.hosts), block::quoted(&args.dir));
+        say!("to take it down: stoker down {sudo}--hosts {hosts} {dir}")
     }
 }

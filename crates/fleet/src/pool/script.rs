@@ -152,6 +152,8 @@ for each in "$own" "$secrets"; do
   if [ "$(cat "$each/mark" 2>/dev/null)" = "$mark" ]; then rm -rf "$each"; else rmdir "$each" 2>/dev/null; fi
   [ ! -d "$each" ] || { echo "this could not be removed: $each" >&2; exit 1; }
 done
+# Sockets of nodes that were killed go when somebody looks.
+"$bin/stoker" status >/dev/null 2>&1
 rm -rf "$gone"
 mv "$pool" "$gone" || exit 1
 fi
@@ -160,7 +162,9 @@ if [ -n "$hash" ] && ! cat "$base"/*/hash 2>/dev/null | grep -qxF -e "$hash"; th
 # Of a connection that broke.
 find "$base" -maxdepth 3 -name '.new.*' -mmin +60 -exec rm -rf {} + 2>/dev/null
 rm -rf "$gone" || exit 1
-rmdir "$base/bin" "$base" 2>/dev/null
+case $(id -u) in 0) sockets=/run/stoker;; *) sockets="${TMPDIR:-/tmp}/stoker-$(id -u)";; esac
+[ -z "${STOKER_RUNTIME_DIR:-}" ] || sockets="$STOKER_RUNTIME_DIR/stoker"
+rmdir "$base/bin" "$base" "$sockets" 2>/dev/null
 printf '%s\n' "$made" | while IFS= read -r each; do [ -z "$each" ] || rmdir "$each" 2>/dev/null; done
 echo taken
 "#;
