@@ -19,6 +19,7 @@ mod index;
 mod keep;
 mod log;
 pub mod medium;
+mod member;
 mod record;
 mod room;
 mod segment;
@@ -33,7 +34,7 @@ pub use whole::Whole;
 
 use crate::distinct::Distinct;
 use crate::tally::Tally;
-use block::{Address, Blocks, Checksum, Clock, Door, Error, Fixed, Object, Result, Run, Source, Waiting};
+use block::{Address, Blocks, Checksum, Clock, Door, Error, Object, Result, Run, Source, Waiting};
 use index::{Found, Held, Index};
 use log::Log;
 use medium::{How, Medium};
@@ -172,17 +173,6 @@ impl Disk {
         let disk = Disk(parts, Below { source: below, class: Some(Class::Owned) });
         disk.load(!was_clean);
         Ok(disk)
-    }
-
-    /// The same disk, over nobody: what it doesn't have is missing.
-    pub fn alone(&self) -> Disk {
-        Disk(self.0.clone(), Below { source: Arc::new(Fixed::default()), class: None })
-    }
-
-    /// The same disk, over whoever answers for what others own: what comes from there is kept as copies, in room that
-    /// nobody else takes.
-    pub fn of_copies(&self, below: Arc<dyn Source>) -> Disk {
-        Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
     }
 
     /// Replay the log on a thread of its own, holding the index from before this returns.
@@ -363,38 +353,6 @@ impl Disk {
     /// Whether the object is here, or would be kept if it were fetched now without anything giving way.
     pub fn has_room(&self, object: &Arc<Object>) -> bool {
         (self.0.keeps)(object) && self.index().has_room(object.id(), object.size)
-    }
-
-    /// Whether the segment of a block is here, or on its way.
-    pub fn has_any(&self, address: &Address) -> bool {
-        let segment = self.segment(address);
-        !matches!(self.index().known(&segment), Found::Absent)
-    }
-
-    /// Whether the segment of a block would be kept: there is room, or others give way to it.
-    pub fn may_admit(&self, address: &Address) -> bool {
-        let segment = self.segment(address);
-        self.index().may_admit(segment.id(), segment.bytes())
-    }
-
-    /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.
-    pub fn spare_bytes(&self) -> u64 {
-        self.index().spare_bytes()
-    }
-
-    /// The checksum of an object that is here complete, from those of its pieces.
-    pub fn sum(&self, object: &Arc<Object>) -> Option<Checksum> {
-        match self.find(object) {
-            Standing::Complete(whole) => Some(Checksum::Crc64Nvme(whole.sum())),
-            Standing::Unchecked(_) | Standing::Cut | Standing::Absent => None,
-        }
-    }
-
-    fn segment(&self, address: &Address) -> Segment {
-        match self.cuts(&address.object) {
-            true => Segment::stripe(&address.object, address.index),
-            false => Segment::whole(&address.object),
-        }
     }
 
     /// Use and limits.

@@ -1,0 +1,55 @@
+//! The disk of a member of a cluster: what it keeps for itself, what it keeps as copies, and what it says of its room.
+//!
+//! Invariant: nothing gives way to a copy.
+
+use super::index::Found;
+use super::segment::Segment;
+use super::table::Class;
+use super::{Below, Disk, Standing};
+use block::{Address, Checksum, Fixed, Object, Source};
+use std::sync::Arc;
+
+impl Disk {
+    /// The same disk, over nobody: what it doesn't have is missing.
+    pub fn alone(&self) -> Disk {
+        Disk(self.0.clone(), Below { source: Arc::new(Fixed::default()), class: None })
+    }
+
+    /// The same disk, over whoever answers for what others own: what comes from there is kept as copies, in room that
+    /// nobody else takes.
+    pub fn of_copies(&self, below: Arc<dyn Source>) -> Disk {
+        Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
+    }
+
+    /// Whether the segment of a block is here, or on its way.
+    pub fn has_any(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        !matches!(self.index().known(&segment), Found::Absent)
+    }
+
+    /// Whether the segment of a block would be kept: there is room, or others give way to it.
+    pub fn may_admit(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        self.index().may_admit(segment.id(), segment.bytes())
+    }
+
+    /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.
+    pub fn spare_bytes(&self) -> u64 {
+        self.index().spare_bytes()
+    }
+
+    /// The checksum of an object that is here complete, from those of its pieces.
+    pub fn sum(&self, object: &Arc<Object>) -> Option<Checksum> {
+        match self.find(object) {
+            Standing::Complete(whole) => Some(Checksum::Crc64Nvme(whole.sum())),
+            Standing::Unchecked(_) | Standing::Cut | Standing::Absent => None,
+        }
+    }
+
+    fn segment(&self, address: &Address) -> Segment {
+        match self.cuts(&address.object) {
+            true => Segment::stripe(&address.object, address.index),
+            false => Segment::whole(&address.object),
+        }
+    }
+}
