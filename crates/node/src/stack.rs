@@ -68,6 +68,9 @@ impl Stack {
         (runtime, cluster): (&tokio::runtime::Handle, Option<&Membership>),
     ) -> Result<Stack> {
         let disk = Disk::over(origins, on_disk, runtime.clone())?;
+        if cluster.is_some() {
+            disk.never_trade();
+        }
         let given_bytes = if cluster.is_some() { blocks_bytes / GIVEN_PART } else { 0 };
         let budget = Budget::of(blocks_bytes - given_bytes);
         let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };

@@ -59,6 +59,8 @@ pub struct Admission {
     trials: HashMap<ObjectId, Trial>,
     /// Bytes traded since the last trial began.
     untried: u64,
+    /// Whether nothing is traded, whatever the evidence.
+    pub is_off: bool,
 }
 
 struct Trial {
@@ -81,6 +83,7 @@ impl Admission {
             lost: 0,
             trials: HashMap::new(),
             untried: 0,
+            is_off: false,
         }
     }
 
@@ -121,7 +124,7 @@ impl Admission {
 
     /// Objects that were not opened since this moment may give way to one with these uses.
     pub fn evidence(&self, uses: &Uses) -> Option<Stamp> {
-        (uses[2] != 0 && self.credit > 0).then(|| uses[2].saturating_sub(self.burst(u64::MAX)))
+        (uses[2] != 0 && self.credit > 0 && !self.is_off).then(|| uses[2].saturating_sub(self.burst(u64::MAX)))
     }
 
     /// One object took the place of another.

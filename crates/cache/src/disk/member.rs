@@ -21,6 +21,11 @@ impl Disk {
         Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
     }
 
+    /// Nothing takes the place of another on evidence: opens on other members are not seen here, so it would be none.
+    pub fn never_trade(&self) {
+        self.index().never_trade();
+    }
+
     /// Whether the segment of a block is here, or on its way.
     pub fn has_any(&self, address: &Address) -> bool {
         let segment = self.segment(address);

@@ -170,6 +170,11 @@ impl Table {
         self.yielding
     }
 
+    /// From now on nothing takes the place of another on evidence.
+    pub fn never_trade(&mut self) {
+        self.admission.is_off = true;
+    }
+
     /// Whether an object that is not here was used often enough for others to give way to it.
     pub fn has_evidence(&self, id: ObjectId) -> bool {
         self.names.get(id).is_some_and(|name| self.admission.evidence(&name.uses).is_some())

@@ -81,6 +81,11 @@ impl Index {
         !self.is_lost() && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
+    /// From now on nothing gives way but copies, and what no data set lists.
+    pub fn never_trade(&mut self) {
+        self.table.never_trade();
+    }
+
     /// Whether a newcomer would find room, or has evidence that others should give way to it.
     pub fn may_admit(&mut self, id: ObjectId, bytes: u64) -> bool {
         self.has_room(id, bytes) || !self.is_lost() && !self.look.full && self.table.has_evidence(id)

@@ -1,0 +1,138 @@
+"""A store with limits and the nodes of a cluster, as processes of this machine. Ends what it started, and nothing else."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+STOKER = Path(os.environ.get("STOKER", "target/release/stoker")).resolve()
+BUCKET = "bucket"
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Bed:
+    """A scratch folder, a data set in it, and the store that serves it."""
+
+    def __init__(self, files, bytes_each, **limits):
+        self.scratch = Path(tempfile.mkdtemp(prefix="stoker-cluster-"))
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STOKER_"))}
+        self.environment |= {"STOKER_RUNTIME_DIR": str(self.scratch / "run"), "HOME": str(self.scratch), "NO_COLOR": "1"}
+        self.files, self.bytes_each, self.total = files, bytes_each, files * bytes_each
+        self.nodes, self.store = [], None
+        data = self.scratch / "data"
+        data.mkdir()
+        for number in range(files):
+            (data / f"{number:05}").write_bytes(content(number, bytes_each))
+        self.serve(**limits)
+
+    def serve(self, bandwidth=None, latency=None, requests=None):
+        self.port = getattr(self, "port", None) or free_port()
+        words = [STOKER, "emulate", self.scratch / "data", "--bucket", BUCKET, "--listen", f"127.0.0.1:{self.port}"]
+        words += ["--bandwidth", bandwidth] if bandwidth else []
+        words += ["--latency", latency] if latency else []
+        words += ["--requests-per-second", str(requests)] if requests else []
+        self.store = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL)
+        wait_for(lambda: reaches(self.port), "the store answers")
+
+    def mount(self, count, cache_bytes, fill="off", memory="128MiB", more=()):
+        hosts = self.scratch / "hosts"
+        ports = [free_port() for _ in range(count)]
+        hosts.write_text("".join(f"127.0.0.1:{port} name=n{n}\n" for n, port in enumerate(ports)))
+        for number in range(count):
+            self.mount_one(number, cache_bytes, fill, memory, more)
+        wait_for(lambda: self.all_answer(count), "all members answer")
+
+    def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False):
+        at = self.scratch / f"m{number}"
+        at.mkdir(exist_ok=True)
+        words = [STOKER, "mount", f"s3://{BUCKET}", at, "--detach", "--endpoint", f"http://127.0.0.1:{self.port}", "--anonymous"]
+        words += ["--region", "us-east-1", "--cache", self.scratch / f"cache{number}", "--cache-size", f"{max(cache_bytes, 1_000_000)}B"]
+        words += ["--fill", fill, "--memory", memory, *more]
+        if not alone:
+            words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
+        subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        self.nodes.append(number)
+
+    def at(self, node):
+        return self.scratch / f"m{node}"
+
+    def status(self):
+        said = subprocess.run([STOKER, "status", "--json"], env=self.environment, check=True, capture_output=True).stdout
+        lines = [json.loads(line) for line in said.splitlines()]
+        return [line for line in lines if "dead" not in line]
+
+    def all_answer(self, count):
+        members = [member for node in self.status() for member in node["cluster"]["members"]]
+        return len(members) == count * count and all(member["answering"] for member in members)
+
+    def sent(self):
+        """Bytes of objects that left the store."""
+        return sum(node["tiers"]["origin"]["bytes"] for node in self.status())
+
+    def figure(self, name):
+        return sum(node["cluster"][name] for node in self.status() if node.get("cluster"))
+
+    def cpu_seconds(self):
+        """Of all nodes so far."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        fields = [Path(f"/proc/{node['pid']}/stat").read_text().rsplit(")", 1)[1].split() for node in self.status()]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / ticks
+
+    def pid(self, number):
+        cache = str(self.scratch / f"cache{number}")
+        return next(node["pid"] for node in self.status() if node["cache"] == cache)
+
+    def kill(self, number):
+        os.kill(self.pid(number), signal.SIGKILL)
+        subprocess.run(["umount", "-l", self.at(number)], check=False, stderr=subprocess.DEVNULL)
+        self.nodes.remove(number)
+
+    def unmount(self):
+        for number in self.nodes:
+            subprocess.run([STOKER, "umount", "--lazy", self.at(number)], env=self.environment, check=False, stdout=subprocess.DEVNULL)
+        self.nodes = []
+        wait_for(lambda: not self.status(), "the nodes have ended")
+        for cache in self.scratch.glob("cache*"):
+            shutil.rmtree(cache)
+
+    def close(self):
+        self.unmount()
+        self.store.terminate()
+        self.store.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def content(number, size):
+    """Bytes that tell which file they are of, at any place."""
+    import hashlib
+
+    return hashlib.shake_128(f"file {number}".encode()).digest(size)
+
+
+def reaches(port):
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(what, name, seconds=30):
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            raise TimeoutError(f"never happened: {name}")
+        time.sleep(0.05)
