@@ -246,9 +246,10 @@ fn a_node_that_was_killed_and_files_that_are_open_are_told_and_taken_down() {
         .expect("a line");
     assert_eq!(line, "b: open\n");
     let down = cluster.down(&[]);
+    assert!(open.try_wait().expect("it can be asked").is_none(), "who reads goes on: {}", text(&down));
     assert!(down.status.code() == Some(1) && text(&down).contains("1 of 3 hosts failed"), "{}", text(&down));
     let down = cluster.down(&["--lazy"]);
-    assert!(down.status.success() && text(&down).contains("taken down on 1 host"), "{}", text(&down));
+    assert!(down.status.success() && text(&down).contains("taken down on 3 hosts"), "{}", text(&down));
     signal(open.id(), "INT");
     let _ = open.wait();
     assert_eq!(cluster.left(), [""; 0]);

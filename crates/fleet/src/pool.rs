@@ -217,11 +217,22 @@ impl Pool<'_> {
         Ok(self.ask(host, &script, &nothing, stop)?.concat())
     }
 
-    /// Take away what there is of the pool; whether there was any. May be repeated. `is_lazy`: also while files are open.
+    /// Unmount, and see the node end. To be done on all hosts before anything is taken away on one: where hosts share a file
+    /// system, removing the mount point on one of them takes the mounts of the others out of sight. `is_lazy`: also while
+    /// files are open.
+    pub fn unmount(&self, host: &Host, is_lazy: bool, stop: &Stop) -> Result<(), Failure> {
+        self.end(host, is_lazy, true, stop).map(drop)
+    }
+
+    /// Take away what there is of the pool; whether there was any. May be repeated.
     pub fn take_away(&self, host: &Host, is_lazy: bool, stop: &Stop) -> Result<bool, Failure> {
-        let lazy = format!("lazy={}\n", if is_lazy { "yes" } else { "" });
-        let lines = self.ask(host, &[lazy.as_bytes(), script::TAKE_AWAY.as_bytes()].concat(), &nothing, stop)?;
-        Ok(lines.iter().any(|line| line == b"taken"))
+        Ok(self.end(host, is_lazy, false, stop)?.iter().any(|line| line == b"taken"))
+    }
+
+    fn end(&self, host: &Host, is_lazy: bool, is_only_mount: bool, stop: &Stop) -> Result<Vec<Vec<u8>>, Failure> {
+        let word = |is: bool| if is { "yes" } else { "" };
+        let how = format!("lazy={} only={}\n", word(is_lazy), word(is_only_mount));
+        self.ask(host, &[how.as_bytes(), script::TAKE_AWAY.as_bytes()].concat(), &nothing, stop)
     }
 
     /// What each script knows: the mount point, where the pool writes down what is its own, where its cache may lie.

@@ -20,7 +20,7 @@ g=
 [ -r /proc/$$/stat ] && read -r _ _ _ _ g _ < /proc/$$/stat
 [ \"$g\" = $$ ] || [ \"$g${SUDO_COMMAND:+.}\" = $PPID. ] && g=0 || g=$$
 exec 3<&0 </dev/null
-( trap '' HUP INT TERM; cat <&3; kill -TERM $g; sleep 5; kill -KILL $g ) >/dev/null 2>&1 &
+( trap '' HUP INT TERM; while read -r _; do :; done <&3; kill -TERM $g; sleep 5; kill -KILL $g ) >/dev/null 2>&1 &
 w=$!
 exec 3<&-
 ";
@@ -54,7 +54,7 @@ impl Job {
     pub(crate) fn of_line(line: &[u8]) -> Job {
         let begun = session::answered(b"");
         let eval = [b"( eval ".as_slice(), &quote::quoted(OsStr::from_bytes(line)), b" )\nc=$?\n"].concat();
-        let after = format!("{}\nexec 2>/dev/null\nkill -KILL $w\nexit $c", session::own_code());
+        let after = format!("{}\nexec 2>/dev/null\nkill -KILL $w\nwait $w\nexit $c", session::own_code());
         Job { script: [BEFORE.as_bytes(), &begun, &eval, after.as_bytes()].concat() }
     }
 

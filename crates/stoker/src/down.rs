@@ -4,7 +4,9 @@ use crate::hosts::told::{self, Counts, Told};
 use crate::hosts::{Conduct, Crew, typed};
 use crate::show;
 use fleet::pool::{Plan, Pool, folder_there};
+use fleet::{Failure, Host, crew};
 use serde_json::Map;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,13 +32,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let told = Told::new(args.crew.json, told::hosts("down", conduct.hosts.len()), Counts::Hosts, &conduct.stop);
     let plan = Plan { dir: args.dir.clone(), cache: None, port: 0, programs: Vec::new() };
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
+    let unmounted = crew::each(&conduct.hosts, conduct.ssh.at_once, &conduct.stop, |host| {
+        pool.unmount(host, args.lazy, &conduct.stop)
+    });
+    let unmounted: HashMap<String, _> = conduct.hosts.iter().map(Host::label).zip(unmounted).collect();
+    // One that doesn't answer may never do so again.
+    let is_held = |done: &Result<(), Failure>| done.as_ref().is_err_and(|failure| failure.name() != "unreachable");
+    let is_held = unmounted.values().any(is_held);
     let taken = AtomicU64::new(0);
     let code = conduct.run(&told, |host| {
+        unmounted[&host.label()].clone()?;
+        if is_held {
+            return Ok(Map::from_iter([("kept".to_owned(), true.into())]));
+        }
         let was_there = pool.take_away(host, args.lazy, &conduct.stop)?;
         taken.fetch_add(u64::from(was_there), Ordering::Relaxed);
         Ok(Map::from_iter([("was_there".to_owned(), was_there.into())]))
     })?;
-    if !args.crew.json {
+    if is_held {
+        note!("unmounted where nobody holds it; the rest is kept on all hosts until it is unmounted on each");
+    } else if !args.crew.json {
         say!("taken down on {}", show::count_of(taken.into_inner(), "host"))?;
     }
     Ok(code)

@@ -230,7 +230,9 @@ impl<'a> Rising<'a> {
         }
         note!("taking down what was begun on {}", show::count_of(hosts.len() as u64, "host"));
         let stop = Stop::default();
-        let done = crew::each(&hosts, self.conduct.ssh.at_once, &stop, |host| self.pool.take_away(host, true, &stop));
+        let at_once = self.conduct.ssh.at_once;
+        crew::each(&hosts, at_once, &stop, |host| self.pool.unmount(host, true, &stop));
+        let done = crew::each(&hosts, at_once, &stop, |host| self.pool.take_away(host, true, &stop));
         let left: Vec<_> =
             hosts.iter().zip(&done).filter_map(|(host, done)| Some((host, done.as_ref().err()?))).collect();
         if !left.is_empty() {

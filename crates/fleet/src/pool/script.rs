@@ -114,7 +114,7 @@ pub const SOME_FILE: &str = r#"
 cd "$dir" && timeout 30 find . -type f -size -131072 -print 2>/dev/null | head -n 1
 "#;
 
-/// `lazy` is `yes` if open files don't matter.
+/// `lazy` is `yes` if open files don't matter; with `only` it ends once the node has ended.
 pub const TAKE_AWAY: &str = r#"
 gone="$base/.gone.$id"
 # What goes at the end had begun before.
@@ -144,9 +144,10 @@ for name in 0 TERM KILL; do
   [ -n "$pids" ] || break
   kill -$name $pids 2>/dev/null
   tenths=0
-  while [ $tenths -lt 80 ] && kill -0 $pids 2>/dev/null; do sleep 0.1; tenths=$((tenths + 1)); done
+  while [ $tenths -lt 80 ] && [ -n "$(nodes)" ]; do sleep 0.1; tenths=$((tenths + 1)); done
 done
 [ -z "$(nodes)" ] || { echo 'its node does not end' >&2; exit 1; }
+[ -z "$only" ] || exit 0
 for each in "$own" "$secrets"; do
   if [ "$each" -ef "$pool" ] || [ ! -d "$each" ]; then continue; fi
   if [ "$(cat "$each/mark" 2>/dev/null)" = "$mark" ]; then rm -rf "$each"; else rmdir "$each" 2>/dev/null; fi

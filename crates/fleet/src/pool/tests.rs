@@ -40,7 +40,8 @@ impl Home {
 
     fn run(&self, script: &str, input: &[u8]) -> (bool, String) {
         let script =
-            [&self.head, format!("hash={} members='a\nb\n' lazy=\n", self.hash).as_bytes(), script.as_bytes()].concat();
+            [&self.head, format!("hash={} members='a\nb\n' lazy= only=\n", self.hash).as_bytes(), script.as_bytes()]
+                .concat();
         let mut command = Command::new("sh");
         command.arg("-c").arg(OsStr::from_bytes(&script)).env("HOME", self.scratch.path().join("home"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
