@@ -40,12 +40,20 @@ impl Pool {
         self.daemons.push(self.mount(number));
     }
 
-    fn mount(&self, number: usize) -> Daemon {
+    /// The mount of a node, not run yet.
+    fn mounting(&self, number: usize) -> std::process::Command {
         let (cache, name) = (self.bed.path(&format!("cache{number}")), format!("n{number}"));
         let mut words = vec!["--cache", cache.to_str().expect("a name"), "--plaintext", "--listen", &name];
         words.extend(["--members", self.hosts.to_str().expect("a name")]);
         words.extend(self.more.iter().map(String::as_str));
-        self.bed.mount_at(&format!("s3://{BUCKET}"), &format!("m{number}"), &words)
+        let at = format!("m{number}");
+        let _ = fs::create_dir(self.bed.path(&at));
+        self.bed.mounting(&format!("s3://{BUCKET}"), &at, &words)
+    }
+
+    fn mount(&self, number: usize) -> Daemon {
+        let at = format!("m{number}");
+        Daemon::start(&mut self.mounting(number), &self.bed.path(&at), &self.bed.path(&format!("{at}.log")))
     }
 
     /// All of them, each of which knows that the others answer.
@@ -151,4 +159,83 @@ fn a_member_list_that_can_t_be_meant_is_refused_with_what_to_write() {
     }
     same(&fs::read(pool.bed.data("file")).expect("a file"), b"content", &"nothing was touched");
     let _ = pool.at(0, "x");
+}
+
+/// Listings that the store was asked for.
+fn lists(pool: &Pool) -> u64 {
+    pool.bed.counters().of(emulate::Operation::List).requests
+}
+
+#[test]
+fn a_set_is_listed_once_for_all_nodes_and_so_is_each_refresh() {
+    let Some(mut pool) = Pool::of(4, &["--fill", "off"]) else { return };
+    set(&pool.bed);
+    // As often as one node asks.
+    pool.join();
+    let once = lists(&pool);
+    assert!(once > 0);
+    // The others at the same time.
+    let mut commands: Vec<_> = (1..4).map(|number| pool.mounting(number)).collect();
+    let started: Vec<_> = commands.iter_mut().map(|command| command.spawn().expect("it starts")).collect();
+    let mounted = |pool: &Pool| {
+        pool.bed.nodes().iter().filter(|node| node["mounts"].as_array().is_some_and(|all| all.len() == 1)).count()
+    };
+    eventually("all are mounted", || mounted(&pool) == 4);
+    assert_eq!(lists(&pool), once, "the others took the names of the first");
+    pool.bed.put("new", &noise(70_000, 99));
+    pool.bed.put("f0/0", &noise(3_000, 98));
+    let refreshed = support::finished(pool.bed.stoker(["refresh"]).arg(pool.bed.path("m2")));
+    assert!(refreshed.status.success(), "{}", support::text(&refreshed));
+    for number in 0..4 {
+        eventually(&format!("node {number} has the new names"), || pool.at(number, "new").exists());
+        pool.read_all(number);
+    }
+    assert!(lists(&pool) <= 2 * once, "{} where one listing takes {once}", lists(&pool));
+    // Once more, by another one.
+    pool.bed.put("newer", &noise(70_000, 97));
+    assert!(support::finished(pool.bed.stoker(["refresh"]).arg(pool.bed.path("m0"))).status.success());
+    for number in 0..4 {
+        eventually(&format!("node {number} has the newest names"), || pool.at(number, "newer").exists());
+    }
+    assert!(lists(&pool) <= 3 * once, "{} where one listing takes {once}", lists(&pool));
+    for mut child in started {
+        signal(child.id(), "TERM");
+        let _ = child.wait();
+    }
+}
+
+#[test]
+fn a_node_that_joins_costs_links_and_not_the_store() {
+    let Some(mut pool) = Pool::of(5, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    let all = fs::read_to_string(&pool.hosts).expect("the hosts");
+    let four: String = all.lines().take(4).map(|line| format!("{line}\n")).collect();
+    fs::write(&pool.hosts, &four).expect("written");
+    pool.start(4);
+    (0..4).for_each(|number| pool.read_all(number));
+    assert_eq!(pool.sent(), total);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    fs::write(&pool.hosts, &all).expect("written");
+    pool.join();
+    let knows = |status: &serde_json::Value| status["cluster"]["members"].as_array().map(Vec::len) == Some(5);
+    eventually("all know the fifth", || pool.bed.nodes().iter().all(knows));
+    pool.read_all(4);
+    assert_eq!(pool.sent(), total, "what it owns now came from who owned it before");
+}
+
+#[test]
+fn a_set_that_fits_on_each_disk_is_filled_from_others_and_read_without_them() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "all"]) else { return };
+    let total = set(&pool.bed);
+    pool.start(3);
+    let kept = |status: &serde_json::Value| status["mounts"][0]["kept_files"] == 28;
+    eventually("each disk has all of it", || pool.bed.nodes().iter().all(kept));
+    assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
+    let had = pool.sum("had_bytes");
+    assert_eq!(had, 2 * total, "each has two thirds of it from others");
+    (0..3).for_each(|number| pool.read_all(number));
+    assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, had));
+    let served: u64 =
+        pool.bed.nodes().iter().map(|status| status["mounts"][0]["opens_served"].as_u64().expect("opens")).sum();
+    assert_eq!(served, 0, "the kernel reads each file by itself");
 }

@@ -1,5 +1,6 @@
 """AU at several cache ratios: the experiment of JuiceFS on MLPerf Storage at a scale of 1 to 580 (docs/cluster.md)."""
 
+import os
 import sys
 from bed import Bed
 from job import Job
@@ -10,7 +11,7 @@ FILES, BYTES, STORE, DEMAND, NODES, EPOCHS = 300, 4_000_000, 64e6, 132.4e6, 4, 5
 def measure(ratio, nodes=NODES, epochs=EPOCHS):
     with Bed(FILES, BYTES, bandwidth="64MB/s") as bed:
         bed.mount(nodes, int(ratio * bed.total / nodes))
-        job = Job(bed, list(range(nodes)), nodes * BYTES / DEMAND, epochs)
+        job = Job(bed, list(range(nodes)), nodes * BYTES / DEMAND, epochs, workers=int(os.environ.get("WORKERS", 4)), ahead=int(os.environ.get("AHEAD", 2)))
         sent = []
         cpu = bed.cpu_seconds()
         ends = job.run(lambda epoch: sent.append(bed.sent()))

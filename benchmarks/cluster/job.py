@@ -9,14 +9,17 @@ import zlib
 
 
 class Job:
-    """One accelerator a node, batch 1. What is read is compared, and leaves the kernel's cache at once."""
+    """One accelerator a node, batch 1. What is read is compared, and leaves the kernel's cache at once.
+
+    An epoch more is loaded than is run: loaders that have nothing left to load ahead would let the store idle in the end.
+    """
 
     def __init__(self, bed, nodes, step_seconds, epochs, workers=4, ahead=2, seed=1):
         self.bed, self.nodes, self.step, self.epochs = bed, nodes, step_seconds, epochs
         self.workers, self.ahead = workers, ahead
         self.sums = [zlib.crc32((bed.scratch / "data" / f"{n:05}").read_bytes()) for n in range(bed.files)]
         chance = random.Random(seed)
-        self.orders = [chance.sample(range(bed.files), bed.files) for _ in range(epochs)]
+        self.orders = [chance.sample(range(bed.files), bed.files) for _ in range(epochs + 1)]
         self.steps = bed.files // len(nodes)
         self.errors, self.wrong, self.reads, self.stalls = 0, 0, 0, []
         self.lock = threading.Lock()
@@ -51,7 +54,12 @@ class Job:
             if self.over:
                 return
             self.read(node, number)
-            ready.put(number)
+            while not self.over:
+                try:
+                    ready.put(number, timeout=1)
+                    break
+                except queue.Full:
+                    pass
 
     def run(self, at_epoch=None):
         """Seconds at which each epoch ended, beginning with 0 for the start. `at_epoch(e)` is called before epoch e."""

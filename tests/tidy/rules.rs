@@ -83,7 +83,7 @@ const BANS: [Ban; 6] = [
             ("crates/emulate/src/clock.rs", "the one place of that crate where time is read"),
             ("crates/store/src/folder.rs", "the default of a setting, which tests replace"),
             ("crates/store/src/s3/sign.rs", "a signature is of the moment in which it is made"),
-            ("crates/node/src/view.rs", "when a listing began, for people; the builder of the manifest is given it"),
+            ("crates/node/src/view/listing.rs", "when a listing began, for people; the builder of the manifest is given it"),
         ],
     },
     Ban {
@@ -107,6 +107,7 @@ const BANS: [Ban; 6] = [
             ("crates/observe/src/recorder.rs", "when something was asked is what it takes down"),
             ("crates/node/src/fill.rs", "how old a reader's wait is; the pace, `window`, is given the waits"),
             ("crates/node/src/view.rs", "how long a reader waited, for the pace of the fill"),
+            ("crates/peer/src/lines.rs", "how long this node has been a member, for those who ask"),
         ],
     },
     Ban {

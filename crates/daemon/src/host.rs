@@ -3,7 +3,7 @@
 //! Invariant: a mount that can't be made, or that is given up, changes nothing for the others.
 
 use crate::journal::Journal;
-use crate::mounted::{Mounted, refresh_often};
+use crate::mounted::{Mounted, follow_others, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source_in_time};
 use block::{Error, Result};
@@ -159,6 +159,9 @@ impl Host {
         if self.visitors.borrow().closing {
             // Whoever ended the mounts did not see this one.
             mounted.leave()?;
+        }
+        if self.node.cluster().is_some() {
+            tokio::spawn(follow_others(Arc::downgrade(&mounted)));
         }
         if let Some(seconds) = request.refresh_seconds {
             tokio::spawn(refresh_often(Arc::downgrade(&mounted), Duration::from_secs(seconds.max(1))));

@@ -18,6 +18,9 @@ use tokio::sync::watch;
 /// The shortest time between two listings.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Others may have newer names and not have been able to say so.
+const FOLLOW_EVERY: Duration = Duration::from_secs(10);
+
 /// Somebody who looks all the time costs one part of a processor in so many.
 const COUNT_REST: f64 = 20.0;
 
@@ -116,6 +119,19 @@ impl Mounted {
         // The kernel is notified of one refresh before the next one begins, or it would believe the older names.
         let _one = self.refreshing.lock().await;
         let stale = self.view.refresh(|_| ()).await?;
+        self.notify_kernel(stale).await
+    }
+
+    /// Take newer names that another member of the cluster has.
+    pub async fn follow(self: &Arc<Mounted>) -> Result<()> {
+        let _one = self.refreshing.lock().await;
+        if let Some(stale) = self.view.follow().await? {
+            self.notify_kernel(stale).await?;
+        }
+        Ok(())
+    }
+
+    async fn notify_kernel(self: &Arc<Mounted>, stale: node::namespace::Stale) -> Result<Refreshed> {
         let (mounted, changed) = (self.clone(), stale.len() as u64);
         // The kernel may have millions to forget, and waits for requests in these folders.
         let notified = tokio::task::spawn_blocking(move || mounted.session.invalidate(&stale)).await;
@@ -200,8 +216,15 @@ pub(crate) async fn refresh_often(mounted: Weak<Mounted>, every: Duration) {
     loop {
         tokio::time::sleep(every.max(TICK)).await;
         let Some(mounted) = mounted.upgrade() else { return };
+        // Of a cluster one member lists, and tells the others.
+        let again = async {
+            match mounted.view.is_listed_by_another().await {
+                true => mounted.follow().await,
+                false => mounted.refresh().await.map(drop),
+            }
+        };
         let failed = tokio::select! {
-            done = mounted.refresh() => done.err(),
+            done = again => done.err(),
             () = mounted.ended() => return,
         };
         let failed = failed.map(|error| {
@@ -209,6 +232,21 @@ pub(crate) async fn refresh_often(mounted: Weak<Mounted>, every: Duration) {
             error.what
         });
         *lock(&mounted.refresh_failed) = failed;
+    }
+}
+
+/// In a cluster, take newer names whenever another member says that it has some, until the mount ends.
+pub(crate) async fn follow_others(mounted: Weak<Mounted>) {
+    loop {
+        let Some(mounted) = mounted.upgrade() else { return };
+        tokio::select! {
+            () = mounted.view.news() => {}
+            () = tokio::time::sleep(FOLLOW_EVERY) => {}
+            () = mounted.ended() => return,
+        }
+        if let Err(error) = mounted.follow().await {
+            tracing::warn!("newer names of another member could not be had: {error}");
+        }
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Invariant: others are given what their principal may read, by the same principal here: an object's store names it.
 
+use crate::shared::Sets;
 use crate::stack::Stack;
 use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
+use bytes::Bytes;
 use cache::Disk;
-use peer::{Giver, Room, Roster, Transport};
+use futures_util::future::BoxFuture;
+use peer::{Giver, Names, Room, Roster, Transport};
 use std::sync::Arc;
 use store::Origins;
 use tokio::sync::watch;
@@ -28,6 +31,7 @@ pub fn store_name(identity: &str, who: &str) -> Arc<str> {
 pub struct Giving {
     pub stack: Stack,
     pub origins: Arc<Origins>,
+    pub sets: Arc<Sets>,
 }
 
 impl Giver for Giving {
@@ -51,8 +55,25 @@ impl Giver for Giving {
         self.stack.room(address)
     }
 
-    fn free_bytes(&self) -> u64 {
-        self.stack.spare_bytes()
+    fn room_bytes(&self) -> (u64, u64) {
+        (self.stack.spare_bytes(), self.stack.disk_usage().0.written)
+    }
+
+    fn names(&self, set: u128) -> Names {
+        self.sets.names(set)
+    }
+
+    fn piece(&self, set: u128, id: u128, offset: u64) -> BoxFuture<'static, Bytes> {
+        let views = self.sets.views(set);
+        let manifest = views.into_iter().map(|view| view.manifest()).find(|manifest| manifest.id() == id);
+        // Pages of the snapshot may lie on a disk that takes its time.
+        let read = move || manifest.map(|manifest| manifest.piece(offset, peer::PIECE_BYTES)).unwrap_or_default();
+        let reading = tokio::task::spawn_blocking(read);
+        Box::pin(async move { reading.await.unwrap_or_default().into() })
+    }
+
+    fn news(&self, set: u128) {
+        self.sets.views(set).iter().for_each(|view| view.hear_news());
     }
 }
 

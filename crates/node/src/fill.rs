@@ -56,6 +56,9 @@ const BASELINE_WAITS: u32 = 16;
 /// Demand that is older than this says nothing any more: its readers pause, and the bandwidth is spare.
 const DEMAND_STALE: Duration = Duration::from_millis(250);
 
+/// When owners are asked again for copies that they could not be asked for.
+const OWNERS_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// The next number of requests in flight, after one has ended: one more for each window, or an eighth of a request
 /// less for each that ends. Pure, and the whole policy.
 pub fn window(now: f64, latency: f64, baseline: f64) -> f64 {
@@ -190,23 +193,39 @@ fn common<'a>(left: &'a [u8], right: &[u8]) -> &'a [u8] {
 }
 
 /// Fetch what is not there of a folder, in the order of the names, until the end of the folder, of the room or of the
-/// mount.
+/// mount. A member of a cluster first fetches what it owns, from the store; in the room that is left then it keeps copies of
+/// what others do, from them.
 pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
     let run = fill.runs.fetch_add(1, Relaxed) + 1;
+    pass(&reach, &fill, (run, &folder), true).await;
+    // Members may come later than this one, and copies are no reason to ask the store.
+    while pass(&reach, &fill, (run, &folder), false).await > 0 {
+        tokio::time::sleep(OWNERS_AGAIN_AFTER).await;
+    }
+}
+
+/// Objects that this node owns, or that others do. How many of these were left out since their owner doesn't answer.
+async fn pass(reach: &Reach, fill: &Arc<Fill>, (run, folder): (u64, &[u8]), is_own: bool) -> u64 {
+    let mut left_out = 0;
     let (mut flights, mut width, mut under_way) = (JoinSet::new(), fill.next(WINDOW_FIRST), 0);
-    for (node, size) in load::below(&reach.manifest, &folder) {
-        let is_wanted = |object: &Arc<Object>| object.size > 0 && !reach.stack.is_complete(object);
+    for (node, size) in load::below(&reach.manifest, folder) {
+        let owns = |object: &Arc<Object>| reach.stack.owns(&Address { object: object.clone(), index: 0 }) == is_own;
+        let is_wanted = |object: &Arc<Object>| object.size > 0 && owns(object) && !reach.stack.is_complete(object);
         let Some(object) = reach.manifest.object(node).filter(is_wanted) else { continue };
         // Files under way may not have taken their room yet, so it is left to them until they are here.
-        while flights.len() >= width as usize || !fits(&reach, &object, under_way) {
+        while flights.len() >= width as usize || !fits(reach, &object, under_way) {
             let Some(ended) = flights.join_next().await else { break };
             under_way -= ended.unwrap_or(0);
             width = fill.next(width);
         }
         if fill.over.load(Relaxed) || fill.runs.load(Relaxed) != run {
-            return;
+            return 0;
         }
-        if !fits(&reach, &object, under_way) {
+        if !reach.stack.owner_answers(&object) {
+            left_out += 1;
+            continue;
+        }
+        if !fits(reach, &object, under_way) {
             continue;
         }
         under_way += size;
@@ -220,6 +239,7 @@ pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
         });
     }
     while flights.join_next().await.is_some() {}
+    left_out
 }
 
 /// Whether there is free room for an object beside what is under way: nothing gives way for what nobody asked for.

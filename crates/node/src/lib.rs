@@ -25,6 +25,7 @@ pub mod manifest;
 pub mod namespace;
 mod node;
 pub mod select;
+mod shared;
 mod snapshots;
 mod stack;
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod view;
 mod walk;
 
 pub use build::{Builder, Built};
+pub(crate) use draft::Draft;
 pub use draft::is_draft;
 pub use generations::{Generations, RETAINED_MAX};
 pub(crate) use layout::MAGIC as SNAPSHOT_MARK;
@@ -74,7 +75,7 @@ impl Manifest {
     }
 
     /// Open the snapshot that a file holds; the path is for messages.
-    fn of(file: &std::fs::File, path: &Path) -> Result<Manifest> {
+    pub(crate) fn of(file: &std::fs::File, path: &Path) -> Result<Manifest> {
         let map = Map::of(file).map_err(|error| failed("mapping the manifest", path, &error))?;
         let header = Header::decode(map.bytes()).map_err(|what| {
             Error::corrupt(format!("the manifest can't be read: {what}"), path.display())
@@ -134,6 +135,18 @@ impl Manifest {
     /// Bytes of the snapshot's file.
     pub fn file_bytes(&self) -> u64 {
         self.map.bytes().len() as u64
+    }
+
+    /// A hash of what it says of itself, the checksums of all of it among that.
+    pub fn id(&self) -> u128 {
+        let head = Header::bytes(&self.header.store, &self.header.prefix) as usize;
+        xxhash_rust::xxh3::xxh3_128(self.map.bytes().get(..head).unwrap_or_default())
+    }
+
+    /// Bytes of its file from this place on.
+    pub fn piece(&self, offset: u64, bytes_max: usize) -> Vec<u8> {
+        let rest = usize::try_from(offset).ok().and_then(|start| self.map.bytes().get(start..));
+        rest.map(|rest| rest[..rest.len().min(bytes_max)].to_vec()).unwrap_or_default()
     }
 
     fn section(&self, number: usize) -> &[u8] {

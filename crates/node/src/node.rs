@@ -4,6 +4,7 @@
 
 use crate::cluster::{Giving, Membership};
 use crate::home::{Home, needs_room};
+use crate::shared::Sets;
 use crate::snapshots;
 use crate::stack::Stack;
 use crate::view::View;
@@ -72,6 +73,7 @@ pub struct Node {
     pub(crate) disk_reads: Arc<Semaphore>,
     settings: Settings,
     cluster: Option<Membership>,
+    pub(crate) sets: Arc<Sets>,
     views: Mutex<Vec<Weak<View>>>,
     home: Arc<Home>,
 }
@@ -135,7 +137,17 @@ impl Node {
         let stack =
             Stack::over(origins.clone(), on_disk, blocks_bytes, settings.patience, around).map_err(needs_room)?;
         let disk_reads = settings.disk_reads();
-        let node = Node { origins, stack, runtime, disk_reads, settings, cluster, views: Mutex::default(), home };
+        let node = Node {
+            origins,
+            stack,
+            runtime,
+            disk_reads,
+            settings,
+            cluster,
+            sets: Arc::default(),
+            views: Mutex::default(),
+            home,
+        };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
         Ok(Arc::new(node))
     }
@@ -204,7 +216,7 @@ impl Node {
 
     /// What other members are answered from.
     pub fn giving(&self) -> Arc<dyn peer::Giver> {
-        Arc::new(Giving { stack: self.stack.clone(), origins: self.origins.clone() })
+        Arc::new(Giving { stack: self.stack.clone(), origins: self.origins.clone(), sets: self.sets.clone() })
     }
 
     pub fn figures(&self) -> Figures {

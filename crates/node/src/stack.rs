@@ -4,7 +4,7 @@
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
 use crate::cluster::{self, Membership};
-use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Waiting};
+use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
 use bytes::Bytes;
 use cache::disk::{self, Limits, Standing, Used, Whole};
 use cache::memory::Memory;
@@ -13,7 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
-use peer::{Lines, Owners, Peers, Room};
+use peer::{Elders, Lines, Owners, Peers, Room};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,7 +67,13 @@ impl Stack {
         patience: Duration,
         (runtime, cluster): (&tokio::runtime::Handle, Option<&Membership>),
     ) -> Result<Stack> {
-        let disk = Disk::over(origins, on_disk, runtime.clone())?;
+        let lines = cluster
+            .map(|Membership { roster, transport, .. }| Lines::new(roster.clone(), transport.clone(), runtime.clone()));
+        let below: Arc<dyn Source> = match &lines {
+            Some(lines) => Arc::new(Elders::over(origins, lines.clone())),
+            None => origins,
+        };
+        let disk = Disk::over(below, on_disk, runtime.clone())?;
         if cluster.is_some() {
             disk.never_trade();
         }
@@ -76,8 +82,6 @@ impl Stack {
         let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };
         let inner = Flight::over(Arc::new(disk.clone()), given, runtime.clone());
         let own: Arc<dyn Source> = Arc::new(inner.clone());
-        let lines = cluster
-            .map(|Membership { roster, transport, .. }| Lines::new(roster.clone(), transport.clone(), runtime.clone()));
         let below = match &lines {
             Some(lines) => {
                 let owners = Owners::over(own.clone(), lines.clone());
@@ -107,6 +111,20 @@ impl Stack {
     /// Other members, in a cluster.
     pub fn lines(&self) -> Option<&Lines> {
         self.lines.as_ref()
+    }
+
+    /// Whether this node owns a block: alone, it owns all.
+    pub fn owns(&self, address: &Address) -> bool {
+        let owner = self.lines.as_ref().map(|lines| (lines.roster(), Stripe::of(address)));
+        owner.is_none_or(|(roster, stripe)| roster.owner(&stripe).is_none_or(|owner| owner == roster.me()))
+    }
+
+    /// Whether who owns an object is this node, or answers.
+    pub fn owner_answers(&self, object: &Arc<Object>) -> bool {
+        let stripe = Stripe::of(&Address { object: object.clone(), index: 0 });
+        let Some(lines) = &self.lines else { return true };
+        let roster = lines.roster();
+        roster.owner(&stripe).is_none_or(|owner| owner == roster.me() || lines.answers(owner))
     }
 
     /// Whether this node's disk has a block, or room for it.

@@ -2,13 +2,15 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
+mod listing;
+mod shared;
+
 use crate::cluster;
 use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
-use crate::home::needs_room;
 use crate::kept::{self, Kept};
 use crate::load::{self, Loading, Reach};
-use crate::manifest::{Builder, Generations, Manifest, Totals};
+use crate::manifest::{Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
 use crate::select::Wanted;
@@ -16,13 +18,15 @@ use crate::snapshots;
 use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
-use futures_util::StreamExt;
+
+pub(crate) use listing::list_nameless;
+use listing::{list, release, write};
+use shared::of_another;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::{Entrance, Folder, Store};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// Files of an earlier boot up to this size are read whole at their first open, which a local disk does in a tenth of a
@@ -47,6 +51,10 @@ pub struct View {
     source: DataSet,
     /// What objects call the store.
     name: Arc<str>,
+    /// What other members call the set; the hash of the names that these were built on; and whether others have newer ones.
+    set: u128,
+    before: Mutex<u128>,
+    news: Notify,
     /// What it reads of the store goes through here, and ends with it.
     entrance: Entrance,
     names: Generations,
@@ -78,7 +86,12 @@ impl View {
         let snapshot = node.snapshots().join(format!("{identity:032x}"));
         // A local folder costs little to list, and its owner expects to see what is in it.
         let pinned = if source.local.is_none() { pinned(&snapshot, &name, &source.prefix) } else { None };
-        let manifest = match pinned {
+        let opening = node.sets.opening(identity);
+        let theirs = match source.local.is_none() {
+            true => of_another(&node, (identity, &snapshot), (&name, &source.prefix), pinned.as_ref()).await,
+            false => None,
+        };
+        let manifest = match theirs.or(pinned) {
             Some(manifest) => manifest,
             None => {
                 let listing = list(&source, &name, progress).await?;
@@ -90,10 +103,28 @@ impl View {
         let (names, refreshing) = (Generations::new(manifest), Default::default());
         let (fetched, damage_told, local_reads) =
             (Default::default(), Default::default(), node.settings().disk_reads());
-        let view =
-            View { node, source, name, entrance, names, snapshot, refreshing, fill, local_reads, fetched, damage_told };
+        let view = View {
+            node: node.clone(),
+            source,
+            name,
+            set: identity,
+            before: Mutex::default(),
+            news: Notify::new(),
+            entrance,
+            names,
+            snapshot,
+            refreshing,
+            fill,
+            local_reads,
+            fetched,
+            damage_told,
+        };
         let view = Arc::new(view);
         view.node.keep(&view);
+        if !view.is_local() {
+            node.sets.add(identity, &view);
+        }
+        drop(opening);
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
         if view.fill.at_once() {
@@ -108,15 +139,26 @@ impl View {
         let listing = list(&self.source, &self.name, progress).await?;
         let previous = self.names.current();
         let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
-        let node = self.node.clone();
-        let released = tokio::task::spawn_blocking(move || {
-            release(&node, &previous, &built.manifest);
-            built
-        });
-        let built = released.await.map_err(|_| Error::unavailable("the node is stopping", &*self.source.url))?;
-        self.names.replace(built.manifest);
-        self.damage_told.store(false, Relaxed);
+        self.go_on_with(built.manifest, previous).await?;
+        if let Some(lines) = self.node.stack.lines().cloned() {
+            let set = self.set;
+            tokio::spawn(async move { lines.tell_news(set).await });
+        }
         Ok(built.stale)
+    }
+
+    /// From here on these names count, which were built on the previous ones.
+    async fn go_on_with(&self, manifest: Manifest, previous: Arc<Manifest>) -> Result<()> {
+        let (node, before) = (self.node.clone(), previous.id());
+        let released = tokio::task::spawn_blocking(move || {
+            release(&node, &previous, &manifest);
+            manifest
+        });
+        let manifest = released.await.map_err(|_| Error::unavailable("the node is stopping", &*self.source.url))?;
+        self.names.replace(manifest);
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
+        self.damage_told.store(false, Relaxed);
+        Ok(())
     }
 
     /// What each read of the data set goes by.
@@ -387,75 +429,4 @@ fn pinned(snapshot: &std::path::Path, name: &str, prefix: &str) -> Option<Manife
             None
         }
     }
-}
-
-/// A listing, and when it began.
-struct Listing {
-    builder: Builder,
-    began_ns: i64,
-}
-
-/// `name` is what objects call the store.
-async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> Result<Listing> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-    let mut builder = Builder::new(name.clone(), &source.prefix)?;
-    let mut pages = source.store.list(&source.prefix);
-    while let Some(page) = pages.next().await {
-        builder.add(&page?)?;
-        progress(builder.keys());
-    }
-    if builder.keys() == 0 {
-        let (what, hint) = match source.store.identity().starts_with("file://") {
-            true => ("there is no file in this folder", "name a folder with files"),
-            false => {
-                let hint = "check the bucket and the prefix, and that the credentials may list it";
-                ("there is nothing under this URL", hint)
-            }
-        };
-        return Err(Error::missing(what, &source.url).hint(hint));
-    }
-    Ok(Listing { builder, began_ns })
-}
-
-/// List a data set into a snapshot that only we know; it takes its room in this folder.
-pub(crate) async fn list_nameless(source: &DataSet, folder: &std::path::Path) -> Result<Manifest> {
-    let listing = list(source, source.store.identity(), |_| ()).await?;
-    let folder = folder.to_owned();
-    apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await
-}
-
-/// Objects that the new listing does not name any more give way first in the cache. There may be millions: it is called
-/// where that disturbs nobody.
-fn release(node: &Node, previous: &Manifest, current: &Manifest) {
-    let mut gone = Vec::new();
-    let mut walk = previous.walk(crate::namespace::ROOT);
-    while let Some(file) = walk.advance() {
-        if current.object(file.node).is_none() {
-            gone.extend(previous.object(file.node));
-        }
-    }
-    node.stack.release(&gone);
-}
-
-/// Write a snapshot.
-async fn write(
-    node: &Arc<Node>,
-    listing: Listing,
-    path: PathBuf,
-    previous: Option<Arc<Manifest>>,
-) -> Result<crate::manifest::Built> {
-    let node = node.clone();
-    let build = move || {
-        node.hold()?;
-        listing.builder.build(&path, listing.began_ns, previous.as_deref())
-    };
-    apart(build).await.map_err(needs_room)
-}
-
-/// Seconds of work for millions of names, so not on a thread that others wait for.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?
 }

@@ -5,6 +5,8 @@
 //! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members.
 //! - [`Lines`]: the way to each of them; `contact`, `link` and `breaker` are that to one, `placement` who keeps what an
 //!   owner has no room for.
+//! - [`Elders`]: asks who was the owner before this node came.
+//! - [`Names`]: who lists a data set.
 //! - [`serve`], [`Giver`]: the other side.
 //! - `wire`: what is said, as bytes. [`Transport`]: by what it travels.
 //!
@@ -13,10 +15,12 @@
 
 mod breaker;
 mod contact;
+mod elders;
 mod figures;
 mod lines;
 mod link;
 mod members;
+mod names;
 mod owners;
 mod peers;
 mod placement;
@@ -25,9 +29,11 @@ mod serve;
 mod transport;
 mod wire;
 
+pub use elders::Elders;
 pub use figures::Figures;
 pub use lines::Lines;
 pub use members::{Members, PORT, take_seat};
+pub use names::{Names, PIECE_BYTES};
 pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};

@@ -9,9 +9,11 @@ use crate::wire::{State, Word};
 use crate::{Figures, Roster};
 use block::{Address, Stripe};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// Between two times that the others are asked how they are.
 const EXCHANGE_EVERY: Duration = Duration::from_secs(10);
@@ -19,6 +21,9 @@ const EXCHANGE_EVERY: Duration = Duration::from_secs(10);
 /// The same at least, also where what they said seems to be used up, and soon after the start, when members come one
 /// after another.
 const EXCHANGE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// A member that is older than this node by so much, and has something, was there before it.
+const OLDER: Duration = Duration::from_secs(3);
 
 /// Lines to the other members.
 #[derive(Clone)]
@@ -30,6 +35,9 @@ struct Parts {
     placement: Mutex<Placement>,
     /// Somebody wants to know how the others are now.
     wanted: Arc<Notify>,
+    /// When this node became a member, and whether others were there long before.
+    began: Instant,
+    came_late: AtomicBool,
     transport: Arc<dyn Transport>,
     runtime: tokio::runtime::Handle,
     figures: Arc<Figures>,
@@ -41,12 +49,15 @@ impl Lines {
         transport: Arc<dyn Transport>,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, wanted, figures) = Default::default();
+        let (contacts, placement, wanted, figures, came_late) = Default::default();
+        let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
             contacts,
             placement,
             wanted,
+            began,
+            came_late,
             transport,
             runtime: runtime.clone(),
             figures,
@@ -105,6 +116,15 @@ impl Lines {
         }
     }
 
+    /// Whether others were members long before this node, and have what it owns now.
+    pub fn came_late(&self) -> bool {
+        self.0.came_late.load(Relaxed)
+    }
+
+    pub(crate) fn age_ms(&self) -> u64 {
+        self.0.began.elapsed().as_millis() as u64
+    }
+
     /// Where a block is to be had that this node has no room for. `is_back`: who was named before doesn't keep it.
     pub(crate) fn verdict(&self, address: &Address, is_back: bool) -> Verdict {
         let (roster, stripe) = (self.roster(), Stripe::of(address));
@@ -132,6 +152,10 @@ impl Lines {
             (contact.seat.id, state)
         };
         let told = futures_util::future::join_all(contacts.into_iter().map(ask)).await;
+        let is_older = |state: &State| state.kept_bytes > 0 && state.age_ms > self.age_ms() + OLDER.as_millis() as u64;
+        if told.iter().any(|(_, state)| state.as_ref().is_some_and(is_older)) {
+            self.0.came_late.store(true, Relaxed);
+        }
         let mut placement = self.placement();
         for (member, state) in told {
             placement.told(member, state.map_or(0, |state| state.free_bytes));

@@ -242,7 +242,10 @@ impl Link {
                     let error = error.ok_or_else(|| wrong("a failure makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Failed(error))));
                 }
-                Word::Fetch | Word::Held | Word::Cancel | Word::Sum | Word::State => {
+                Word::Fetch | Word::Held | Word::Cancel | Word::Sum => {
+                    return Err(wrong("a request came as an answer"));
+                }
+                Word::State | Word::Names | Word::Piece | Word::News => {
                     return Err(wrong("a request came as an answer"));
                 }
             }

@@ -6,12 +6,14 @@
 
 use crate::lines::Lines;
 use crate::link::{BEAT, write_all};
+use crate::names::Names;
 use crate::placement::Verdict;
 use crate::transport::{Listener, Wire};
 use crate::wire::{self, Failure, GREETING, Greeting, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
 use block::{Address, Block, Blocks, Checksum, Object, Run, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,9 @@ const FRAMES_WAITING: usize = 4;
 
 /// Within which a frame has to leave.
 const STALLED: Duration = Duration::from_secs(1);
+
+/// Answers from the disk alone that are under way: nobody's budget covers their blocks.
+const HELD_AT_ONCE: usize = 16;
 
 /// Within which a stranger has to say who he is.
 const GREETED_WITHIN: Duration = Duration::from_secs(2);
@@ -53,8 +58,17 @@ pub trait Giver: Send + Sync {
     /// Whether a block lies here, or would be kept.
     fn room(&self, address: &Address) -> Room;
 
-    /// Bytes that would be kept.
-    fn free_bytes(&self) -> u64;
+    /// Bytes that would be kept, and that are.
+    fn room_bytes(&self) -> (u64, u64);
+
+    /// What this node has of the names of a set.
+    fn names(&self, set: u128) -> Names;
+
+    /// Bytes of a snapshot from this place on, [`crate::PIECE_BYTES`] at most; none if it is not to be had any more.
+    fn piece(&self, set: u128, id: u128, offset: u64) -> BoxFuture<'static, Bytes>;
+
+    /// Another member has newer names of this set.
+    fn news(&self, set: u128);
 }
 
 /// Whether a node has room for a block.
@@ -68,15 +82,15 @@ pub enum Room {
 
 /// Answer whoever connects, for as long as the task lives.
 pub async fn serve(mut listener: Box<dyn Listener>, giver: Arc<dyn Giver>, lines: Lines) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (room, held) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Semaphore::new(HELD_AT_ONCE)));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let place = room.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok(wire) => {
-                let (giver, lines) = (giver.clone(), lines.clone());
+                let (giver, lines, held) = (giver.clone(), lines.clone(), held.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(wire, giver, lines).await {
+                    if let Err(error) = connection(wire, giver, lines, held).await {
                         tracing::debug!("a connection of another member ended: {error}");
                     }
                     drop(place);
@@ -92,7 +106,7 @@ pub async fn serve(mut listener: Box<dyn Listener>, giver: Arc<dyn Giver>, lines
 }
 
 /// One asker.
-async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines) -> io::Result<()> {
+async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines, held: Arc<Semaphore>) -> io::Result<()> {
     let me = lines.roster().me();
     let Wire { mut read, mut write } = wire;
     let mut bytes = [0; GREETING];
@@ -107,7 +121,7 @@ async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines) -> io::Resu
     lines.knocks(greeting.from);
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);
     let (running, requests) = (Default::default(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-    let asker = Asker(Arc::new(Parts { giver, lines, frames, running, requests }));
+    let asker = Asker(Arc::new(Parts { giver, lines, frames, running, requests, held }));
     let work = asker.0.clone();
     let _end = End(asker.0.clone());
     tokio::select! {
@@ -125,6 +139,7 @@ struct Parts {
     /// Requests that are being answered, by number.
     running: Mutex<HashMap<u32, AbortHandle>>,
     requests: Arc<Semaphore>,
+    held: Arc<Semaphore>,
 }
 
 impl Parts {
@@ -164,8 +179,25 @@ impl Asker {
                     self.answer(header, wish, turn);
                 }
                 Word::State => {
-                    let state = State { free_bytes: self.0.giver.free_bytes() };
-                    let _ = self.0.frames.send(Frame::of(Word::Told, header.request, state.encode())).await;
+                    let (free_bytes, kept_bytes) = self.0.giver.room_bytes();
+                    let state = State { free_bytes, kept_bytes, age_ms: self.0.lines.age_ms() };
+                    self.tell(header.request, state.encode()).await;
+                }
+                Word::Names | Word::News => {
+                    let set = wire::decode_member(&payload).ok_or_else(|| wrong("a set's name makes no sense"))?;
+                    let told = match header.word {
+                        Word::Names => self.0.giver.names(set).encode(),
+                        _ => {
+                            self.0.giver.news(set);
+                            Vec::new()
+                        }
+                    };
+                    self.tell(header.request, told).await;
+                }
+                Word::Piece => {
+                    let (set, id, at) = wire::decode_piece(&payload).ok_or_else(|| wrong("a piece makes no sense"))?;
+                    let piece = self.0.giver.piece(set, id, at).await;
+                    self.tell(header.request, piece.into()).await;
                 }
                 Word::Cancel => {
                     let task = self.0.running().remove(&header.request);
@@ -174,6 +206,10 @@ impl Asker {
                 _ => return Err(wrong("an answer came as a request")),
             }
         }
+    }
+
+    async fn tell(&self, request: u32, words: Vec<u8>) {
+        let _ = self.0.frames.send(Frame::of(Word::Told, request, words)).await;
     }
 
     fn answer(&self, header: Header, wish: Wish, turn: OwnedSemaphorePermit) {
@@ -216,7 +252,10 @@ impl Frame {
 async fn answer(parts: &Parts, header: Header, wish: Wish) {
     let (word, payload) = match header.word {
         Word::Fetch => fetch(parts, header.request, wish).await,
-        Word::Held => send_blocks(parts, header.request, parts.giver.held(wish.run)).await,
+        Word::Held => {
+            let _turn = parts.held.acquire().await.expect("it is never closed");
+            send_blocks(parts, header.request, parts.giver.held(wish.run)).await
+        }
         _ => sum(parts, &wish.run.object).await,
     };
     let _ = parts.frames.send(Frame::of(word, header.request, payload)).await;

@@ -64,6 +64,12 @@ pub enum Word {
     Sum = 4,
     /// How the asked member is.
     State = 5,
+    /// What the asked member has of the names of a data set, which the payload names.
+    Names = 6,
+    /// A piece of its snapshot of them: set, hash of the snapshot, offset.
+    Piece = 7,
+    /// The asker has newer names of this set.
+    News = 8,
     /// A block with its checksums.
     Block = 16,
     /// All blocks of a request were sent.
@@ -84,12 +90,15 @@ pub enum Word {
     Told = 24,
 }
 
-const WORDS: [Word; 14] = [
+const WORDS: [Word; 17] = [
     Word::Fetch,
     Word::Held,
     Word::Cancel,
     Word::Sum,
     Word::State,
+    Word::Names,
+    Word::Piece,
+    Word::News,
     Word::Block,
     Word::Done,
     Word::Failed,
@@ -190,17 +199,31 @@ pub fn decode_sum(bytes: &[u8]) -> Option<Option<Checksum>> {
 pub struct State {
     /// Bytes that it would keep if it were asked to.
     pub free_bytes: u64,
+    /// Bytes that it keeps.
+    pub kept_bytes: u64,
+    /// Since it became a member.
+    pub age_ms: u64,
 }
 
 impl State {
     pub fn encode(self) -> Vec<u8> {
-        self.free_bytes.to_le_bytes().into()
+        let State { free_bytes, kept_bytes, age_ms } = self;
+        [free_bytes, kept_bytes, age_ms].map(u64::to_le_bytes).concat()
     }
 
     /// Later versions may say more.
     pub fn decode(bytes: &[u8]) -> Option<State> {
-        Some(State { free_bytes: u64::from_le_bytes(*bytes.first_chunk()?) })
+        let mut reader = Reader(bytes);
+        Some(State { free_bytes: reader.u64()?, kept_bytes: reader.u64()?, age_ms: reader.u64()? })
     }
+}
+
+/// A set, and what of a piece of its snapshot is wanted.
+pub fn decode_piece(bytes: &[u8]) -> Option<(u128, u128, u64)> {
+    let (set, rest) = bytes.split_first_chunk()?;
+    let (id, rest) = rest.split_first_chunk()?;
+    let offset = u64::from_le_bytes(rest.try_into().ok()?);
+    Some((u128::from_le_bytes(*set), u128::from_le_bytes(*id), offset))
 }
 
 /// The member that an owner names.

@@ -140,7 +140,10 @@ impl Disk {
         }
         let (disk, came) = (self.clone(), run.came.clone());
         let counted = self.1.source.fetch(run).inspect(move |got| {
-            if let Ok(block) = got {
+            // What another member had didn't come from the store.
+            if let Ok(block) = got
+                && block.proof() != Proof::Peer
+            {
                 let (tally, bytes) = (&disk.0.tally, block.len() as u64);
                 tally.below.add(1, bytes);
                 if let Some(came) = &came {

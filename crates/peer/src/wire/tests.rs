@@ -29,7 +29,7 @@ fn what_is_said_is_understood() {
         assert_eq!(decode_sum(&encode_sum(sum)), Some(sum));
     }
     assert_eq!((decode_sum(&[4, 0, 0, 0, 0, 0, 0, 0, 0]), decode_sum(&[2; 9]), decode_sum(&[1])), (None, None, None));
-    let state = State { free_bytes: 9 };
+    let state = State { free_bytes: 9, kept_bytes: 8, age_ms: u64::MAX };
     assert_eq!(State::decode(&[state.encode(), vec![1]].concat()), Some(state));
 }
 

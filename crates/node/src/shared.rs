@@ -1,0 +1,100 @@
+//! Names that the members of a cluster share: what this node has of each data set, and how it gets what others have.
+//!
+//! Invariant: a snapshot of another member is used only if each byte of it agrees with the checksums in it, and it is of the
+//! very set that was asked for.
+
+use crate::manifest::{Draft, Manifest};
+use crate::view::View;
+use block::{Error, Result};
+use peer::{Lines, Names};
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The data sets of a node, as others ask for them.
+#[derive(Default)]
+pub struct Sets(Mutex<HashMap<u128, Set>>);
+
+#[derive(Default)]
+struct Set {
+    opening: usize,
+    views: Vec<Weak<View>>,
+}
+
+/// A data set that is about to be opened; dropped, it is or failed.
+pub struct Opening<'a>(&'a Sets, u128);
+
+impl Sets {
+    /// From now on others are told that this node is about to have the names of a set.
+    pub fn opening(&self, set: u128) -> Opening<'_> {
+        self.sets().entry(set).or_default().opening += 1;
+        Opening(self, set)
+    }
+
+    /// This node has the names of a set.
+    pub fn add(&self, set: u128, view: &Arc<View>) {
+        let mut sets = self.sets();
+        let known = sets.entry(set).or_default();
+        known.views.retain(|view| view.strong_count() > 0);
+        known.views.push(Arc::downgrade(view));
+    }
+
+    /// Views of a set.
+    pub fn views(&self, set: u128) -> Vec<Arc<View>> {
+        let sets = self.sets();
+        let views = sets.get(&set).map(|set| set.views.iter().filter_map(Weak::upgrade).collect());
+        views.unwrap_or_default()
+    }
+
+    /// What others are told.
+    pub fn names(&self, set: u128) -> Names {
+        let is_opening = self.sets().get(&set).is_some_and(|set| set.opening > 0);
+        let newest = self.views(set).into_iter().max_by_key(|view| view.manifest().listed_ns());
+        let names = newest.map(|view| view.shared_names()).unwrap_or_default();
+        Names { is_opening, ..names }
+    }
+
+    fn sets(&self) -> MutexGuard<'_, HashMap<u128, Set>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut sets = self.0.sets();
+        let Some(set) = sets.get_mut(&self.1) else { return };
+        set.opening -= 1;
+        set.views.retain(|view| view.strong_count() > 0);
+        if set.opening == 0 && set.views.is_empty() {
+            sets.remove(&self.1);
+        }
+    }
+}
+
+/// Take the snapshot of another member into the place of this node's own. `is_right` is asked whether it is of the set that
+/// is meant.
+pub async fn take(
+    lines: &Lines,
+    set: u128,
+    (member, names): (u128, Names),
+    path: &Path,
+    is_right: impl Fn(&Manifest) -> bool,
+) -> Result<Manifest> {
+    let draft = Draft::beside(path)?;
+    let mut at = 0;
+    while at < names.bytes {
+        let piece = lines.piece(member, set, names.id, at).await;
+        let piece = piece.ok_or_else(|| Error::unavailable("a member stopped giving its names", path.display()))?;
+        let written = draft.file.write_all_at(&piece, at);
+        written.map_err(|error| Error::io("writing names of another member", path.display(), &error))?;
+        at += piece.len() as u64;
+    }
+    let manifest = Manifest::of(&draft.file, path)?;
+    manifest.verify()?;
+    if manifest.id() != names.id || manifest.file_bytes() != names.bytes || !is_right(&manifest) {
+        return Err(Error::corrupt("the names of another member are not those that it told of", path.display()));
+    }
+    draft.name(path)?;
+    Ok(manifest)
+}

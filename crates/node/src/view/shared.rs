@@ -1,0 +1,78 @@
+//! The names of a data set as the nodes of a cluster share them: one lists, the others follow.
+//!
+//! Invariant: names follow only what they were built on, so that a number of a node never comes to mean another file.
+
+use super::View;
+use crate::manifest::{self, Manifest};
+use crate::namespace::Stale;
+use crate::node::Node;
+use crate::shared;
+use block::Result;
+use peer::Names;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+impl View {
+    /// Take newer names that another member has, if one has. Names that went stale come back. What was built on other names
+    /// than this node's can't follow them: then this node lists too.
+    pub async fn follow(&self) -> Result<Option<Stale>> {
+        let Some(lines) = self.node.stack.lines().filter(|_| !self.is_local()) else { return Ok(None) };
+        let one = self.refreshing.lock().await;
+        let previous = self.names.current();
+        let newer = lines.names(self.set).await.filter(|(_, names)| names.listed_ns > previous.listed_ns());
+        let Some((member, names)) = newer else { return Ok(None) };
+        if names.before != previous.id() {
+            drop(one);
+            tracing::info!("listing {} too: another member's names don't follow this node's", self.url());
+            return self.refresh(|_| ()).await.map(Some);
+        }
+        let is_right = |manifest: &Manifest| manifest.store() == &self.name && manifest.prefix() == self.source.prefix;
+        let manifest = shared::take(lines, self.set, (member, names), &self.snapshot, is_right).await?;
+        let stale = manifest::stale(&previous, &manifest);
+        self.go_on_with(manifest, previous).await?;
+        Ok(Some(stale))
+    }
+
+    /// Whether another member of the cluster lists this set whenever it is to be listed again.
+    pub async fn is_listed_by_another(&self) -> bool {
+        match self.node.stack.lines().filter(|_| !self.is_local()) {
+            Some(lines) => lines.is_listed_by_another(self.set).await,
+            None => false,
+        }
+    }
+
+    /// Ends when another member said that it has newer names.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    pub(crate) fn hear_news(&self) {
+        self.news.notify_one();
+    }
+
+    /// What others are told of the names here.
+    pub(crate) fn shared_names(&self) -> Names {
+        let manifest = self.manifest();
+        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let (id, bytes, listed_ns) = (manifest.id(), manifest.file_bytes(), manifest.listed_ns());
+        Names { is_opening: false, id, before, bytes, listed_ns }
+    }
+}
+
+/// The names of a set from another member that has them, or is about to, if they are newer than what is pinned here. None if
+/// this node is to list.
+pub(super) async fn of_another(
+    node: &Node,
+    (set, snapshot): (u128, &Path),
+    (name, prefix): (&Arc<str>, &str),
+    pinned: Option<&Manifest>,
+) -> Option<Manifest> {
+    let lines = node.stack.lines()?;
+    let theirs = lines.names(set).await?;
+    if pinned.is_some_and(|pinned| pinned.listed_ns() >= theirs.1.listed_ns) {
+        return None;
+    }
+    let is_right = |manifest: &Manifest| manifest.store() == name && manifest.prefix() == prefix;
+    let taken = shared::take(lines, set, theirs, snapshot, is_right).await;
+    taken.inspect_err(|error| tracing::warn!("listing, since names of another member can't be had: {error}")).ok()
+}

@@ -1,0 +1,100 @@
+//! The tier below the disk of a member that came late: what it owns now, the next in line owned until it came, and has.
+//! It is asked before the store is, so that a join costs links and not the store.
+//!
+//! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
+
+use crate::lines::Lines;
+use crate::link::Answer;
+use crate::wire::{Manner, Wish, Word};
+use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
+use futures_util::StreamExt;
+use std::sync::Arc;
+
+/// Asks who was the owner before, over the store.
+pub struct Elders {
+    lines: Lines,
+    store: Arc<dyn Source>,
+}
+
+impl Elders {
+    pub fn over(store: Arc<dyn Source>, lines: Lines) -> Elders {
+        Elders { lines, store }
+    }
+}
+
+/// A run on its way.
+struct Asking {
+    lines: Lines,
+    store: Arc<dyn Source>,
+    run: Run,
+    next: u32,
+    from: From,
+}
+
+enum From {
+    Nobody,
+    Elder(Answer),
+    Store(Blocks),
+}
+
+impl Asking {
+    async fn step(mut self) -> Option<(Result<Block>, Asking)> {
+        loop {
+            match &mut self.from {
+                From::Store(blocks) => return blocks.next().await.map(|got| (got, self)),
+                From::Elder(answer) => match answer.next().await {
+                    Some(Ok(block)) => {
+                        self.next += 1;
+                        self.lines.figures().had.add(block.len());
+                        return Some((Ok(block), self));
+                    }
+                    None if self.next == self.run.blocks.end => return None,
+                    _ => self.ask_store(),
+                },
+                From::Nobody => match elder(&self.lines, &self.run).await {
+                    Some(answer) => self.from = From::Elder(answer),
+                    None => self.ask_store(),
+                },
+            }
+        }
+    }
+
+    fn ask_store(&mut self) {
+        self.from = From::Store(self.store.fetch(self.run.part(self.next..self.run.blocks.end)));
+    }
+}
+
+/// What the next in line has of a run. `None` if this node is not the owner, or nobody is next.
+async fn elder(lines: &Lines, run: &Run) -> Option<Answer> {
+    let roster = lines.roster();
+    let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
+    let order = roster.order(&stripe);
+    let next = order.get(1).filter(|_| order[0] == roster.me())?;
+    let contact = lines.contact(&roster, *next)?;
+    run.course.enter(Cause::Peer);
+    let wish = Wish { run: run.clone(), manner: Manner::default() };
+    contact.ask(Word::Held, &wish).await?.ok()
+}
+
+impl Source for Elders {
+    fn fetch(&self, run: Run) -> Blocks {
+        if !self.lines.came_late() {
+            return self.store.fetch(run);
+        }
+        let (lines, store, next) = (self.lines.clone(), self.store.clone(), run.blocks.start);
+        let asking = Asking { lines, store, run, next, from: From::Nobody };
+        futures_util::stream::unfold(asking, Asking::step).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.store.checksum(object, via)
+    }
+
+    fn holds(&self, address: &Address, may_wait: bool) -> bool {
+        self.store.holds(address, may_wait)
+    }
+
+    fn forget(&self, object: &Object) {
+        self.store.forget(object);
+    }
+}

@@ -1,0 +1,130 @@
+//! Who lists a data set: one member, and the others take what it found.
+//!
+//! Doesn't know what a snapshot holds. Invariant: of members that begin at the same time, the first in line for the set
+//! lists, and those who come later take it from whoever has it.
+
+use crate::lines::Lines;
+use crate::wire::Word;
+use block::{ObjectId, Stripe};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::time::Duration;
+
+/// Between two questions whether a member that lists is done.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// Bytes of one answer with a piece of a snapshot.
+pub const PIECE_BYTES: usize = 512 << 10;
+
+/// What a member has of the names of a data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// It is about to have them.
+    pub is_opening: bool,
+    /// A hash of its snapshot, and of the one that this was built on; 0 is none.
+    pub id: u128,
+    pub before: u128,
+    /// Bytes of its snapshot.
+    pub bytes: u64,
+    /// When the listing began, nanoseconds since 1970.
+    pub listed_ns: i64,
+}
+
+impl Names {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![u8::from(self.is_opening)];
+        out.extend(self.id.to_le_bytes());
+        out.extend(self.before.to_le_bytes());
+        out.extend(self.bytes.to_le_bytes());
+        out.extend(self.listed_ns.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Names> {
+        let (head, rest) = bytes.split_first()?;
+        let (id, rest) = rest.split_first_chunk()?;
+        let (before, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let listed = rest.try_into().ok()?;
+        Some(Names {
+            is_opening: *head != 0,
+            id: u128::from_le_bytes(*id),
+            before: u128::from_le_bytes(*before),
+            bytes: u64::from_le_bytes(*length),
+            listed_ns: i64::from_le_bytes(listed),
+        })
+    }
+}
+
+impl Lines {
+    /// The newest names of a set that another member has. `None` if this node is to list: nobody has any, and nobody
+    /// before it in line is about to.
+    pub async fn names(&self, set: u128) -> Option<(u128, Names)> {
+        loop {
+            let told = self.ask_names(set).await;
+            let newest = told.iter().filter(|(_, names)| names.id != 0).max_by_key(|(_, names)| names.listed_ns);
+            if let Some(newest) = newest {
+                return Some(*newest);
+            }
+            if !told.iter().any(|(member, names)| names.is_opening && self.is_before_me(set, *member)) {
+                return None;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// Whether a member that has the set comes before this one in line to list it.
+    pub async fn is_listed_by_another(&self, set: u128) -> bool {
+        self.ask_names(set).await.iter().any(|(member, names)| names.id != 0 && self.is_before_me(set, *member))
+    }
+
+    /// Bytes of a snapshot from this place on; none if the member doesn't give it any more.
+    pub async fn piece(&self, member: u128, set: u128, id: u128, offset: u64) -> Option<Bytes> {
+        let contact = self.contact(&self.roster(), member)?;
+        let mut payload = set.to_le_bytes().to_vec();
+        payload.extend(id.to_le_bytes());
+        payload.extend(offset.to_le_bytes());
+        contact.words(Word::Piece, payload).await.filter(|piece| (1..=PIECE_BYTES).contains(&piece.len()))
+    }
+
+    /// Tell all others that this node has newer names of a set.
+    pub async fn tell_news(&self, set: u128) {
+        let roster = self.roster();
+        let contacts: Vec<_> = roster.seats().iter().filter_map(|seat| self.contact(&roster, seat.id)).collect();
+        let tell = contacts.iter().map(|contact| contact.words(Word::News, set.to_le_bytes().to_vec()));
+        join_all(tell).await;
+    }
+
+    async fn ask_names(&self, set: u128) -> Vec<(u128, Names)> {
+        let roster = self.roster();
+        let contacts: Vec<_> = roster.seats().iter().filter_map(|seat| self.contact(&roster, seat.id)).collect();
+        let ask = |contact: std::sync::Arc<crate::contact::Contact>| async move {
+            let words = contact.words(Word::Names, set.to_le_bytes().to_vec()).await?;
+            Some((contact.seat.id, Names::decode(&words)?))
+        };
+        join_all(contacts.into_iter().map(ask)).await.into_iter().flatten().collect()
+    }
+
+    fn is_before_me(&self, set: u128, member: u128) -> bool {
+        let roster = self.roster();
+        let order = roster.order(&Stripe { object: ObjectId(set), index: 0 });
+        let place = |id: u128| order.iter().position(|other| *other == id).unwrap_or(usize::MAX);
+        (place(member), member) < (place(roster.me()), roster.me())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_names_is_understood_and_nothing_else() {
+        let names = Names { is_opening: true, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5 };
+        let bytes = names.encode();
+        assert_eq!(Names::decode(&bytes), Some(names));
+        for length in 0..bytes.len() {
+            assert_eq!(Names::decode(&bytes[..length]), None);
+        }
+        assert_eq!(Names::decode(&[bytes, vec![0]].concat()), None);
+    }
+}
