@@ -13,6 +13,8 @@ struct Pool {
     hosts: PathBuf,
     daemons: Vec<Daemon>,
     more: Vec<String>,
+    /// Folders with the keys of each member; none of nodes that speak unencrypted.
+    keys: Vec<PathBuf>,
 }
 
 /// A port for each node, which nobody else has at the moment.
@@ -31,7 +33,7 @@ impl Pool {
             ports(count).iter().enumerate().map(|(n, port)| format!("127.0.0.1:{port} name=n{n}\n")).collect();
         fs::write(&hosts, lines.concat()).expect("written");
         let more = more.iter().map(|word| (*word).to_owned()).collect();
-        Some(Pool { bed, hosts, daemons: Vec::new(), more })
+        Some(Pool { bed, hosts, daemons: Vec::new(), more, keys: Vec::new() })
     }
 
     /// Mount the bucket on the next node.
@@ -43,7 +45,11 @@ impl Pool {
     /// The mount of a node, not run yet.
     fn mounting(&self, number: usize) -> std::process::Command {
         let (cache, name) = (self.bed.path(&format!("cache{number}")), format!("n{number}"));
-        let mut words = vec!["--cache", cache.to_str().expect("a name"), "--plaintext", "--listen", &name];
+        let mut words = vec!["--cache", cache.to_str().expect("a name"), "--listen", &name];
+        match self.keys.get(number) {
+            Some(folder) => words.extend(["--identity", folder.to_str().expect("a name")]),
+            None => words.push("--plaintext"),
+        }
         words.extend(["--members", self.hosts.to_str().expect("a name")]);
         words.extend(self.more.iter().map(String::as_str));
         let at = format!("m{number}");
@@ -65,6 +71,14 @@ impl Pool {
             let nodes = self.bed.nodes();
             nodes.len() == count && nodes.iter().flat_map(members).all(|member| member["answering"] == true)
         });
+    }
+
+    /// Keys of all members, by an authority of their own.
+    fn make_keys(&self, at: &str) -> Vec<PathBuf> {
+        let out = self.bed.path(at);
+        let made = support::finished(self.bed.stoker(["keys", "--members"]).arg(&self.hosts).arg("--out").arg(&out));
+        assert!(made.status.success(), "{}", support::text(&made));
+        (0..).map(|number| out.join(format!("n{number}"))).take_while(|folder| folder.exists()).collect()
     }
 
     fn at(&self, number: usize, name: &str) -> PathBuf {
@@ -148,7 +162,7 @@ fn a_member_list_that_can_t_be_meant_is_refused_with_what_to_write() {
     for (words, said) in [
         (&["--members", hosts, "--plaintext"][..], "several members are on this machine"),
         (&["--members", hosts, "--plaintext", "--listen", "n7"], "no member is this node"),
-        (&["--members", hosts, "--listen", "n0"], "give --plaintext"),
+        (&["--members", hosts, "--listen", "n0"], "stoker keys"),
         (&["--members", "/nowhere", "--plaintext"], "cannot read the members"),
         (&["--plaintext"], "--members"),
     ] {
@@ -238,4 +252,32 @@ fn a_set_that_fits_on_each_disk_is_filled_from_others_and_read_without_them() {
     let served: u64 =
         pool.bed.nodes().iter().map(|status| status["mounts"][0]["opens_served"].as_u64().expect("opens")).sum();
     assert_eq!(served, 0, "the kernel reads each file by itself");
+}
+
+#[test]
+fn members_with_keys_are_one_cache_and_a_stranger_is_told_nothing() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    pool.keys = pool.make_keys("keys");
+    assert_eq!(pool.keys.len(), 3);
+    pool.start(3);
+    (0..3).for_each(|number| pool.read_all(number));
+    assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
+    assert!(pool.bed.nodes().iter().all(|status| status["cluster"]["encrypted"] == true));
+    // One of them comes back with keys of somebody else.
+    signal(pool.daemons[2].pid(), "TERM");
+    assert!(pool.daemons[2].waited(LONG).is_some());
+    let _ = fs::remove_dir_all(pool.bed.path("cache2"));
+    pool.keys[2] = pool.make_keys("others")[2].clone();
+    let served = pool.sum("served_bytes");
+    pool.daemons[2] = pool.mount(2);
+    pool.read_all(2);
+    assert_eq!(pool.sum("served_bytes"), served, "nobody gave it anything");
+    pool.read_all(0);
+    // With the keys of another member it doesn't even start.
+    signal(pool.daemons[2].pid(), "TERM");
+    assert!(pool.daemons[2].waited(LONG).is_some());
+    pool.keys[2] = pool.keys[1].clone();
+    let refused = support::finished(&mut pool.mounting(2));
+    assert!(support::text(&refused).contains("of another member"), "{}", support::text(&refused));
 }

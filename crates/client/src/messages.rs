@@ -476,6 +476,7 @@ mod tests {
             mounts: vec![mount],
             listing: vec![Listing::default()],
             stores: vec![store],
+            cluster: Some(Cluster { members: vec![Member::default()], ..Cluster::default() }),
             kept: Some(Kept { entries: vec![KeptEntry::default()], ..Kept::default() }),
             ..Status::default()
         };

@@ -118,6 +118,7 @@ fn cluster(node: &node::Node) -> Option<Cluster> {
     };
     Some(Cluster {
         members_from: membership.members.clone(),
+        encrypted: membership.is_encrypted,
         members: roster.seats().into_iter().map(member).collect(),
         had_bytes: figures.had.get().1,
         served_bytes: figures.served.get().1,

@@ -19,6 +19,8 @@ pub struct Membership {
     pub members: String,
     pub roster: watch::Receiver<Arc<Roster>>,
     pub transport: Arc<dyn Transport>,
+    /// Whether members prove who they are, and nobody else hears what they say.
+    pub is_encrypted: bool,
 }
 
 /// What objects call a store that this principal asks.

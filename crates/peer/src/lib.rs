@@ -8,7 +8,7 @@
 //! - [`Elders`]: asks who was the owner before this node came.
 //! - [`Names`]: who lists a data set.
 //! - [`serve`], [`Giver`]: the other side.
-//! - `wire`: what is said, as bytes. [`Transport`]: by what it travels.
+//! - `wire`: what is said, as bytes. [`Transport`]: by what it travels; [`Tls`], encrypted.
 //!
 //! Deliberately no agreement between members: each acts by what it was told, and where two were told different things both
 //! are answered.
@@ -26,6 +26,7 @@ mod peers;
 mod placement;
 mod roster;
 mod serve;
+mod tls;
 mod transport;
 mod wire;
 
@@ -38,7 +39,8 @@ pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};
 pub use serve::{Giver, Room, serve};
-pub use transport::{Listener, Tcp, Transport, Twin, Wire, listener};
+pub use tls::{Tls, certified_name};
+pub use transport::{Handshake, Listener, Tcp, Transport, Twin, Wire, listener};
 
 #[cfg(test)]
 mod tests;

@@ -100,7 +100,7 @@ impl Link {
         greeting: Greeting,
         runtime: &tokio::runtime::Handle,
     ) -> io::Result<Link> {
-        let Wire { mut read, mut write } = wire;
+        let Wire { mut read, mut write, .. } = wire;
         let greeted = async {
             write.write_all(&greeting.encode()).await?;
             write.flush().await?;

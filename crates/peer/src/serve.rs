@@ -8,7 +8,7 @@ use crate::lines::Lines;
 use crate::link::{BEAT, write_all};
 use crate::names::Names;
 use crate::placement::Verdict;
-use crate::transport::{Listener, Wire};
+use crate::transport::{Handshake, Listener, Wire};
 use crate::wire::{self, Failure, GREETING, Greeting, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
 use block::{Address, Block, Blocks, Checksum, Object, Run, Waiting};
 use bytes::Bytes;
@@ -87,10 +87,10 @@ pub async fn serve(mut listener: Box<dyn Listener>, giver: Arc<dyn Giver>, lines
     loop {
         let place = room.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
-            Ok(wire) => {
+            Ok(handshake) => {
                 let (giver, lines, held) = (giver.clone(), lines.clone(), held.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(wire, giver, lines, held).await {
+                    if let Err(error) = connection(handshake, giver, lines, held).await {
                         tracing::debug!("a connection of another member ended: {error}");
                     }
                     drop(place);
@@ -106,9 +106,9 @@ pub async fn serve(mut listener: Box<dyn Listener>, giver: Arc<dyn Giver>, lines
 }
 
 /// One asker.
-async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines, held: Arc<Semaphore>) -> io::Result<()> {
+async fn connection(handshake: Handshake, giver: Arc<dyn Giver>, lines: Lines, held: Arc<Semaphore>) -> io::Result<()> {
     let me = lines.roster().me();
-    let Wire { mut read, mut write } = wire;
+    let Wire { mut read, mut write, is_member } = tokio::time::timeout(GREETED_WITHIN, handshake).await??;
     let mut bytes = [0; GREETING];
     tokio::time::timeout(GREETED_WITHIN, read.read_exact(&mut bytes)).await??;
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -117,6 +117,9 @@ async fn connection(wire: Wire, giver: Arc<dyn Giver>, lines: Lines, held: Arc<S
     write.flush().await?;
     if greeting.to != me {
         return Err(wrong("another member was meant"));
+    }
+    if !is_member(greeting.from) {
+        return Err(wrong("it says that it is a member that its certificate is not of"));
     }
     lines.knocks(greeting.from);
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);

@@ -15,12 +15,17 @@ use tokio::sync::mpsc;
 pub struct Wire {
     pub read: Box<dyn AsyncRead + Send + Unpin>,
     pub write: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Whether who is at the other end proved to be this member. Where nobody proves anything, everybody is believed.
+    pub is_member: Box<dyn Fn(u128) -> bool + Send>,
 }
+
+/// A connection that is taken, before both sides agree on how to go on.
+pub type Handshake = BoxFuture<'static, io::Result<Wire>>;
 
 impl Wire {
     pub fn of(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Wire {
         let (read, write) = tokio::io::split(stream);
-        Wire { read: Box::new(read), write: Box::new(write) }
+        Wire { read: Box::new(read), write: Box::new(write), is_member: Box::new(|_| true) }
     }
 }
 
@@ -31,8 +36,8 @@ pub trait Transport: Send + Sync {
 
 /// Takes connections of members.
 pub trait Listener: Send {
-    /// The next one. An error is of that one alone.
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>>;
+    /// The next one, whose handshake is for the caller to wait for: it may take its time. An error is of that one alone.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Handshake>>;
 }
 
 /// Unencrypted TCP, for a network that is trusted.
@@ -42,7 +47,7 @@ fn plain(stream: TcpStream) -> io::Result<Wire> {
     // Requests are short, and somebody waits for each.
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
-    Ok(Wire { read: Box::new(read), write: Box::new(write) })
+    Ok(Wire { read: Box::new(read), write: Box::new(write), is_member: Box::new(|_| true) })
 }
 
 impl Transport for Tcp {
@@ -53,9 +58,13 @@ impl Transport for Tcp {
 }
 
 impl Listener for TcpListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>> {
-        Box::pin(async move { plain(TcpListener::accept(self).await?.0) })
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Handshake>> {
+        Box::pin(async move { Ok(ready(plain(TcpListener::accept(self).await?.0))) })
     }
+}
+
+fn ready(wire: io::Result<Wire>) -> Handshake {
+    Box::pin(std::future::ready(wire))
 }
 
 /// A network in memory. Whoever is cut off is not reached, and hears nothing any more.
@@ -98,10 +107,10 @@ impl Transport for Twin {
 }
 
 impl Listener for TwinListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Wire>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Handshake>> {
         Box::pin(async move {
             match self.0.recv().await {
-                Some(wire) => Ok(wire),
+                Some(wire) => Ok(ready(Ok(wire))),
                 None => std::future::pending().await,
             }
         })

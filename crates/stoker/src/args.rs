@@ -83,6 +83,8 @@ pub enum Command {
     /// Run a command on many hosts, copy files to them and gather files from them, by ssh
     #[command(subcommand)]
     Hosts(hosts::Command),
+    /// Make the keys by which the nodes of a cluster know each other
+    Keys(Keys),
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
@@ -238,9 +240,28 @@ pub struct ClusterFlags {
     /// Which of them this node is, HOST:PORT or NAME; by default the one whose address this machine has
     #[arg(long, value_name = "MEMBER", requires = "members")]
     pub listen: Option<String>,
+    /// Folder with the keys of this member, which `stoker keys` makes: ca.pem, node.pem and node.key
+    #[arg(long, value_name = "DIR", requires = "members", conflicts_with = "plaintext")]
+    pub identity: Option<PathBuf>,
     /// Speak unencrypted with the others, and with anybody who reaches the port: for a network that only members are on
     #[arg(long, requires = "members")]
     pub plaintext: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Keys {
+    /// All nodes of the cluster: the file that `stoker mount --members` takes
+    #[arg(long, value_name = "FILE")]
+    pub members: String,
+    /// Where to: the key of the authority, and a folder for each member. Members that have keys there keep them
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How long certificates are good
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+    /// Make the keys of all members anew, by the same authority
+    #[arg(long)]
+    pub renew: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -5,7 +5,7 @@
 use crate::args::ClusterFlags;
 use block::{Error, Result};
 use node::Membership;
-use peer::{Listener, Members, Tcp};
+use peer::{Listener, Members, Tcp, Tls, Transport};
 use std::sync::Arc;
 
 /// A membership, and the door at which others knock.
@@ -17,19 +17,25 @@ pub struct Joined {
 /// The membership that was asked for, if one was.
 pub fn join(flags: &ClusterFlags, runtime: &tokio::runtime::Handle) -> Result<Option<Joined>> {
     let Some(typed) = &flags.members else { return Ok(None) };
-    if !flags.plaintext {
-        let error = Error::invalid(
-            "members have nothing yet to encrypt with what they tell each other",
-            format!("--members {typed}"),
-        );
-        return Err(error.hint("on a network that only members are on, give --plaintext"));
+    if flags.identity.is_none() && !flags.plaintext {
+        let error = Error::invalid("members have no keys to know each other by", format!("--members {typed}"));
+        let keys = "make keys with `stoker keys --members FILE --out DIR` and give --identity DIR/NAME";
+        return Err(error.hint(format!("{keys}; or, on a network that only members are on, give --plaintext")));
     }
     let members: Members = typed.parse()?;
     let seats = members.read()?;
     let (seat, socket) = peer::take_seat(&seats, flags.listen.as_deref())?;
     let _entered = runtime.enter();
-    let listener = Box::new(peer::listener(socket)?);
+    let socket = peer::listener(socket)?;
+    let (transport, listener): (Arc<dyn Transport>, Box<dyn Listener>) = match &flags.identity {
+        None => (Arc::new(Tcp), Box::new(socket)),
+        Some(folder) => {
+            let tls = Tls::load(folder, seat.id)?;
+            let listener = tls.listener(socket);
+            (Arc::new(tls), Box::new(listener))
+        }
+    };
     let roster = members.watch(seat.id, seats, runtime);
-    let membership = Membership { members: typed.clone(), roster, transport: Arc::new(Tcp) };
+    let membership = Membership { members: typed.clone(), roster, transport, is_encrypted: flags.identity.is_some() };
     Ok(Some(Joined { membership, listener }))
 }

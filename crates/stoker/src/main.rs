@@ -16,6 +16,7 @@ mod down;
 mod emulate;
 mod ends;
 mod hosts;
+mod keys;
 mod load;
 mod log;
 mod logs;
@@ -83,6 +84,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Hosts(command) => hosts::run(command),
         Command::Up(args) => up::run(&args),
         Command::Down(args) => down::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::Completions { shell } => args::completions(shell),
         Command::Man => args::man(),
     }

@@ -181,6 +181,7 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         ("--log", path.map(PathBuf::into_os_string)),
         ("--members", flags.cluster.members_from_here()?.map(Into::into)),
         ("--listen", flags.cluster.listen.clone().map(Into::into)),
+        ("--identity", flags.cluster.identity.as_deref().map(place::absolute).transpose()?.map(Into::into)),
     ] {
         let value: Option<OsString> = value;
         command.args(value.iter().flat_map(|value| [OsStr::new(name), value]));

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     /// Where the members are told.
     pub members_from: String,
+    /// Members prove who they are, and nobody else hears what they say.
+    #[serde(default)]
+    pub encrypted: bool,
     pub members: Vec<Member>,
     /// Bytes had from other members, and given to them.
     pub had_bytes: u64,

@@ -5,14 +5,15 @@ use client::messages::Cluster;
 
 /// The other nodes, and what went to and fro. Those that don't answer are named; of many others only how many there are.
 pub fn text(cluster: &Cluster) -> String {
-    let Cluster { members, had_bytes, served_bytes, around, not_mine, broken, damaged, .. } = cluster;
+    let Cluster { members, encrypted, had_bytes, served_bytes, around, not_mine, broken, damaged, .. } = cluster;
     let me = members.iter().find(|member| member.me).map_or("none of them", |member| &*member.name);
     let mut out = format!(
-        "  cluster {}, this one is {}; had {} from others, gave them {}\n",
+        "  cluster {}, this one is {}; had {} from others, gave them {}{}\n",
         count_of(members.len() as u64, "member"),
         show::line(me),
         bytes(*had_bytes),
-        bytes(*served_bytes)
+        bytes(*served_bytes),
+        if *encrypted { "" } else { "; UNENCRYPTED" }
     );
     for member in members.iter().filter(|member| !member.answering) {
         out += &format!("    {} ({}) DOES NOT ANSWER\n", show::line(&member.name), show::line(&member.address));
