@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Others may have newer names and not have been able to say so.
 const FOLLOW_EVERY: Duration = Duration::from_secs(10);
 
+/// Times that another member is left to list before this one does.
+const FOLLOWED_MAX: u32 = 2;
+
 /// Somebody who looks all the time costs one part of a processor in so many.
 const COUNT_REST: f64 = 20.0;
 
@@ -213,12 +216,17 @@ impl Mounted {
 
 /// List again and again until the mount ends. A failure is shown in the status and tried again.
 pub(crate) async fn refresh_often(mounted: Weak<Mounted>, every: Duration) {
+    let (mut before_ns, mut followed) = (0, 0);
     loop {
         tokio::time::sleep(every.max(TICK)).await;
         let Some(mounted) = mounted.upgrade() else { return };
         // Of a cluster one member lists, and tells the others.
+        let listed_ns = mounted.view.manifest().listed_ns();
+        followed = if listed_ns == before_ns { followed + 1 } else { 0 };
+        before_ns = listed_ns;
         let again = async {
-            match mounted.view.is_listed_by_another().await {
+            // Who is to list may never do so: it was mounted without --refresh.
+            match followed < FOLLOWED_MAX && mounted.view.is_listed_by_another().await {
                 true => mounted.follow().await,
                 false => mounted.refresh().await.map(drop),
             }
@@ -244,7 +252,11 @@ pub(crate) async fn follow_others(mounted: Weak<Mounted>) {
             () = tokio::time::sleep(FOLLOW_EVERY) => {}
             () = mounted.ended() => return,
         }
-        if let Err(error) = mounted.follow().await {
+        let followed = tokio::select! {
+            followed = mounted.follow() => followed,
+            () = mounted.ended() => return,
+        };
+        if let Err(error) = followed {
             tracing::warn!("newer names of another member could not be had: {error}");
         }
     }

@@ -56,6 +56,9 @@ const BASELINE_WAITS: u32 = 16;
 /// Demand that is older than this says nothing any more: its readers pause, and the bandwidth is spare.
 const DEMAND_STALE: Duration = Duration::from_millis(250);
 
+/// Files after which others get their turn: to look at one takes microseconds.
+const YIELD_EVERY: usize = 1024;
+
 /// When owners are asked again for copies that they could not be asked for.
 const OWNERS_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
@@ -208,7 +211,13 @@ pub async fn run(reach: Reach, fill: Arc<Fill>, folder: Vec<u8>) {
 async fn pass(reach: &Reach, fill: &Arc<Fill>, (run, folder): (u64, &[u8]), is_own: bool) -> u64 {
     let mut left_out = 0;
     let (mut flights, mut width, mut under_way) = (JoinSet::new(), fill.next(WINDOW_FIRST), 0);
-    for (node, size) in load::below(&reach.manifest, folder) {
+    for (number, (node, size)) in load::below(&reach.manifest, folder).into_iter().enumerate() {
+        if number % YIELD_EVERY == 0 {
+            tokio::task::yield_now().await;
+            if fill.over.load(Relaxed) || fill.runs.load(Relaxed) != run {
+                return 0;
+            }
+        }
         let owns = |object: &Arc<Object>| reach.stack.owns(&Address { object: object.clone(), index: 0 }) == is_own;
         let is_wanted = |object: &Arc<Object>| object.size > 0 && owns(object) && !reach.stack.is_complete(object);
         let Some(object) = reach.manifest.object(node).filter(is_wanted) else { continue };

@@ -12,6 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+/// Bytes of a snapshot that is taken from another member: names of some three hundred million files.
+const SNAPSHOT_BYTES_MAX: u64 = 32 << 30;
+
 /// The data sets of a node, as others ask for them.
 #[derive(Default)]
 pub struct Sets(Mutex<HashMap<u128, Set>>);
@@ -81,11 +84,18 @@ pub async fn take(
     path: &Path,
     is_right: impl Fn(&Manifest) -> bool,
 ) -> Result<Manifest> {
+    if names.bytes > SNAPSHOT_BYTES_MAX {
+        return Err(Error::invalid("the names of another member are longer than any data set's", path.display()));
+    }
     let draft = Draft::beside(path)?;
     let mut at = 0;
     while at < names.bytes {
         let piece = lines.piece(member, set, names.id, at).await;
         let piece = piece.ok_or_else(|| Error::unavailable("a member stopped giving its names", path.display()))?;
+        let due = (names.bytes - at).min(peer::PIECE_BYTES as u64);
+        if piece.len() as u64 != due {
+            return Err(Error::corrupt("a member gave a piece of its names of another length", path.display()));
+        }
         let written = draft.file.write_all_at(&piece, at);
         written.map_err(|error| Error::io("writing names of another member", path.display(), &error))?;
         at += piece.len() as u64;

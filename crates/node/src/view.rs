@@ -23,7 +23,7 @@ pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
 use shared::of_another;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Entrance, Folder, Store};
 use tokio::sync::{Notify, Semaphore};
@@ -54,6 +54,8 @@ pub struct View {
     /// What other members call the set; the hash of the names that these were built on; and whether others have newer ones.
     set: u128,
     before: Mutex<u128>,
+    /// The newest names of others that this node could not follow, and listed for.
+    seen_ns: AtomicI64,
     news: Notify,
     /// What it reads of the store goes through here, and ends with it.
     entrance: Entrance,
@@ -109,6 +111,7 @@ impl View {
             name,
             set: identity,
             before: Mutex::default(),
+            seen_ns: AtomicI64::default(),
             news: Notify::new(),
             entrance,
             names,
@@ -135,15 +138,20 @@ impl View {
 
     /// List the data set again. Names that went stale come back, for the way in to forget.
     pub async fn refresh(&self, progress: impl Fn(u64)) -> Result<Stale> {
+        let stale = self.list_again(progress).await?;
+        if let Some(lines) = self.node.stack.lines().cloned() {
+            let set = self.set;
+            tokio::spawn(async move { lines.tell_news(set).await });
+        }
+        Ok(stale)
+    }
+
+    async fn list_again(&self, progress: impl Fn(u64)) -> Result<Stale> {
         let _one = self.refreshing.lock().await;
         let listing = list(&self.source, &self.name, progress).await?;
         let previous = self.names.current();
         let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
         self.go_on_with(built.manifest, previous).await?;
-        if let Some(lines) = self.node.stack.lines().cloned() {
-            let set = self.set;
-            tokio::spawn(async move { lines.tell_news(set).await });
-        }
         Ok(built.stale)
     }
 
@@ -155,8 +163,10 @@ impl View {
             manifest
         });
         let manifest = released.await.map_err(|_| Error::unavailable("the node is stopping", &*self.source.url))?;
+        let mut known = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         self.names.replace(manifest);
-        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
+        *known = before;
+        drop(known);
         self.damage_told.store(false, Relaxed);
         Ok(())
     }

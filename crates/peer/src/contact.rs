@@ -53,10 +53,11 @@ impl Contact {
             return None;
         }
         let asked = match self.link().await {
-            Ok(link) => link.ask(word, wish).await,
+            Ok(link) => link.ask(word, wish).await.inspect_err(|lost| self.lost(lost)),
+            // That is noted already.
             Err(error) => Err(Lost::Broken(error)),
         };
-        Some(asked.inspect_err(|lost| self.lost(lost)))
+        Some(asked)
     }
 
     /// Ask for words. `None` if the member is known to be away, or doesn't answer.
@@ -65,10 +66,10 @@ impl Contact {
             return None;
         }
         let said = match self.link().await {
-            Ok(link) => link.words(word, payload).await,
+            Ok(link) => link.words(word, payload).await.inspect_err(|lost| self.lost(lost)),
             Err(error) => Err(Lost::Broken(error)),
         };
-        said.inspect_err(|lost| self.lost(lost)).ok()
+        said.ok()
     }
 
     /// A request was lost. What the member said itself is no failure of the member.
@@ -100,14 +101,18 @@ impl Contact {
     }
 
     /// A connection that lives, each in its turn.
-    async fn link(&self) -> block::Result<Link> {
+    async fn link(self: &Arc<Self>) -> block::Result<Link> {
         let turn = self.turn.fetch_add(1, Relaxed) % LINKS;
         let mut place = self.links[turn].lock().await;
         if let Some(link) = place.as_ref().filter(|link| !link.is_broken()) {
             return Ok(link.clone());
         }
         *place = None;
-        let link = self.connect().await?;
+        if !self.answers() {
+            // Others tried while this one stood in line.
+            return Err(Error::unavailable("another member can't be reached", &self.seat.name));
+        }
+        let link = self.connect().await.inspect_err(|error| self.lost(&Lost::Broken(error.clone())))?;
         *place = Some(link.clone());
         Ok(link)
     }

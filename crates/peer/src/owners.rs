@@ -181,6 +181,8 @@ impl Asking {
                     }
                 }
             }
+            // It was patient with the store already: the next one would be as long again.
+            Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
             Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {}
         }
     }

@@ -179,7 +179,8 @@ impl Asker {
                 Word::Fetch | Word::Held | Word::Sum => {
                     let wish = Wish::decode(&payload).ok_or_else(|| wrong("a request makes no sense"))?;
                     let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
-                    self.answer(header, wish, turn);
+                    let parts = self.0.clone();
+                    self.run(header.request, turn, async move { answer(&parts, header, wish).await });
                 }
                 Word::State => {
                     let (free_bytes, kept_bytes) = self.0.giver.room_bytes();
@@ -199,8 +200,12 @@ impl Asker {
                 }
                 Word::Piece => {
                     let (set, id, at) = wire::decode_piece(&payload).ok_or_else(|| wrong("a piece makes no sense"))?;
-                    let piece = self.0.giver.piece(set, id, at).await;
-                    self.tell(header.request, piece.into()).await;
+                    let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
+                    let (reading, parts) = (self.0.giver.piece(set, id, at), self.0.clone());
+                    self.run(header.request, turn, async move {
+                        let told = Frame::of(Word::Told, header.request, reading.await.into());
+                        let _ = parts.frames.send(told).await;
+                    });
                 }
                 Word::Cancel => {
                     let task = self.0.running().remove(&header.request);
@@ -215,17 +220,17 @@ impl Asker {
         let _ = self.0.frames.send(Frame::of(Word::Told, request, words)).await;
     }
 
-    fn answer(&self, header: Header, wish: Wish, turn: OwnedSemaphorePermit) {
+    /// Work for a request, which counts as being answered until that ends.
+    fn run(&self, request: u32, turn: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
         let parts = self.0.clone();
         let mut running = self.0.running();
         let task = tokio::spawn(async move {
-            let request = header.request;
             // Taken off the list when it ends, however it ends.
-            let _done = Done(parts.clone(), request);
-            answer(&parts, header, wish).await;
+            let _done = Done(parts, request);
+            work.await;
             drop(turn);
         });
-        if let Some(same) = running.insert(header.request, task.abort_handle()) {
+        if let Some(same) = running.insert(request, task.abort_handle()) {
             same.abort();
         }
     }

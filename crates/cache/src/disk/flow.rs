@@ -89,7 +89,9 @@ impl Disk {
         let mut index = self.index();
         index.take_gave_way();
         let Some(class) = self.1.class else { return (self.place_as_it_is(index, segment), false) };
-        index.is_read_as(segment, class);
+        if class == Class::Owned {
+            index.is_owned(segment);
+        }
         let place = match index.known(segment) {
             // The bytes of a file of an earlier boot are verified on each read here, so it serves as it is.
             Found::Complete(held) | Found::Unchecked(held) => {
@@ -254,6 +256,10 @@ impl Flow {
         let got = self.block().await;
         self.next += 1;
         self.is_over = got.is_err();
+        if got.as_ref().is_err_and(|error| !error.passes()) && self.filling.written() == 0 {
+            // Nothing of it will come: its room is for others.
+            self.disk.flawed(&self.filling);
+        }
         Some((got, self))
     }
 
@@ -304,7 +310,8 @@ impl Flow {
     /// After the last block: if the segment is filled, see whether it is right.
     async fn end(mut self) -> Option<(Result<Block>, Flow)> {
         self.is_over = true;
-        if !self.filling.is_full() {
+        // Who keeps nothing completes nothing: what it asks knows no checksum of the whole.
+        if !self.filling.is_full() || self.disk.1.class.is_none() {
             return None;
         }
         let is_compared = self.is_compared && self.kept == self.run.object.blocks();

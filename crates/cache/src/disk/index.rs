@@ -173,11 +173,12 @@ impl Index {
         self.pool.is_lost.load(Relaxed)
     }
 
-    /// It is read as what this member owns, or as what others do: it may have been the other before members came or went.
-    pub fn is_read_as(&mut self, segment: &Segment, class: Class) {
+    /// It is read as what this member owns, or keeps in an owner's stead: a copy until now, it is none any more. Never the
+    /// other way round: whoever reads what another owns doesn't know whether that one has it.
+    pub fn is_owned(&mut self, segment: &Segment) {
         let id = segment.id();
-        if self.table.get(id).is_some_and(|slot| slot.class != class && slot.class != Class::Released) {
-            self.table.change(id, |slot| slot.class = class);
+        if self.table.get(id).is_some_and(|slot| slot.class == Class::Copy) {
+            self.table.change(id, |slot| slot.class = Class::Owned);
         }
     }
 

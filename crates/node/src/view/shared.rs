@@ -10,6 +10,7 @@ use crate::shared;
 use block::Result;
 use peer::Names;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 impl View {
@@ -19,12 +20,15 @@ impl View {
         let Some(lines) = self.node.stack.lines().filter(|_| !self.is_local()) else { return Ok(None) };
         let one = self.refreshing.lock().await;
         let previous = self.names.current();
-        let newer = lines.names(self.set).await.filter(|(_, names)| names.listed_ns > previous.listed_ns());
+        let known_ns = previous.listed_ns().max(self.seen_ns.load(Relaxed));
+        let newer = lines.names(self.set).await.filter(|(_, names)| names.listed_ns > known_ns);
         let Some((member, names)) = newer else { return Ok(None) };
         if names.before != previous.id() {
             drop(one);
             tracing::info!("listing {} too: another member's names don't follow this node's", self.url());
-            return self.refresh(|_| ()).await.map(Some);
+            // No news to anybody: whoever told of these would list again in turn.
+            self.seen_ns.fetch_max(names.listed_ns, Relaxed);
+            return self.list_again(|_| ()).await.map(Some);
         }
         let is_right = |manifest: &Manifest| manifest.store() == &self.name && manifest.prefix() == self.source.prefix;
         let manifest = shared::take(lines, self.set, (member, names), &self.snapshot, is_right).await?;
@@ -52,10 +56,10 @@ impl View {
 
     /// What others are told of the names here.
     pub(crate) fn shared_names(&self) -> Names {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest = self.manifest();
-        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let (id, bytes, listed_ns) = (manifest.id(), manifest.file_bytes(), manifest.listed_ns());
-        Names { is_opening: false, id, before, bytes, listed_ns }
+        Names { is_opening: false, id, before: *before, bytes, listed_ns }
     }
 }
 
