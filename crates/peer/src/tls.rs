@@ -143,15 +143,17 @@ fn is_of(certificate: &CertificateDer<'_>, member: u128) -> bool {
 
 /// What to do about a handshake that failed; what TLS says of it is for those who know it.
 fn explained(error: io::Error) -> io::Error {
-    let text = error.to_string();
+    let text = format!("{error:?}");
     let hint = match () {
         () if text.contains("Expired") || text.contains("NotValidYet") => "renew the keys, or set the clocks right",
-        () if text.contains("UnknownIssuer") || text.contains("UnknownCA") => "its keys are of another cluster",
+        () if ["UnknownIssuer", "UnknownCA", "BadSignature", "DecryptError"].iter().any(|word| text.contains(word)) => {
+            "its keys are of another cluster"
+        }
         () if text.contains("NotValidForName") => "another member has this address, or its keys are those of another",
         () if text.contains("CertificateRequired") => "it shows no certificate",
         () => return error,
     };
-    io::Error::new(error.kind(), format!("{text}: {hint}"))
+    io::Error::new(error.kind(), format!("{error}: {hint}"))
 }
 
 impl Transport for Tls {
