@@ -12,7 +12,7 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -55,6 +55,9 @@ hits: cargo ## what whole epochs ask of the store, over sizes, shares and fill: 
 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))
+
+cluster-bench: build ## four nodes on a slow store: how busy accelerators are at several cache ratios (root, 5 minutes)
+	python3 benchmarks/cluster/au.py $(ARGS)
 
 install: build completions man ## install the program, its manual page and completions below PREFIX
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
