@@ -12,7 +12,7 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -56,8 +56,11 @@ hits: cargo ## what whole epochs ask of the store, over sizes, shares and fill: 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))
 
-cluster-bench: build ## four nodes on a slow store: how busy accelerators are at several cache ratios (root, 5 minutes)
-	python3 benchmarks/cluster/au.py $(ARGS)
+cluster-bench: build ## nodes of a cluster on a store with limits, against their bounds, into OUT (root, 15 minutes; ARGS=au for a part)
+	OUT=$(or $(OUT),runs/$$(date +%F)-cluster) python3 benchmarks/cluster $(ARGS)
+
+slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
+	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh
 
 install: build completions man ## install the program, its manual page and completions below PREFIX
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
@@ -98,13 +101,16 @@ cargo:
 	  echo "make: there is no C compiler, which Rust links with" >&2; \
 	  echo "  try: apt-get install gcc libc6-dev, or what this system calls them" >&2; exit 1; }
 
-# The tests mount (fuse3), read through Python and reach hosts by ssh. Without them they are left out, and say so.
+# The tests mount (fuse3), read through Python, reach hosts by ssh and are told of members by DNS and etcd. Without them they are left out, and say so.
 needs:
 	@missing=; \
 	command -v fusermount3 > /dev/null || missing="$$missing fuse3"; \
 	command -v python3 > /dev/null || missing="$$missing python3"; \
 	command -v ssh > /dev/null || missing="$$missing openssh-client"; \
 	test -x /usr/sbin/sshd || command -v sshd > /dev/null || missing="$$missing openssh-server"; \
+	command -v dnsmasq > /dev/null || test -x /usr/sbin/dnsmasq || missing="$$missing dnsmasq-base"; \
+	command -v etcd > /dev/null || missing="$$missing etcd-server"; \
+	command -v etcdctl > /dev/null || missing="$$missing etcd-client"; \
 	test -n "$$missing" || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing what the tests need:$$missing"; \

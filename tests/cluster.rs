@@ -131,6 +131,86 @@ fn each_byte_leaves_the_store_once_for_all_nodes() {
 }
 
 #[test]
+fn a_load_brings_each_byte_to_its_owner_and_to_nobody_else() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    // In stripes of several owners.
+    pool.bed.put("large", &noise(300 << 20, 9));
+    let total = total + (300 << 20);
+    pool.start(3);
+    let part = support::finished(pool.bed.stoker(["load"]).arg(pool.at(2, "f1")));
+    assert!(part.status.success() && support::text(&part).contains("7 files"), "{}", support::text(&part));
+    for verify in [&[][..], &["--verify"]] {
+        let done = support::finished(pool.bed.stoker(["load", "--json"]).arg(pool.at(1, "")).args(verify));
+        let loaded: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        assert!(done.status.success() && loaded["files_unkept"] == 0, "{}", support::text(&done));
+        assert_eq!(loaded["bytes_done"], total);
+        assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, 0), "{:?}", pool.bed.nodes());
+    }
+    let kept = |status: &serde_json::Value| status["limits"]["disk_used"].as_u64().expect("bytes");
+    let each: Vec<u64> = pool.bed.nodes().iter().map(kept).collect();
+    assert!(each.iter().all(|bytes| *bytes > total / 6), "{each:?} of {total}");
+    (0..3).for_each(|number| pool.read_all(number));
+    assert_eq!(pool.sent(), total);
+}
+
+#[test]
+fn a_load_of_more_than_fits_uses_all_room_and_says_what_was_not_kept() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off", "--cache-size", "20MB"]) else { return };
+    for number in 0..90 {
+        pool.bed.put(&format!("f{number:02}"), &noise(1 << 20, number));
+    }
+    pool.start(3);
+    let load = || {
+        let done = support::finished(pool.bed.stoker(["load", "--json"]).arg(pool.at(0, "")));
+        let loaded: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        (done.status.code(), loaded["files_unkept"].as_u64().expect("a number"))
+    };
+    load();
+    // Until all have heard who has room.
+    std::thread::sleep(std::time::Duration::from_secs(12));
+    let (code, unkept) = load();
+    assert!(code == Some(3) && (33..40).contains(&unkept), "{unkept} of 90 in room for 57: {code:?}");
+}
+
+#[test]
+fn a_node_without_a_mount_keeps_its_part_for_the_others() {
+    let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    let mut dedicated: Vec<_> = [1, 2]
+        .map(|number| {
+            let (cache, name) = (pool.bed.path(&format!("cache{number}")), format!("n{number}"));
+            let mut command = pool.bed.stoker(["node", &format!("s3://{BUCKET}"), "--plaintext", "--listen", &name]);
+            command.args(pool.bed.reach()).arg("--cache").arg(cache).arg("--members").arg(&pool.hosts);
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("it starts")
+        })
+        .into();
+    let serving = |status: &serde_json::Value| status["serving"][0]["objects"] == 28;
+    eventually("both are there", || pool.bed.nodes().iter().filter(|status| serving(status)).count() == 2);
+    pool.join();
+    pool.read_all(0);
+    assert_eq!(pool.sent(), total);
+    let of_dedicated = || -> u64 {
+        let nodes = pool.bed.nodes();
+        let nodes = nodes.iter().filter(|status| serving(status));
+        nodes.map(|status| status["tiers"]["origin"]["bytes"].as_u64().expect("bytes")).sum()
+    };
+    assert!(of_dedicated() > total / 3, "{} of {total}", of_dedicated());
+    // They hold it while training nodes come and go.
+    signal(pool.daemons[0].pid(), "TERM");
+    assert!(pool.daemons[0].waited(LONG).is_some());
+    fs::remove_dir_all(pool.bed.path("cache0")).expect("removed");
+    let before = of_dedicated();
+    pool.daemons[0] = pool.mount(0);
+    pool.read_all(0);
+    assert_eq!(of_dedicated(), before, "the store gave them nothing again");
+    for node in &mut dedicated {
+        signal(node.id(), "TERM");
+        assert!(node.wait().expect("it ends").success());
+    }
+}
+
+#[test]
 fn a_node_that_is_killed_costs_no_reader_an_error_and_is_asked_again_when_it_is_back() {
     let Some(mut pool) = Pool::of(3, &["--fill", "off", "--cache-size", "60MB"]) else { return };
     set(&pool.bed);

@@ -45,12 +45,15 @@ class Bed:
         wait_for(lambda: reaches(self.port), "the store answers")
 
     def mount(self, count, cache_bytes, fill="off", memory="128MiB", more=()):
-        hosts = self.scratch / "hosts"
-        ports = [free_port() for _ in range(count)]
-        hosts.write_text("".join(f"127.0.0.1:{port} name=n{n}\n" for n, port in enumerate(ports)))
+        self.write_hosts(count)
         for number in range(count):
             self.mount_one(number, cache_bytes, fill, memory, more)
         wait_for(lambda: self.all_answer(count), "all members answer")
+
+    def write_hosts(self, count):
+        ports = [free_port() for _ in range(count)]
+        (self.scratch / "hosts").write_text("".join(f"127.0.0.1:{port} name=n{n}\n" for n, port in enumerate(ports)))
+        return f"{count} members"
 
     def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False):
         at = self.scratch / f"m{number}"
@@ -62,6 +65,21 @@ class Bed:
             words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
         subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
         self.nodes.append(number)
+
+    def serve_one(self, number, cache_bytes, memory="256MiB"):
+        """A node without a mount, which keeps its part for the others. Its process."""
+        words = [STOKER, "node", f"s3://{BUCKET}", "--endpoint", f"http://127.0.0.1:{self.port}", "--anonymous", "--region", "us-east-1"]
+        words += ["--cache", self.scratch / f"cache{number}", "--cache-size", f"{cache_bytes}B", "--memory", memory]
+        words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
+        node = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: any(status.get("serving") for status in self.status()), "it is there")
+        return node
+
+    def hint(self, node, numbers):
+        """Say to a node which files will be read there, in their order."""
+        lines = "".join(f"{number:05}\n" for number in numbers)
+        words = [STOKER, "hint", self.at(node), "--files", "-"]
+        subprocess.run(words, env=self.environment, check=True, input=lines, text=True, stdout=subprocess.DEVNULL)
 
     def at(self, node):
         return self.scratch / f"m{node}"

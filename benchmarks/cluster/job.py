@@ -11,12 +11,12 @@ import zlib
 class Job:
     """One accelerator a node, batch 1. What is read is compared, and leaves the kernel's cache at once.
 
-    An epoch more is loaded than is run: loaders that have nothing left to load ahead would let the store idle in the end.
+    `declared`: each says its order beforehand. An epoch more is loaded than is run: loaders that have nothing left to load ahead would let the store idle in the end.
     """
 
-    def __init__(self, bed, nodes, step_seconds, epochs, workers=4, ahead=2, seed=1):
+    def __init__(self, bed, nodes, step_seconds, epochs, workers=4, ahead=2, seed=1, declared=False):
         self.bed, self.nodes, self.step, self.epochs = bed, nodes, step_seconds, epochs
-        self.workers, self.ahead = workers, ahead
+        self.workers, self.ahead, self.declared = workers, ahead, declared
         self.sums = [zlib.crc32((bed.scratch / "data" / f"{n:05}").read_bytes()) for n in range(bed.files)]
         chance = random.Random(seed)
         self.orders = [chance.sample(range(bed.files), bed.files) for _ in range(epochs + 1)]
@@ -66,6 +66,8 @@ class Job:
         lanes = []
         for rank, node in enumerate(self.nodes):
             all_mine = list(self.samples(rank))
+            if self.declared:
+                self.bed.hint(node, all_mine)
             queues = [queue.Queue(self.ahead) for _ in range(self.workers)]
             for worker, ready in enumerate(queues):
                 mine = all_mine[worker :: self.workers]

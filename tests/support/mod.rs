@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod content;
+pub mod engines;
+pub mod net;
 pub mod sshd;
 
 use emulate::{Counters, Faults, Keys, Limits, Operation, Server};

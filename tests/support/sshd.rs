@@ -2,6 +2,7 @@
 //!
 //! Invariant: when it is dropped, also by a panic, its `sshd`s have ended and all that they ran.
 
+use super::net::Net;
 use super::{children, eventually, signal};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -12,6 +13,8 @@ use tempfile::TempDir;
 pub struct Hosts {
     /// Each has mounts, a home and nodes of its own.
     is_apart: bool,
+    /// And addresses of its own.
+    pub net: Option<Net>,
     scratch: TempDir,
     daemons: Vec<Child>,
     names: Vec<String>,
@@ -32,20 +35,30 @@ fn key(path: &Path) {
 impl Hosts {
     /// Hosts of these names; `None`, and said so, where there is no `sshd`.
     pub fn new(names: &[&str]) -> Option<Hosts> {
-        Hosts::of(names, false)
+        Hosts::of(names, false, None)
     }
 
     /// The same, each with mounts, a home and nodes of its own, as machines have. `None`, and said so, where that can't be.
     pub fn apart(names: &[&str]) -> Option<Hosts> {
+        Hosts::can_be_apart().then(|| Hosts::of(names, true, None))?
+    }
+
+    /// The same, in a network of their own, where `stoker` runs too.
+    pub fn wired(names: &[&str]) -> Option<Hosts> {
+        let net = Hosts::can_be_apart().then(|| Net::new(names))??;
+        Hosts::of(names, true, Some(net))
+    }
+
+    fn can_be_apart() -> bool {
         let can_be = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
         if !can_be.is_ok_and(|done| done.success()) || !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: hosts can't have mounts of their own here (root, unshare, /dev/fuse)");
-            return None;
+            return false;
         }
-        Hosts::of(names, true)
+        true
     }
 
-    fn of(names: &[&str], is_apart: bool) -> Option<Hosts> {
+    fn of(names: &[&str], is_apart: bool, net: Option<Net>) -> Option<Hosts> {
         let has_client = Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_ok();
         let Some(program) = program().filter(|_| has_client) else {
             eprintln!("SKIPPED: there is no sshd here (apt install openssh-server)");
@@ -55,7 +68,7 @@ impl Hosts {
         // Where it gives its rights up, as root.
         let _ = fs::create_dir_all("/run/sshd");
         key(&scratch.path().join("user"));
-        let mut hosts = Hosts { is_apart, scratch, daemons: Vec::new(), names: Vec::new(), ports: Vec::new() };
+        let mut hosts = Hosts { is_apart, net, scratch, daemons: Vec::new(), names: Vec::new(), ports: Vec::new() };
         names.iter().for_each(|name| hosts.start(&program, name));
         hosts.configure();
         Some(hosts)
@@ -83,9 +96,10 @@ impl Hosts {
             fs::create_dir_all(folder.join(name)).expect("a folder");
         }
         let settings = format!(
-            "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
+            "ListenAddress {}:{port}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
              PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv STOKER_TEST_HOST={name}{own}\n\
              ForceCommand cd {} && echo a greeting && echo a greeting >&2 && exec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
+            self.address(name),
             key.display(),
             user.display(),
             folder.display()
@@ -93,7 +107,11 @@ impl Hosts {
         let file = self.path(&format!("{name}.conf"));
         fs::write(&file, settings).expect("a file");
         let log = fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
-        let mut daemon = Command::new(if self.is_apart { Path::new("unshare") } else { program });
+        let first = if self.is_apart { Path::new("unshare") } else { program };
+        let mut daemon = match &self.net {
+            Some(net) => net.run(&net.of(name), first),
+            None => Command::new(first),
+        };
         if self.is_apart {
             daemon.args(["--mount", "--propagation", "private", "--"]).arg(program);
         }
@@ -101,7 +119,14 @@ impl Hosts {
         self.daemons.push(daemon.expect("sshd starts"));
         self.names.push(name.to_owned());
         self.ports.push(port);
-        eventually("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let log = self.path(&format!("{name}.log"));
+        let listens = || fs::read_to_string(&log).is_ok_and(|said| said.contains("Server listening"));
+        eventually("sshd listens", listens);
+    }
+
+    /// Where its `sshd` listens.
+    fn address(&self, name: &str) -> String {
+        self.net.as_ref().map_or_else(|| "127.0.0.1".into(), |net| net.address(name))
     }
 
     /// What a user would have in ~/.ssh: their names, their keys, and one that is down.
@@ -110,7 +135,8 @@ impl Hosts {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let ends = self.names.iter().map(String::as_str).zip(self.ports.iter().copied());
         for (name, port) in ends.chain([("down", free)]) {
-            config += &format!("Host {name}\n  HostName 127.0.0.1\n  Port {port}\n  HostKeyAlias {name}\n");
+            let address = if name == "down" { "127.0.0.1".into() } else { self.address(name) };
+            config += &format!("Host {name}\n  HostName {address}\n  Port {port}\n  HostKeyAlias {name}\n");
             let key = fs::read_to_string(self.path(&format!("{name}.host.pub"))).unwrap_or_default();
             known += &format!("{name} {key}\n");
         }
@@ -165,7 +191,8 @@ impl Hosts {
 
     /// `stoker` with these words, which reaches the hosts of this test.
     pub fn stoker(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+        let stoker = env!("CARGO_BIN_EXE_stoker");
+        let mut command = self.net.as_ref().map_or_else(|| Command::new(stoker), |net| net.run(&net.hub(), stoker));
         command.args(words).env("STOKER_SSH_CONFIG", self.path("config")).env_remove("STOKER_HOSTS");
         command.env_remove("SSH_AUTH_SOCK").env("NO_COLOR", "1").stdin(Stdio::null());
         command

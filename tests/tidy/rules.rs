@@ -9,13 +9,14 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Which crates a crate may use. A new crate gets a line here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("block", &[]),
+    ("order", &[]),
     ("store", &["block"]),
     ("cache", &["block"]),
     ("peer", &["block"]),
     ("client", &["block"]),
-    ("node", &["store", "cache", "peer", "block"]),
+    ("node", &["store", "cache", "peer", "order", "block"]),
     ("mount", &["node", "block"]),
     ("daemon", &["client", "mount", "node", "peer", "store", "block"]),
     ("emulate", &["store", "block"]),
@@ -25,14 +26,14 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("trace", &["workload", "block"]),
     ("report", &["block"]),
     ("ranks", &["block"]),
-    ("bench", &["data", "targets", "workload", "report", "ranks", "block"]),
+    ("bench", &["data", "targets", "workload", "report", "ranks", "order", "block"]),
     ("observe", &["trace", "node", "block"]),
     ("fleet", &[]),
     (
         "stoker",
         &[
             "block", "store", "cache", "peer", "client", "node", "mount", "daemon", "emulate", "workload", "targets",
-            "data", "trace", "report", "ranks", "bench", "observe", "fleet",
+            "data", "trace", "report", "ranks", "bench", "observe", "fleet", "order",
         ],
     ),
     // A bare program beside Stoker, and the least that a mount costs.
@@ -109,6 +110,10 @@ const BANS: [Ban; 6] = [
             ),
             ("crates/observe/src/recorder.rs", "when something was asked is what it takes down"),
             ("crates/node/src/fill.rs", "how old a reader's wait is; the pace, `window`, is given the waits"),
+            (
+                "crates/node/src/prefetch.rs",
+                "how fast files are opened; `declared`, which decides by it, is given the time",
+            ),
             ("crates/node/src/view.rs", "how long a reader waited, for the pace of the fill"),
             ("crates/peer/src/lines.rs", "how long this node has been a member, for those who ask"),
         ],

@@ -139,6 +139,8 @@ pub struct Run {
     pub waited: Duration,
     /// Counts bytes that come from a store for it, if anybody wants to know: not those that another run asked for.
     pub came: Option<Arc<AtomicU64>>,
+    /// Whether no other member of a cluster is to be asked: one of them asks.
+    pub is_own: bool,
 }
 
 impl Run {
@@ -147,7 +149,7 @@ impl Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
         let (course, via, waited) = (Course::default(), Door::NONE, Duration::ZERO);
-        Run { object, blocks, course, via, has_room: false, waited, came: None }
+        Run { object, blocks, course, via, has_room: false, waited, came: None, is_own: false }
     }
 
     /// The same run, for whose blocks the asker holds room.
@@ -165,7 +167,7 @@ impl Run {
     /// Some of the blocks, on the same course through the same door.
     pub fn part(&self, blocks: Range<u32>) -> Run {
         let (whole, course, came) = (Run::new(self.object.clone(), blocks), self.course.clone(), self.came.clone());
-        Run { course, via: self.via, has_room: self.has_room, waited: self.waited, came, ..whole }
+        Run { course, via: self.via, has_room: self.has_room, waited: self.waited, came, is_own: self.is_own, ..whole }
     }
 
     /// The addresses in order.

@@ -84,9 +84,19 @@ pub struct Course(Option<Arc<Timed>>);
 
 struct Timed {
     clock: Clock,
-    /// Who is to be woken when a reader waits for the run. `None`: one does.
-    patient: Mutex<Option<Vec<Waker>>>,
+    press: Mutex<Press>,
     stretch: Mutex<Stretch>,
+}
+
+/// How soon it is wanted.
+#[derive(Default)]
+struct Press {
+    /// A reader waits for it.
+    is_urgent: bool,
+    /// When one will, if somebody knows.
+    due: Option<Instant>,
+    /// Who is to be woken when it is wanted sooner.
+    waiting: Vec<Waker>,
 }
 
 struct Stretch {
@@ -98,35 +108,81 @@ struct Stretch {
 impl Course {
     /// A course that begins now, with nothing known. `is_urgent`: a reader waits for the run from the first.
     pub fn begin(clock: Clock, is_urgent: bool) -> Course {
+        Course::wanted(clock, is_urgent, None)
+    }
+
+    /// A course that begins now, for a reader who will wait from this moment on.
+    pub fn until_due(clock: Clock, due: Instant) -> Course {
+        Course::wanted(clock, false, Some(due))
+    }
+
+    /// A course that begins now, for a reader who waits already or will wait from a moment on, if somebody knows.
+    pub fn wanted(clock: Clock, is_urgent: bool, due: Option<Instant>) -> Course {
+        Course::of(clock, Press { is_urgent, due: due.filter(|_| !is_urgent), ..Press::default() })
+    }
+
+    fn of(clock: Clock, press: Press) -> Course {
         let stretch = Stretch { cause: Cause::Unknown, since: clock(), spent: Spent::default() };
-        let patient = if is_urgent { None } else { Some(Vec::new()) };
-        Course(Some(Arc::new(Timed { clock, patient: patient.into(), stretch: stretch.into() })))
+        Course(Some(Arc::new(Timed { clock, press: press.into(), stretch: stretch.into() })))
+    }
+
+    /// When a reader will wait for the run, if somebody knows.
+    pub fn due(&self) -> Option<Instant> {
+        self.0.as_ref()?.press().due
     }
 
     /// Whether a reader waits for the run, rather than may come to.
     pub fn is_urgent(&self) -> bool {
-        self.0.as_ref().is_none_or(|timed| timed.patient().is_none())
+        self.0.as_ref().is_none_or(|timed| timed.press().is_urgent)
     }
 
     /// From now on a reader waits for the run.
     pub fn urge(&self) {
-        let waiting = self.0.as_ref().and_then(|timed| timed.patient().take());
-        waiting.into_iter().flatten().for_each(Waker::wake);
+        self.press(|press| !std::mem::replace(&mut press.is_urgent, true));
+    }
+
+    /// A reader will wait for the run from this moment on, and perhaps another one sooner. Of a run for which nobody knew when,
+    /// nobody does.
+    pub fn hasten(&self, due: Instant) {
+        self.press(|press| {
+            let is_sooner = press.due.is_some_and(|known| due < known);
+            press.due = if is_sooner { Some(due) } else { press.due };
+            is_sooner
+        });
+    }
+
+    /// Change how soon it is wanted, and wake who waits for that.
+    fn press(&self, change: impl FnOnce(&mut Press) -> bool) {
+        let Some(timed) = &self.0 else { return };
+        let mut press = timed.press();
+        let waiting = if change(&mut press) { std::mem::take(&mut press.waiting) } else { Vec::new() };
+        drop(press);
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Ends when a reader waits for the run.
     pub async fn urged(&self) {
+        self.once(|press| press.is_urgent).await;
+    }
+
+    /// Ends when a reader will wait for the run sooner than at this moment.
+    pub async fn hastened(&self, due: Option<Instant>) {
+        self.once(|press| press.due < due).await;
+    }
+
+    async fn once(&self, is_so: impl Fn(&Press) -> bool) {
         let Some(timed) = &self.0 else { return };
-        let urged = poll_fn(|context| match &mut *timed.patient() {
-            None => Poll::Ready(()),
-            Some(waiting) => {
-                if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                    waiting.push(context.waker().clone());
-                }
-                Poll::Pending
+        let waiting = poll_fn(|context| {
+            let mut press = timed.press();
+            if is_so(&press) {
+                return Poll::Ready(());
             }
+            if !press.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                press.waiting.push(context.waker().clone());
+            }
+            Poll::Pending
         });
-        urged.await;
+        waiting.await;
     }
 
     /// From now on it is this that the run waits for.
@@ -146,8 +202,8 @@ impl Course {
 }
 
 impl Timed {
-    fn patient(&self) -> MutexGuard<'_, Option<Vec<Waker>>> {
-        self.patient.lock().unwrap_or_else(PoisonError::into_inner)
+    fn press(&self) -> MutexGuard<'_, Press> {
+        self.press.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stretch(&self) -> MutexGuard<'_, Stretch> {

@@ -98,8 +98,10 @@ impl Flight {
         for index in run.blocks.start..end {
             let mine = room.next();
             if let Some(coming) = known.get(&(id, index)) {
-                if run.course.is_urgent() {
-                    coming.course.urge();
+                match run.course.due() {
+                    _ if run.course.is_urgent() => coming.course.urge(),
+                    Some(due) => coming.course.hasten(due),
+                    None => {}
                 }
                 asked.push_back((coming.clone(), mine));
                 is_first = true;

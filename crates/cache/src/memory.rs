@@ -7,6 +7,7 @@
 //! Invariant: the sum of the blocks alive never exceeds the budget.
 
 mod lanes;
+mod lend;
 mod shelf;
 
 use crate::budget::{BYTES_MIN, Budget, Holder, Share};
@@ -23,7 +24,6 @@ use lanes::{LANE_MIN, Lanes};
 use shelf::{Coming, Place, Shelf};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -243,7 +243,13 @@ impl Memory {
         while let Some(blocks) = shelf.unknown(id, rest.clone()) {
             rest.start = blocks.end;
             let room = blocks.clone().filter_map(|index| room.remove(&index)).collect();
-            announced.push(self.announce(&mut shelf, &run.part(blocks), room, is_urgent, since));
+            announced.push(self.announce(
+                &mut shelf,
+                &run.part(blocks),
+                room,
+                Course::wanted(clock, is_urgent, run.course.due()),
+                since,
+            ));
         }
         let places = run.blocks.clone().zip(until).filter_map(|(index, until)| shelf.place(&(id, index), *until));
         let places = places.collect();
@@ -255,25 +261,22 @@ impl Memory {
     /// Ask for blocks that will be wanted, as far as there is room for requests worth making. Never waits. The first
     /// block that was not asked for comes back.
     pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door) -> u32 {
-        self.ahead_counted(object, blocks, via, None)
+        self.ahead_of(&Run::new(object.clone(), 0..1).via(via), blocks, None)
     }
 
-    fn ahead_counted(
-        &self,
-        object: &Arc<Object>,
-        mut blocks: Range<u32>,
-        via: Door,
-        came: Option<&Arc<AtomicU64>>,
-    ) -> u32 {
-        let id = object.id();
+    /// The same for a reader who will wait for them from a moment on.
+    pub fn ahead_until(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door, due: std::time::Instant) -> u32 {
+        self.ahead_of(&Run::new(object.clone(), 0..1).via(via), blocks, Some(due))
+    }
+
+    /// Ask for blocks in the manner of one run.
+    fn ahead_of(&self, like: &Run, mut blocks: Range<u32>, due: Option<std::time::Instant>) -> u32 {
+        let (id, of_store) = (like.object.id(), (like.object.store.clone(), like.via));
+        due.inspect(|due| self.shelf().hasten(id, blocks.clone(), *due));
         loop {
-            let unknown = self.shelf().unknown(id, blocks.clone());
-            let Some(unknown) = unknown else { return blocks.end };
+            let Some(unknown) = self.shelf().unknown(id, blocks.clone()) else { return blocks.end };
             blocks.start = unknown.start;
-            let run =
-                Run::new(object.clone(), unknown.start..unknown.end.min(unknown.start + AHEAD_RUN_BLOCKS)).via(via);
-            let run = Run { came: came.cloned(), ..run };
-            let of_store = (object.store.clone(), via);
+            let run = like.part(unknown.start..unknown.end.min(unknown.start + AHEAD_RUN_BLOCKS));
             let spare = |address: Address| {
                 let share = self.0.budget.spare(address.len())?;
                 Some((share, self.0.lanes.spare(&of_store, self.on_way(&address, false))?))
@@ -290,7 +293,8 @@ impl Memory {
             if room.is_empty() {
                 continue;
             }
-            let (run, announced) = self.announce(&mut shelf, &run, room, false, lanes::now());
+            let course = Course::wanted(clock, false, due);
+            let (run, announced) = self.announce(&mut shelf, &run, room, course, lanes::now());
             drop(shelf);
             self.0.runtime.spawn(announced.flight(run));
         }
@@ -353,10 +357,10 @@ impl Memory {
         shelf: &mut Shelf,
         run: &Run,
         room: Vec<Room>,
-        is_urgent: bool,
+        course: Course,
         since: Instant,
     ) -> (Run, Announced) {
-        let (id, course) = (run.object.id(), Course::begin(clock, is_urgent));
+        let id = run.object.id();
         let run = Run { course: course.clone(), ..run.part(run.blocks.start..run.blocks.start + room.len() as u32) };
         let promise = |(index, (share, lane))| {
             let (sender, promise) = watch::channel(None);
@@ -457,7 +461,7 @@ impl Drop for Announced {
 impl Source for Memory {
     /// Asks for the run ahead as far as there is room, then waits for one block after the other.
     fn fetch(&self, run: Run) -> Blocks {
-        self.ahead_counted(&run.object, run.blocks.clone(), run.via, run.came.as_ref());
+        self.ahead_of(&run, run.blocks.clone(), run.course.due());
         let memory = self.clone();
         let blocks = futures_util::stream::iter(run.blocks.clone()).then(move |index| {
             let (memory, one) = (memory.clone(), run.part(index..index + 1));

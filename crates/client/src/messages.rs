@@ -1,8 +1,14 @@
 //! What is said on the control socket. Names and units are the documented interface of `stoker status --json`.
 
 mod cluster;
+mod dead;
+mod hint;
+mod kept;
 
-pub use cluster::{Cluster, Member};
+pub use cluster::{Cluster, Member, Serving};
+pub use dead::{Dead, DeadMount};
+pub use hint::{HintRequest, Hinted, Order, Sampler};
+pub use kept::{Kept, KeptEntry};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +27,9 @@ pub struct Status {
     #[serde(default)]
     pub errors: Vec<Record>,
     pub mounts: Vec<Mount>,
+    /// Data sets that it has for other members of its cluster, without a mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serving: Vec<Serving>,
     /// Data sets that are being listed for the first time, to be mounted.
     #[serde(default)]
     pub listing: Vec<Listing>,
@@ -37,6 +46,9 @@ pub struct Status {
     /// The cluster that this node is a member of, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
+    /// Of a node that `stoker up` started: it ends by itself unless that is renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
     /// Of the path that was asked about, by `stoker status DIR`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
@@ -52,6 +64,15 @@ pub struct Log {
     pub path: String,
     /// `error`, `warn`, `info` or `debug`.
     pub level: String,
+}
+
+/// Until when a node may go on. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lease {
+    pub ends_at: f64,
+    /// When the credentials end that it was handed over, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_end_at: Option<f64>,
 }
 
 /// One thing that happened.
@@ -104,25 +125,15 @@ pub struct Mount {
     pub kept_files: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_bytes: Option<u64>,
+    /// Orders in which jobs said that they will read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
     /// Taken out of sight, and served until the last of its files is closed.
     #[serde(default)]
     pub detached: bool,
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
-}
-
-/// Mounts of nodes that were killed: a line of its own in `stoker status --json`, if there are any.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Dead {
-    pub dead: Vec<DeadMount>,
-}
-
-/// A mount whose node was killed: all that is asked of it fails, until `stoker umount` takes it away.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct DeadMount {
-    pub path: String,
-    pub url: String,
 }
 
 /// A data set that is being listed for a mount that is not there yet.
@@ -134,29 +145,6 @@ pub struct Listing {
     pub since: f64,
     /// Names that came so far.
     pub names: u64,
-}
-
-/// `POST /v1/kept` with a [`MountPath`]: how much of a file or a folder is in the cache.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
-    pub files: u64,
-    pub bytes: u64,
-    /// Files that are there to their last byte, and bytes also of others.
-    pub kept_files: u64,
-    pub kept_bytes: u64,
-    /// What is directly in a folder, by name; the first thousand.
-    pub entries: Vec<KeptEntry>,
-}
-
-/// A file or a folder within another.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct KeptEntry {
-    /// A folder's ends with a slash.
-    pub name: String,
-    pub files: u64,
-    pub bytes: u64,
-    pub kept_files: u64,
-    pub kept_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -463,7 +451,9 @@ mod tests {
     #[test]
     fn every_field_is_documented_and_none_that_is_not_there() {
         let text = || Some(String::new());
-        let mount = Mount { kept_files: Some(0), kept_bytes: Some(0), refresh_failed: text(), ..Mount::default() };
+        let counted =
+            Mount { kept_files: Some(0), kept_bytes: Some(0), orders: vec![Order::default()], ..Mount::default() };
+        let mount = Mount { refresh_failed: text(), ..counted };
         let store = StoreState {
             silent_since: Some(0.0),
             answered_at: Some(0.0),
@@ -474,9 +464,11 @@ mod tests {
         let status = Status {
             errors: vec![Record::default()],
             mounts: vec![mount],
+            serving: vec![Serving::default()],
             listing: vec![Listing::default()],
             stores: vec![store],
             cluster: Some(Cluster { members: vec![Member::default()], ..Cluster::default() }),
+            lease: Some(Lease { credentials_end_at: Some(0.0), ..Lease::default() }),
             kept: Some(Kept { entries: vec![KeptEntry::default()], ..Kept::default() }),
             ..Status::default()
         };
@@ -484,13 +476,12 @@ mod tests {
         names(&serde_json::to_value(status).unwrap(), &mut real);
         names(&serde_json::to_value(Loaded::default()).unwrap(), &mut real);
         names(&serde_json::to_value(Dead { dead: vec![DeadMount::default()] }).unwrap(), &mut real);
-        // What the command adds to a load.
         real.extend(["seconds", "bytes_fetched", "gigabytes_per_second"].map(str::to_owned));
 
         let page = include_str!("../../../docs/status.md");
         let documented = quoted(page);
-        let undocumented: Vec<_> = real.difference(&documented).collect();
-        assert!(undocumented.is_empty(), "not in docs/status.md: {undocumented:?}");
+        let missing: Vec<_> = real.difference(&documented).collect();
+        assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
         let listed: BTreeSet<_> = rows.flat_map(quoted).collect();
         let unknown: Vec<_> = listed.difference(&real).collect();

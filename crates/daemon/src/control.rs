@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing secret leaves here, and nobody but the owner (or root) is heard.
 
+use crate::hint;
 use crate::status::{kept, status};
 use crate::{Host, Mounted};
 use block::{Error, Kind, Result};
@@ -161,6 +162,7 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             Ok(say(&host.journal().log()))
         }
         (&Method::POST, "/v1/load") => load(&host, message(request).await?),
+        (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?).await?)),
         _ => Err(Error::missing(format!("there is no {method} {path}"), "the control socket")),
     }
 }
@@ -412,7 +414,7 @@ mod tests {
         };
         let node = Node::start(settings, [1; 16], tokio::runtime::Handle::current()).unwrap();
         let journal = Arc::new(Journal::open(None, tracing::Level::INFO, || 0.0).unwrap());
-        let host = Host::new(node, journal, Life::Asked);
+        let host = Host::new(node, journal, Life::Asked, None);
         let socket = folder.path().join("socket");
         let (listener, _bound) = bind(&socket).unwrap();
         listen(&host, listener);

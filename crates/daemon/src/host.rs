@@ -3,7 +3,8 @@
 //! Invariant: a mount that can't be made, or that is given up, changes nothing for the others.
 
 use crate::journal::Journal;
-use crate::mounted::{Mounted, follow_others, refresh_often};
+use crate::lease::Lease;
+use crate::mounted::{Mounted, follow_others, follow_unmounted, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source_in_time};
 use block::{Error, Result};
@@ -35,9 +36,13 @@ pub struct Host {
     node: Arc<Node>,
     journal: Arc<Journal>,
     life: Life,
+    /// Until when it may go on, unless that is for ever.
+    lease: Option<Arc<Lease>>,
     began: f64,
     pulse: Mutex<Pulse>,
     mounts: Mutex<Vec<Arc<Mounted>>>,
+    /// Data sets that are there for other members alone.
+    served: Mutex<Vec<Arc<View>>>,
     listings: Mutex<Vec<Arc<Listing>>>,
     ids: AtomicU64,
     visitors: watch::Sender<Visitors>,
@@ -97,14 +102,16 @@ impl Drop for Listed<'_> {
 }
 
 impl Host {
-    pub fn new(node: Arc<Node>, journal: Arc<Journal>, life: Life) -> Arc<Host> {
+    pub fn new(node: Arc<Node>, journal: Arc<Journal>, life: Life, lease: Option<Arc<Lease>>) -> Arc<Host> {
         let host = Arc::new(Host {
             node,
             life,
+            lease,
             pulse: Mutex::default(),
             began: journal.now(),
             journal,
             mounts: Mutex::default(),
+            served: Mutex::default(),
             listings: Mutex::default(),
             ids: AtomicU64::new(0),
             visitors: watch::channel(Visitors::default()).0,
@@ -124,17 +131,7 @@ impl Host {
         self.agree(&request)?;
         let visit = self.enter()?;
         let path = PathBuf::from(&request.path);
-        let mut reach = reach(&request);
-        reach.s3.list_budget = self.node.settings().patience;
-        reach.s3.read_buffer = self.node.settings().read_buffer();
-        let source = source_in_time(&request.url, &reach).await?;
-        let listing = self.lists(&request);
-        let progress = |names| {
-            listing.0.names.store(names, Ordering::Relaxed);
-            progress(names);
-        };
-        let view = View::open(self.node.clone(), source, fill(&request)?, progress).await?;
-        drop(listing);
+        let view = self.open(&request, progress).await?;
         let mut options = Options::new(&path, &request.url);
         options.immutable = request.immutable;
         (options.owner, options.group) = (request.owner, request.group);
@@ -167,6 +164,37 @@ impl Host {
             tokio::spawn(refresh_often(Arc::downgrade(&mounted), Duration::from_secs(seconds.max(1))));
         }
         Ok(mounted)
+    }
+
+    /// Have a data set without a mount, for the other members of the cluster, until the node ends.
+    pub async fn serve(self: &Arc<Host>, request: &MountRequest) -> Result<()> {
+        let view = self.open(request, |_| ()).await?;
+        if view.is_local() {
+            let error = Error::invalid("this is a folder of a local disk, which other nodes don't have", &request.url);
+            return Err(error.hint("name a bucket, or a folder of a network file system that all members have"));
+        }
+        tokio::spawn(follow_unmounted(Arc::downgrade(&view)));
+        self.served().push(view);
+        Ok(())
+    }
+
+    /// Data sets that are there for other members alone.
+    pub fn served(&self) -> MutexGuard<'_, Vec<Arc<View>>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Open a data set, listing it if it was never listed.
+    async fn open(&self, request: &MountRequest, progress: impl Fn(u64)) -> Result<Arc<View>> {
+        let mut reach = reach(request);
+        reach.s3.list_budget = self.node.settings().patience;
+        reach.s3.read_buffer = self.node.settings().read_buffer();
+        let source = source_in_time(&request.url, &reach).await?;
+        let listing = self.lists(request);
+        let progress = |names| {
+            listing.0.names.store(names, Ordering::Relaxed);
+            progress(names);
+        };
+        View::open(self.node.clone(), source, fill(request)?, progress).await
     }
 
     /// Show that a data set is being listed, until the answer is dropped.
@@ -323,6 +351,7 @@ impl Host {
     /// End: no mounts any more, and those that are there go, in use or not.
     pub fn end(&self) {
         self.visitors.send_modify(|visitors| visitors.closing = true);
+        self.served().drain(..).for_each(|view| view.close());
         // Whoever leaves a mount may wait for its threads.
         let mounts = self.mounts().clone();
         for mounted in mounts {
@@ -350,6 +379,10 @@ impl Host {
 
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.as_deref()
     }
 
     pub fn journal(&self) -> &Arc<Journal> {

@@ -4,14 +4,18 @@
 //! Layout:
 //! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
 //! - [`control`]: its socket. [`status`]: what it does and holds.
+//! - `hint`: what a job says of the order in which it will read.
 //! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
+//! - [`Lease`]: until when it may go on without anybody who looks after it.
 //! - [`reach`]: from what was asked for to a store.
 //!
 //! Invariant: it reads no environment and no arguments, and prints nothing.
 
 pub mod control;
+mod hint;
 mod host;
 pub mod journal;
+mod lease;
 mod mounted;
 mod pulse;
 pub mod reach;
@@ -19,4 +23,5 @@ pub mod status;
 
 pub use host::{ENDING, Host, Life};
 pub use journal::Journal;
+pub use lease::Lease;
 pub use mounted::Mounted;

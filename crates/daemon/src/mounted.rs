@@ -4,7 +4,7 @@
 
 use crate::host::Visit;
 use block::Result;
-use client::messages::{Mount, Refreshed};
+use client::messages::{Mount, Order, Refreshed};
 use mount::{Passthrough, Session};
 use node::View;
 use node::kept::Kept;
@@ -207,10 +207,23 @@ impl Mounted {
             filling: self.view.fill().is_on(),
             filled_files: self.view.fill().files.load(Relaxed),
             filled_bytes: self.view.fill().bytes.load(Relaxed),
+            orders: self.view.prefetch().progress().into_iter().map(order).collect(),
             kept_files: kept.map(|kept| kept.kept_files),
             kept_bytes: kept.map(|kept| kept.kept_bytes),
             refresh_failed: lock(&self.refresh_failed).clone(),
         }
+    }
+}
+
+fn order(progress: node::prefetch::Progress) -> Order {
+    Order {
+        name: progress.name,
+        opened: progress.opened,
+        skipped: progress.skipped,
+        left: progress.left,
+        ahead_files: progress.ahead_files,
+        ahead_bytes: progress.asked_bytes,
+        resting: progress.rests,
     }
 }
 
@@ -257,6 +270,17 @@ pub(crate) async fn follow_others(mounted: Weak<Mounted>) {
             () = mounted.ended() => return,
         };
         if let Err(error) = followed {
+            tracing::warn!("newer names of another member could not be had: {error}");
+        }
+    }
+}
+
+/// The same of a data set that isn't mounted, until the node lets go of it.
+pub(crate) async fn follow_unmounted(view: Weak<View>) {
+    loop {
+        let Some(view) = view.upgrade().filter(|view| view.is_open()) else { return };
+        let _ = tokio::time::timeout(FOLLOW_EVERY, view.news()).await;
+        if let Err(error) = view.follow().await {
             tracing::warn!("newer names of another member could not be had: {error}");
         }
     }

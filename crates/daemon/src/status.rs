@@ -2,7 +2,9 @@
 
 use crate::Host;
 use block::Cause;
-use client::messages::{Cluster, Kept, KeptEntry, Limits, Listing, Member, Mount, Status, Store, Tier, Tiers, Waits};
+use client::messages::{
+    Cluster, Kept, KeptEntry, Lease, Limits, Listing, Member, Mount, Serving, Status, Store, Tier, Tiers, Waits,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a node does and holds.
@@ -36,13 +38,31 @@ pub fn status(host: &Host) -> Status {
         rates,
         stores,
         cluster: cluster(host.node()),
+        lease: host
+            .lease()
+            .map(crate::Lease::terms)
+            .map(|terms| Lease { ends_at: terms.ends, credentials_end_at: terms.credentials_end }),
         uptime_seconds: host.uptime(),
         log: host.journal().log(),
         errors: host.journal().errors(),
         mounts,
+        serving: host.served().iter().map(|view| serving(view)).collect(),
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
         ending: host.is_ending(),
+    }
+}
+
+fn serving(view: &node::View) -> Serving {
+    let (totals, fill) = (view.totals(), view.fill());
+    Serving {
+        url: view.url().into(),
+        objects: totals.files,
+        bytes: totals.bytes,
+        listed_at: view.manifest().listed_ns() / 1_000_000_000,
+        filling: fill.is_on(),
+        filled_files: fill.files.load(Relaxed),
+        filled_bytes: fill.bytes.load(Relaxed),
     }
 }
 
@@ -118,6 +138,7 @@ fn cluster(node: &node::Node) -> Option<Cluster> {
     };
     Some(Cluster {
         members_from: membership.members.clone(),
+        members_trouble: roster.trouble().map(Into::into),
         encrypted: membership.is_encrypted,
         members: roster.seats().into_iter().map(member).collect(),
         had_bytes: figures.had.get().1,

@@ -82,8 +82,27 @@ pub struct Plan {
     pub cache: Option<PathBuf>,
     /// Port at which members reach each other.
     pub port: u16,
+    /// Members have no keys: they speak unencrypted.
+    pub is_plaintext: bool,
     pub programs: Vec<Program>,
 }
+
+/// A file that nobody else may see: its name, and what stands in it.
+pub type Secret = (&'static str, Vec<u8>);
+
+/// What a host was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holds {
+    pub keys: bool,
+    pub credentials: bool,
+}
+
+/// The file of credentials, for AWS's own tools and for nodes, and the only profile in it.
+pub const CREDENTIALS: &str = "credentials";
+pub const PROFILE: &str = "stoker-pool";
+
+/// The file of authorities that a member trusts.
+pub const AUTHORITY: &str = "ca.pem";
 
 /// A plan with the hosts that it is for.
 pub struct Pool<'a> {
@@ -154,48 +173,70 @@ impl Pool<'_> {
         self.ask(host, &[&head, script::PREPARE.as_bytes()].concat(), &feed, stop).map(drop)
     }
 
-    /// Hand over what nobody else may see, such as the key of a member, into a folder of this user's that lies in memory. Its
-    /// place is the environment variable `secrets` of the mount.
-    pub fn hand_over(&self, host: &Host, secrets: &[(&str, &[u8])], stop: &Stop) -> Result<(), Failure> {
-        let mut script = script::SECRETS.as_bytes().to_vec();
+    /// Hand over what nobody else may see, such as the key of a member, into a folder of this user's that lies in memory.
+    /// A file takes the place of an older one once all have arrived. `is_first`: the folder must not be there yet.
+    pub fn hand_over(&self, host: &Host, secrets: &[Secret], is_first: bool, stop: &Stop) -> Result<(), Failure> {
+        let first = if is_first { "yes" } else { "" };
+        let mut script = [format!("first={first}\n").as_bytes(), script::SECRETS.as_bytes()].concat();
         for (name, bytes) in secrets {
-            let line =
-                [b"take ".as_slice(), &quote::quoted(OsStr::new(name)), format!(" {}\n", bytes.len()).as_bytes()]
-                    .concat();
-            script.extend(line);
+            script.extend(format!("take {} {}\n", quoted(name), bytes.len()).as_bytes());
         }
+        script.extend(b"keep\n");
         let feed = |out: &mut dyn Write| {
             secrets.iter().try_for_each(|(_, bytes)| out.write_all(bytes)).and_then(|()| out.flush())
         };
         self.ask(host, &script, &feed, stop).map(drop)
     }
 
+    /// Have a host trust an authority beside the one that it trusted last, so that all trust a new one before one of them is
+    /// known by it. What the host was handed over before comes back; without keys it trusts nobody.
+    pub fn trust(&self, host: &Host, authority: &str, stop: &Stop) -> Result<Holds, Failure> {
+        let take = format!("take {} {}\n", AUTHORITY, authority.len());
+        let script = [b"first=\n".as_slice(), script::SECRETS.as_bytes(), take.as_bytes(), script::TRUST.as_bytes()];
+        let feed = |out: &mut dyn Write| out.write_all(authority.as_bytes()).and_then(|()| out.flush());
+        let said = self.ask(host, &script.concat(), &feed, stop)?;
+        let holds = |word: &[u8]| said.iter().any(|line| line == word);
+        Ok(Holds { keys: holds(b"keys"), credentials: holds(b"credentials") })
+    }
+
     /// Mount: `words` follow `stoker mount` and the flags of the pool's own. Ends with the connection until it is mounted.
-    pub fn start<S: AsRef<OsStr>>(
-        &self,
-        host: &Host,
-        words: &[S],
-        is_member: bool,
-        stop: &Stop,
-    ) -> Result<(), Failure> {
+    pub fn start<S: AsRef<OsStr>>(&self, host: &Host, words: &[S], stop: &Stop) -> Result<(), Failure> {
         let address = quoted(&host::with_port(host.address(), self.plan.port));
-        let member = if is_member { format!("--members \"$pool/members\" --listen {address}") } else { String::new() };
+        let how = if self.plan.is_plaintext { "--plaintext" } else { "--identity \"$secrets\"" };
+        let member = match self.hosts.len() {
+            1 => String::new(),
+            _ => format!("--members \"$pool/members\" --listen {address} {how}"),
+        };
         let mount = [
-            b"exec \"$bin/stoker\" mount --detach --cache \"$own/cache\" --log \"$pool/log\" ".as_slice(),
+            b"exec \"$bin/stoker\" mount --detach --cache \"$own/cache\" --log \"$pool/log\" --lease \"$secrets/lease\" "
+                .as_slice(),
             member.as_bytes(),
             b" ",
             &quote::line(words),
         ]
         .concat();
-        let line = [&self.head(host), script::START.as_bytes(), &mount].concat();
+        let line = [&self.head(host), script::CALL.as_bytes(), script::START.as_bytes(), &mount].concat();
         // That it is mounted is known by its end.
         Job::of_line(&line).run(self.ssh, host, &Complaints(self.sink), stop)
     }
 
-    /// Run the program that was brought there with some words.
+    /// Run the program that was brought there with some words, in the folder of its cache.
     pub fn call<S: AsRef<OsStr>>(&self, host: &Host, words: &[S], stop: &Stop) -> Result<Vec<Vec<u8>>, Failure> {
+        let call = [b"cd \"$own\"\nexec \"$bin/stoker\" ".as_slice(), &quote::line(words)].concat();
+        self.ask(host, &[script::CALL.as_bytes(), &call].concat(), &nothing, stop)
+    }
+
+    /// The same, and hear each line as it is said. What runs there ends with the connection.
+    pub fn follow<S: AsRef<OsStr>>(
+        &self,
+        host: &Host,
+        words: &[S],
+        hear: &(dyn Fn(&[u8]) + Sync),
+        stop: &Stop,
+    ) -> Result<(), Failure> {
         let call = [b"exec \"$bin/stoker\" ".as_slice(), &quote::line(words)].concat();
-        self.ask(host, &[script::START.as_bytes(), &call].concat(), &nothing, stop)
+        let line = [&self.head(host), script::CALL.as_bytes(), &call].concat();
+        Job::of_line(&line).run(self.ssh, host, &Follower(self.sink, hear), stop)
     }
 
     /// Other members that a host has to reach.
@@ -271,6 +312,22 @@ impl Sink for Complaints<'_> {
     fn line(&self, host: &Host, stream: Stream, line: &[u8]) {
         if stream == Stream::Err {
             self.0.line(host, stream, line);
+        }
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.0.moved(bytes);
+    }
+}
+
+/// Hears what a host says on standard output.
+struct Follower<'a>(&'a dyn Sink, &'a (dyn Fn(&[u8]) + Sync));
+
+impl Sink for Follower<'_> {
+    fn line(&self, host: &Host, stream: Stream, line: &[u8]) {
+        match stream {
+            Stream::Out => (self.1)(line),
+            Stream::Err => self.0.line(host, stream, line),
         }
     }
 

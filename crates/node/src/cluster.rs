@@ -2,14 +2,16 @@
 //!
 //! Invariant: others are given what their principal may read, by the same principal here: an object's store names it.
 
+use crate::load;
 use crate::shared::Sets;
 use crate::stack::Stack;
 use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
 use bytes::Bytes;
 use cache::Disk;
 use futures_util::future::BoxFuture;
-use peer::{Giver, Names, Room, Roster, Transport};
+use peer::{Brought, Giver, Manner, Names, Room, Roster, Transport};
 use std::sync::Arc;
+use std::time::Duration;
 use store::Origins;
 use tokio::sync::watch;
 
@@ -37,10 +39,15 @@ pub struct Giving {
 }
 
 impl Giver for Giving {
-    fn fetch(&self, run: Run, is_urgent: bool) -> Option<Blocks> {
+    fn course(&self, manner: Manner) -> Course {
+        let clock = cache::waits::clock;
+        let due = manner.due_ms.map(|due| clock() + Duration::from_millis(due.into()));
+        Course::wanted(clock, manner.is_urgent, due)
+    }
+
+    fn fetch(&self, run: Run) -> Option<Blocks> {
         let door = self.origins.door(&run.object.store)?;
-        let course = Course::begin(cache::waits::clock, is_urgent);
-        Some(self.stack.inner().fetch(Run { course, ..run.via(door) }))
+        Some(self.stack.inner().fetch(run.via(door)))
     }
 
     fn held(&self, run: Run) -> Option<Blocks> {
@@ -48,10 +55,20 @@ impl Giver for Giving {
         Some(self.stack.held(run.via(door)))
     }
 
+    fn lent(&self, run: Run) -> Option<Blocks> {
+        self.origins.door(&run.object.store)?;
+        Some(self.stack.lend(run))
+    }
+
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>> {
         // Larger ones are kept in pieces, which nobody calls complete.
         let door = self.origins.door(&object.store).filter(|_| object.size <= block::ONE_STRIPE_BYTES_MAX)?;
         Some(self.stack.checksum(object, door))
+    }
+
+    fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>> {
+        let (door, stack) = (self.origins.door(&address.object.store)?, self.stack.clone());
+        Some(Box::pin(async move { load::stripe_to_disk(&stack, door, &address, verify).await }))
     }
 
     fn room(&self, address: &Address) -> Room {

@@ -8,7 +8,7 @@
 //! Invariant: an object that would not be kept is never fetched by fill.
 
 use crate::load::{self, Reach};
-use block::{Address, Object};
+use block::{Address, Object, Run};
 use futures_util::StreamExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -258,7 +258,8 @@ fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
 
 /// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.
 async fn fetch(reach: &Reach, object: &Arc<Object>) -> bool {
-    let (mut runs, starts) = (load::runs(reach, object, None), (0..object.blocks()).step_by(load::RUN_BLOCKS as usize));
+    let mut runs = load::runs(&reach.stack, Run::new(object.clone(), 0..1).via(reach.via), 0..object.blocks());
+    let starts = (0..object.blocks()).step_by(load::RUN_BLOCKS as usize);
     for start in starts {
         let first = Address { object: object.clone(), index: start };
         if runs.next().await.is_none_or(|run| run.is_err()) || !reach.stack.holds(&first) {

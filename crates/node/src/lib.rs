@@ -11,19 +11,24 @@
 //! - [`load`]: fetch a data set before it is read.
 //! - [`kept`]: how much of a data set lies in the cache.
 //! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
+//! - [`prefetch`]: what jobs said that they will read, asked for in time; `declared`, how far they are.
+//! - `handover`: what happens to bytes when members change.
 //! - [`copy`]: copy a data set to a folder, without a node.
 //! - [`select`]: which files of a data set are meant.
 
 mod cluster;
 mod content;
 pub mod copy;
+mod declared;
 pub mod fill;
+mod handover;
 mod home;
 pub mod kept;
 pub mod load;
 pub mod manifest;
 pub mod namespace;
 mod node;
+pub mod prefetch;
 pub mod select;
 mod shared;
 mod snapshots;

@@ -7,9 +7,11 @@ use crate::kept::LISTED;
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::stack::Stack;
-use block::{Door, Error, Object, RUN_BLOCKS_MAX, Result, Run};
+use block::{Address, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run, Stripe};
 use cache::disk::Standing;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use peer::Brought;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,9 @@ const OBJECTS_AT_ONCE: usize = 64;
 /// Blocks of one run. As much as memory asks for in one request; of more, little memory has no room for the rest, which
 /// would then come block by block.
 pub(crate) const RUN_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
+
+/// Stripes of a large object that are brought side by side to the disks of a cluster.
+const STRIPES_AT_ONCE: usize = 8;
 
 /// Runs of one object side by side: while one is written, the next is on its way.
 const RUNS_AT_ONCE: usize = 2;
@@ -67,15 +72,6 @@ pub struct Loading {
     files_unkept: AtomicU64,
     files_failed: AtomicU64,
     failures: Mutex<Vec<String>>,
-}
-
-/// What became of a file.
-enum Outcome {
-    /// It is there; so many bytes of it were before, or others had asked for them.
-    There {
-        found: u64,
-    },
-    Unkept,
 }
 
 impl Loading {
@@ -126,9 +122,9 @@ pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Load
         async move {
             let Some(object) = reach.manifest.object(node) else { return };
             let size = object.size;
-            match object_to_disk(&reach, object, verify).await {
-                Ok(Outcome::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
-                Ok(Outcome::There { found }) => tally.done(size, found),
+            match to_disks(&reach, &object, verify).await {
+                Ok(Brought::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
+                Ok(Brought::There { found }) => tally.done(size, found),
                 Err(error) => {
                     let path = reach.manifest.path(node).unwrap_or_default();
                     tally.failed(&String::from_utf8_lossy(&path), &error);
@@ -164,45 +160,97 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
     Ok(files)
 }
 
-/// Bring one object to the disk.
-async fn object_to_disk(reach: &Reach, object: Arc<Object>, verify: bool) -> Result<Outcome> {
-    let Reach { stack: disk, via, .. } = reach;
+/// Bring one object to the disk, or in a cluster each of its stripes to the disk of its owner.
+async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<Brought> {
     if object.size == 0 {
-        return Ok(Outcome::There { found: 0 });
+        return Ok(Brought::There { found: 0 });
     }
-    let standing = disk.find(&object);
+    if reach.stack.lines().is_none() {
+        return object_to_disk(&reach.stack, reach.via, object, verify).await;
+    }
+    let first = Address { object: object.clone(), index: 0 };
+    let step = Stripe::of(&first).blocks(object).len();
+    let stripes = (0..object.blocks()).step_by(step).map(|index| Address { index, ..first.clone() });
+    let bring = |address: Address| {
+        let reach = reach.clone();
+        async move {
+            match reach.stack.bring_elsewhere(&address, verify).await {
+                Some(brought) => brought,
+                None => stripe_to_disk(&reach.stack, reach.via, &address, verify).await,
+            }
+        }
+    };
+    let (mut all, mut stripes) = (0, stream::iter(stripes.map(bring)).buffer_unordered(STRIPES_AT_ONCE));
+    let mut is_kept = true;
+    while let Some(brought) = stripes.try_next().await? {
+        match brought {
+            // Who says so may be wrong.
+            Brought::There { found } => all += found.min(object.size - all),
+            Brought::Unkept => is_kept = false,
+        }
+    }
+    Ok(if is_kept { Brought::There { found: all } } else { Brought::Unkept })
+}
+
+/// Bring the stripe of a block to this node's disk, whoever owns it.
+pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, verify: bool) -> Result<Brought> {
+    let (object, blocks) = (&address.object, Stripe::of(address).blocks(&address.object));
+    if blocks.len() as u32 == object.blocks() {
+        return object_to_disk(stack, via, object, verify).await;
+    }
+    let came = Arc::new(AtomicU64::new(0));
+    let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
+    runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await?;
+    let found = whole.bytes().saturating_sub(came.load(Relaxed));
+    if !whole.addresses().all(|address| stack.holds(&address)) {
+        return Ok(Brought::Unkept);
+    }
+    if verify && found > 0 {
+        // Each block that is read is compared with the sums that it was kept with.
+        let mut kept = stack.held(whole);
+        while let Some(block) = kept.next().await {
+            block?;
+        }
+    }
+    Ok(Brought::There { found })
+}
+
+/// Bring one object to the disk.
+async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: bool) -> Result<Brought> {
+    let standing = disk.find(object);
     let present = match standing {
-        Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => disk.verify(&object, *via).await?,
+        Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => disk.verify(object, via).await?,
         Standing::Complete(_) | Standing::Cut => true,
-        Standing::Unchecked(_) => disk.check(&object).await?.is_some(),
+        Standing::Unchecked(_) => disk.check(object).await?.is_some(),
         Standing::Absent => false,
     };
     if present {
-        return Ok(Outcome::There { found: object.size });
+        return Ok(Brought::There { found: object.size });
     }
-    if !disk.has_room(&object) {
-        return Ok(Outcome::Unkept);
+    if !disk.has_room(object) {
+        return Ok(Brought::Unkept);
     }
     let came = Arc::new(AtomicU64::new(0));
     for _ in 0..FETCHES_MAX {
-        runs(reach, &object, Some(&came)).try_for_each(|()| std::future::ready(Ok(()))).await?;
+        let like = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), 0..1).via(via) };
+        runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await?;
         // What came twice, because it was wrong, is counted once.
         let found = object.size.saturating_sub(came.load(Relaxed));
-        match disk.settled(&object, *via).await {
+        match disk.settled(object, via).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
-                return disk.verify(&object, *via).await.map(|_| Outcome::There { found });
+                return disk.verify(object, via).await.map(|_| Brought::There { found });
             }
-            Standing::Complete(_) => return Ok(Outcome::There { found }),
+            Standing::Complete(_) => return Ok(Brought::There { found }),
             // Its stripes came one by one, and nobody compared the whole yet.
-            Standing::Cut if disk.verify(&object, *via).await? => return Ok(Outcome::There { found }),
+            Standing::Cut if disk.verify(object, via).await? => return Ok(Brought::There { found }),
             // It may be that what came was wrong.
-            _ => disk.forget(&object),
+            _ => disk.forget(object),
         }
-        if !disk.has_room(&object) {
-            return Ok(Outcome::Unkept);
+        if !disk.has_room(object) {
+            return Ok(Brought::Unkept);
         }
     }
-    Err(Error::corrupt("the object was fetched but could not be kept whole", &*object))
+    Err(Error::corrupt("the object was fetched but could not be kept whole", &**object))
 }
 
 /// All files below a folder, as (node, size), in the order of their names.
@@ -214,17 +262,11 @@ pub(crate) fn below(manifest: &Manifest, folder: &[u8]) -> Vec<(u64, u64)> {
     files
 }
 
-/// The runs of an object, one item for each that is there; what comes from the store for them is counted.
-pub(crate) fn runs(
-    reach: &Reach,
-    object: &Arc<Object>,
-    came: Option<&Arc<AtomicU64>>,
-) -> impl Stream<Item = Result<()>> + Unpin + use<> {
-    let (count, reach, object, came) = (object.blocks(), reach.clone(), object.clone(), came.cloned());
-    let each = (0..count).step_by(RUN_BLOCKS as usize).map(move |start| {
-        let run = Run::new(object.clone(), start..count.min(start + RUN_BLOCKS)).via(reach.via);
-        let run = Run { came: came.clone(), ..run };
-        let stack = reach.stack.clone();
+/// Bring blocks of an object in runs, in the manner of one run; an item for each that is there.
+pub(crate) fn runs(stack: &Stack, like: Run, blocks: Range<u32>) -> impl Stream<Item = Result<()>> + Unpin + use<> {
+    let stack = stack.clone();
+    let each = blocks.clone().step_by(RUN_BLOCKS as usize).map(move |start| {
+        let (stack, run) = (stack.clone(), like.part(start..blocks.end.min(start + RUN_BLOCKS)));
         Box::pin(async move { stack.bring(run).await })
     });
     stream::iter(each).buffered(RUNS_AT_ONCE)

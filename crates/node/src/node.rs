@@ -3,6 +3,7 @@
 //! Invariant: one node per cache folder. Whoever comes second joins the first, which it finds by its lock.
 
 use crate::cluster::{Giving, Membership};
+use crate::handover;
 use crate::home::{Home, needs_room};
 use crate::shared::Sets;
 use crate::snapshots;
@@ -149,7 +150,9 @@ impl Node {
             home,
         };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;
-        Ok(Arc::new(node))
+        let node = Arc::new(node);
+        handover::begin(&node);
+        Ok(node)
     }
 
     /// Whether a group may write into its cache folder.
@@ -180,7 +183,7 @@ impl Node {
         views.push(Arc::downgrade(view));
     }
 
-    fn views(&self) -> Vec<Arc<View>> {
+    pub(crate) fn views(&self) -> Vec<Arc<View>> {
         let views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.iter().filter_map(Weak::upgrade).collect()
     }

@@ -4,7 +4,7 @@
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
 use crate::cluster::{self, Membership};
-use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
+use block::{Address, Block, Blocks, Cause, Checksum, Course, Door, Object, Result, Run, Source, Stripe, Waiting};
 use bytes::Bytes;
 use cache::disk::{self, Limits, Standing, Used, Whole};
 use cache::memory::Memory;
@@ -13,7 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
-use peer::{Elders, Lines, Owners, Peers, Room};
+use peer::{Brought, Elders, Lines, Owners, Peers, Room};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,6 +22,9 @@ use tokio::sync::Semaphore;
 /// What is brought for nobody in particular leaves the rest of the blocks to readers, and to blocks on their way to the
 /// disk. Less than what may be asked for ahead from one store, so that it never waits as readers do.
 const BROUGHT_PARTS: (u64, u64) = (5, 8);
+
+/// When it is due, for whoever sorts by that: after all that anybody said he will read.
+const BROUGHT_DUE: Duration = Duration::from_secs(3600);
 
 /// Unit of that room: a semaphore counts in 32 bits.
 const UNIT: u64 = 4 << 10;
@@ -38,6 +41,7 @@ pub struct Stack {
     outer: Memory,
     /// Other members, in a cluster.
     lines: Option<Lines>,
+    owners: Option<Owners>,
     /// Units of memory that may be on their way for nobody in particular, and how many there are in all.
     brought: Arc<Semaphore>,
     brought_units: u32,
@@ -82,12 +86,12 @@ impl Stack {
         let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };
         let inner = Flight::over(Arc::new(disk.clone()), given, runtime.clone());
         let own: Arc<dyn Source> = Arc::new(inner.clone());
-        let below = match &lines {
-            Some(lines) => {
-                let owners = Owners::over(own.clone(), lines.clone());
+        let owners = lines.as_ref().map(|lines| Owners::over(own.clone(), lines.clone()));
+        let below = match owners.clone().zip(lines.clone()) {
+            Some((owners, lines)) => {
                 let (others, here) = (disk.of_copies(Arc::new(owners.clone())), disk.clone());
                 let room = move |address: &Address| cluster::room(&here, address);
-                Arc::new(Peers::over(own, Arc::new(others), (owners, lines.clone()), room))
+                Arc::new(Peers::over(own, Arc::new(others), (owners, lines), room))
             }
             None => own,
         };
@@ -95,7 +99,7 @@ impl Stack {
         let (part, parts) = BROUGHT_PARTS;
         let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
         let brought = Arc::new(Semaphore::new(brought_units as usize));
-        Ok(Stack { disk, inner, outer, lines, budget, brought, brought_units })
+        Ok(Stack { disk, inner, outer, lines, owners, budget, brought, brought_units })
     }
 
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
@@ -106,6 +110,11 @@ impl Stack {
     /// The blocks of a run that lie on this node's disk.
     pub fn held(&self, run: Run) -> Blocks {
         self.disk.alone().fetch(run)
+    }
+
+    /// The blocks of a run that this node's readers have in memory, or soon will.
+    pub fn lend(&self, run: Run) -> Blocks {
+        self.outer.lend(run)
     }
 
     /// Other members, in a cluster.
@@ -130,6 +139,16 @@ impl Stack {
     /// Whether this node's disk has a block, or room for it.
     pub fn room(&self, address: &Address) -> Room {
         cluster::room(&self.disk, address)
+    }
+
+    /// Another member owns a block from now on: what is here of it is a copy.
+    pub fn gives_up(&self, address: &Address) {
+        self.disk.gives_up(address);
+    }
+
+    /// Whether a block, or others of its file, are here.
+    pub fn has_any(&self, address: &Address) -> bool {
+        self.disk.has_any(address)
     }
 
     /// Bytes that would be kept if other members owned them.
@@ -173,6 +192,8 @@ impl Stack {
     /// Bring a run to the disk for nobody in particular. Waits until there is memory for all of it beside what else is
     /// brought: asked for as memory comes free, it would cost a request for each block.
     pub async fn bring(&self, run: Run) -> Result<()> {
+        let due = cache::waits::clock() + BROUGHT_DUE;
+        let run = Run { course: Course::until_due(cache::waits::clock, due), ..run };
         let bytes: u64 = run.addresses().map(|address| address.len() as u64).sum();
         let units =
             u32::try_from(bytes.div_ceil(UNIT)).map_or(self.brought_units, |units| units.min(self.brought_units));
@@ -184,6 +205,18 @@ impl Stack {
             left.blocks.start += 1;
         }
         Ok(())
+    }
+
+    /// Have the stripe of a block brought to the disk of whoever keeps it. `None` if that is this node.
+    pub async fn bring_elsewhere(&self, address: &Address, verify: bool) -> Option<Result<Brought>> {
+        let is_full = self.room(address) == Room::Full;
+        self.owners.as_ref()?.bring(address, verify, is_full).await
+    }
+
+    /// Ask for blocks that a reader will wait for from a moment on, as far as there is room. The first one that was not asked
+    /// for comes back.
+    pub fn ahead(&self, object: &Arc<Object>, blocks: Range<u32>, via: Door, due: std::time::Instant) -> u32 {
+        self.outer.ahead_until(object, blocks, via, due)
     }
 
     /// Blocks that were asked for ahead of a reader who has left.

@@ -8,11 +8,13 @@ mod shared;
 use crate::cluster;
 use crate::content::{self, Empty, Local, Streamed};
 use crate::fill::{self, Fill, When};
+use crate::handover;
 use crate::kept::{self, Kept};
 use crate::load::{self, Loading, Reach};
 use crate::manifest::{Generations, Manifest, Totals};
 use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
+use crate::prefetch::{Declaration, Prefetch};
 use crate::select::Wanted;
 use crate::snapshots;
 use block::{Door, Error, Object, Result};
@@ -64,6 +66,7 @@ pub struct View {
     /// Held by whoever lists.
     refreshing: tokio::sync::Mutex<()>,
     fill: Arc<Fill>,
+    prefetch: Arc<Prefetch>,
     /// Reads of its own disk, which may hang while that of the cache does not.
     local_reads: Arc<Semaphore>,
     /// Opens that had to wait for their file, which the kernel then read through all the same.
@@ -118,12 +121,14 @@ impl View {
             snapshot,
             refreshing,
             fill,
+            prefetch: Arc::default(),
             local_reads,
             fetched,
             damage_told,
         };
         let view = Arc::new(view);
         view.node.keep(&view);
+        handover::opened(&view.node);
         if !view.is_local() {
             node.sets.add(identity, &view);
         }
@@ -180,6 +185,7 @@ impl View {
     /// hold the view.
     pub fn close(&self) {
         self.fill.end();
+        self.prefetch.end();
         self.entrance.close();
     }
 
@@ -207,6 +213,26 @@ impl View {
             .hint("nothing needs to be loaded"));
         }
         load::load(&self.reach(), wanted, verify, tally).await
+    }
+
+    /// A job says what it will read, and in which order, by a name of its own. How many files
+    /// that are, and whether one of that name was said before.
+    pub fn declare(self: &Arc<View>, name: &str, declaration: Declaration) -> Result<(u64, bool)> {
+        if self.is_local() {
+            let error = Error::invalid("the data set lies on a local file system", self.url());
+            return Err(error.hint("nothing is fetched ahead: leave the order out"));
+        }
+        let declared = self.prefetch.declare(name, declaration, &self.reach())?;
+        if self.prefetch.begins() {
+            let view = Arc::downgrade(self);
+            self.node.runtime.spawn(self.prefetch.clone().run(move || Some(view.upgrade()?.reach())));
+        }
+        Ok(declared)
+    }
+
+    /// What jobs said that they will read.
+    pub fn prefetch(&self) -> &Prefetch {
+        &self.prefetch
     }
 
     /// What it takes to fetch the files of the data set as it is now.
@@ -280,6 +306,7 @@ impl View {
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
         self.node.stack.opened(&object, self.totals().bytes);
+        self.prefetch.opened(node);
         let standing = self.node.stack.find(&object);
         if matches!(standing, Standing::Absent)
             && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())
@@ -287,7 +314,13 @@ impl View {
             self.node.runtime.spawn(fill::run(self.reach(), self.fill.clone(), folder));
         }
         match standing {
-            Standing::Complete(whole) => Opening::Ready(Ok(streamed_as_kept(&self.node, whole, self.door()))),
+            Standing::Complete(whole) => {
+                // What was asked for ahead of it is read from the disk.
+                if self.prefetch.is_on() {
+                    self.node.stack.abandon(&whole.object, 0..whole.object.blocks());
+                }
+                Opening::Ready(Ok(streamed_as_kept(&self.node, whole, self.door())))
+            }
             Standing::Absent | Standing::Cut if object.blocks() > 1 => Opening::Ready(Ok(self.streamed(object))),
             Standing::Absent | Standing::Cut => Opening::Waiting(Box::pin(self.fetch(object))),
             Standing::Unchecked(whole) if object.size > CHECKED_AT_OPEN_MAX => {
@@ -373,6 +406,7 @@ fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Conten
 impl Drop for View {
     fn drop(&mut self) {
         self.fill.end();
+        self.prefetch.end();
     }
 }
 
@@ -402,8 +436,12 @@ impl Namespace for View {
             return;
         }
         let set_bytes = self.totals().bytes;
-        for object in nodes.iter().filter_map(|node| self.names.object(*node)) {
+        for (node, object) in nodes.iter().filter_map(|node| Some((*node, self.names.object(*node)?))) {
             self.node.stack.opened(&object, set_bytes);
+            self.prefetch.opened(node);
+            if self.prefetch.is_on() {
+                self.node.stack.abandon(&object, 0..object.blocks());
+            }
         }
     }
 

@@ -60,8 +60,13 @@ impl Contact {
         Some(asked)
     }
 
-    /// Ask for words. `None` if the member is known to be away, or doesn't answer.
+    /// Ask for words. `None` if the member is known to be away, or doesn't answer with any.
     pub async fn words(self: &Arc<Self>, word: Word, payload: Vec<u8>) -> Option<Bytes> {
+        self.say(word, payload).await?.ok()
+    }
+
+    /// The same, with what it answered instead. `None` if the member is known to be away.
+    pub async fn say(self: &Arc<Self>, word: Word, payload: Vec<u8>) -> Option<Result<Bytes, Lost>> {
         if !self.answers() {
             return None;
         }
@@ -69,14 +74,14 @@ impl Contact {
             Ok(link) => link.words(word, payload).await.inspect_err(|lost| self.lost(lost)),
             Err(error) => Err(Lost::Broken(error)),
         };
-        said.ok()
+        Some(said)
     }
 
     /// A request was lost. What the member said itself is no failure of the member.
     pub fn lost(self: &Arc<Self>, lost: &Lost) {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
-            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Yours | Lost::NotHeld => {}
+            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::Yours | Lost::NotHeld => {}
             Lost::Broken(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
                 if self.breaker().failed() {

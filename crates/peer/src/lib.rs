@@ -3,6 +3,7 @@
 //! Layout:
 //! - [`Members`]: where the members are told. [`Roster`], [`Seat`]: who they are at a moment.
 //! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members.
+//! - `bring`: has the owner bring a stripe, whose bytes don't travel.
 //! - [`Lines`]: the way to each of them; `contact`, `link` and `breaker` are that to one, `placement` who keeps what an
 //!   owner has no room for.
 //! - [`Elders`]: asks who was the owner before this node came.
@@ -14,6 +15,7 @@
 //! are answered.
 
 mod breaker;
+mod bring;
 mod contact;
 mod elders;
 mod figures;
@@ -33,7 +35,7 @@ mod wire;
 pub use elders::Elders;
 pub use figures::Figures;
 pub use lines::Lines;
-pub use members::{Members, PORT, take_seat};
+pub use members::{Claim, Leave, Members, PORT, Taken, Told};
 pub use names::{Names, PIECE_BYTES};
 pub use owners::Owners;
 pub use peers::Peers;
@@ -41,6 +43,7 @@ pub use roster::{Roster, Seat};
 pub use serve::{Giver, Room, serve};
 pub use tls::{Tls, certified_name};
 pub use transport::{Handshake, Listener, Tcp, Transport, Twin, Wire, listener};
+pub use wire::{Brought, Manner};
 
 #[cfg(test)]
 mod tests;

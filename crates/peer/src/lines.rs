@@ -5,9 +5,9 @@
 use crate::contact::Contact;
 use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
-use crate::wire::{State, Word};
+use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
-use block::{Address, Stripe};
+use block::{Address, Course, Stripe};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,12 @@ const EXCHANGE_EVERY: Duration = Duration::from_secs(10);
 /// after another.
 const EXCHANGE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
+/// A member that is younger by so much than it should be has begun anew.
+const YOUNGER_MS: u64 = 1000;
+
+/// How long each is waited for.
+const STATE_WITHIN: Duration = Duration::from_secs(2);
+
 /// A member that is older than this node by so much, and has something, was there before it.
 const OLDER: Duration = Duration::from_secs(3);
 
@@ -33,6 +39,8 @@ struct Parts {
     roster: watch::Receiver<Arc<Roster>>,
     contacts: Mutex<HashMap<u128, Arc<Contact>>>,
     placement: Mutex<Placement>,
+    ages: Mutex<Ages>,
+    somebody_returned: Notify,
     /// Somebody wants to know how the others are now.
     wanted: Arc<Notify>,
     /// When this node became a member, and whether others were there long before.
@@ -43,18 +51,28 @@ struct Parts {
     figures: Arc<Figures>,
 }
 
+/// How long others have been members, and who of them came back and was not told yet what others keep for it.
+#[derive(Default)]
+struct Ages {
+    known: HashMap<u128, (u64, Instant)>,
+    returned: Vec<u128>,
+}
+
 impl Lines {
     pub fn new(
         roster: watch::Receiver<Arc<Roster>>,
         transport: Arc<dyn Transport>,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, wanted, figures, came_late) = Default::default();
+        let (contacts, placement, ages, somebody_returned) = Default::default();
+        let (wanted, figures, came_late) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
             contacts,
             placement,
+            ages,
+            somebody_returned,
             wanted,
             began,
             came_late,
@@ -82,6 +100,43 @@ impl Lines {
 
     pub fn figures(&self) -> &Arc<Figures> {
         &self.0.figures
+    }
+
+    /// The members, as they change.
+    pub fn rosters(&self) -> watch::Receiver<Arc<Roster>> {
+        self.0.roster.clone()
+    }
+
+    /// The next member that came back after it had ended, and remembers nothing.
+    pub async fn returned(&self) -> u128 {
+        loop {
+            let next = self.ages().returned.pop();
+            match next {
+                Some(member) => return member,
+                None => self.0.somebody_returned.notified().await,
+            }
+        }
+    }
+
+    /// Tell a member what this node keeps in its stead.
+    pub async fn tell_kept(&self, member: u128, stripes: &[Stripe]) {
+        let Some(contact) = self.contact(&self.roster(), member) else { return };
+        for some in stripes.chunks(wire::STRIPES_MAX) {
+            if contact.words(Word::Kept, wire::encode_stripes(some)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A member says that it keeps these in this node's stead.
+    pub(crate) fn keeps(&self, member: u128, stripes: &[Stripe]) {
+        let roster = self.roster();
+        if roster.seat(member).is_none() {
+            return;
+        }
+        let mine: Vec<_> = stripes.iter().filter(|stripe| roster.owner(stripe) == Some(roster.me())).collect();
+        let mut placement = self.placement();
+        mine.into_iter().for_each(|stripe| placement.keeps(*stripe, member));
     }
 
     /// Whether a member answered when it was asked last. One that nobody asked does.
@@ -114,6 +169,8 @@ impl Lines {
         if let Some(contact) = self.contact(&roster, member) {
             contact.knocks();
         }
+        // It may have begun anew, and not know what others keep for it.
+        self.0.wanted.notify_one();
     }
 
     /// Whether others were members long before this node, and have what it owns now.
@@ -121,26 +178,38 @@ impl Lines {
         self.0.came_late.load(Relaxed)
     }
 
+    /// In how many milliseconds a reader will wait for a run. No clock but this one tells that.
+    pub(crate) fn due_ms(&self, course: &Course) -> Option<u32> {
+        let left = Instant::from_std(course.due()?).saturating_duration_since(Instant::now());
+        Some(u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
+    }
+
     pub(crate) fn age_ms(&self) -> u64 {
         self.0.began.elapsed().as_millis() as u64
     }
 
-    /// Where a block is to be had that this node has no room for. `is_back`: who was named before doesn't keep it.
-    pub(crate) fn verdict(&self, address: &Address, is_back: bool) -> Verdict {
+    /// Where a block is to be had that this node has no room for. `refused`: this one was named before, and
+    /// doesn't have it.
+    pub(crate) fn verdict(&self, address: &Address, refused: Option<u128>) -> Verdict {
         let (roster, stripe) = (self.roster(), Stripe::of(address));
         let others: Vec<u128> = roster.order(&stripe).into_iter().filter(|id| *id != roster.me()).collect();
         let blocks = stripe.blocks(&address.object);
         let bytes = address.object.start(blocks.end).min(address.object.size) - address.object.start(blocks.start);
         let mut placement = self.placement();
-        if is_back {
-            placement.refused(&stripe);
+        if let Some(member) = refused {
+            placement.refused(&stripe, member);
         }
-        let answering: Vec<u128> = others.into_iter().filter(|id| self.answers(*id)).collect();
-        let verdict = placement.verdict(stripe, bytes, &answering);
+        let verdict = placement.verdict(stripe, bytes, &others, |id| self.answers(id));
         if verdict == Verdict::Yours {
             self.0.wanted.notify_one();
         }
         verdict
+    }
+
+    /// Who asked just before for a block that nobody keeps.
+    pub(crate) fn lend(&self, address: &Address, asker: u128, refused: Option<u128>) -> Option<u128> {
+        let holder = self.placement().lend(address.object.id(), address.index, asker, refused, Instant::now())?;
+        self.answers(holder).then_some(holder)
     }
 
     /// Ask all others how they are.
@@ -148,18 +217,40 @@ impl Lines {
         let roster = self.roster();
         let contacts: Vec<_> = roster.seats().iter().filter_map(|seat| self.contact(&roster, seat.id)).collect();
         let ask = |contact: Arc<Contact>| async move {
-            let state = contact.words(Word::State, Vec::new()).await.and_then(|words| State::decode(&words));
-            (contact.seat.id, state)
+            // One that works on much may answer late, and holds up nobody.
+            let said = tokio::time::timeout(STATE_WITHIN, contact.words(Word::State, Vec::new())).await;
+            (contact.seat.id, said.ok().flatten().and_then(|words| State::decode(&words)))
         };
         let told = futures_util::future::join_all(contacts.into_iter().map(ask)).await;
         let is_older = |state: &State| state.kept_bytes > 0 && state.age_ms > self.age_ms() + OLDER.as_millis() as u64;
         if told.iter().any(|(_, state)| state.as_ref().is_some_and(is_older)) {
             self.0.came_late.store(true, Relaxed);
         }
+        self.note_ages(&told);
         let mut placement = self.placement();
         for (member, state) in told {
             placement.told(member, state.map_or(0, |state| state.free_bytes));
         }
+    }
+
+    /// Who is younger than it was has ended since, and begun anew.
+    fn note_ages(&self, told: &[(u128, Option<State>)]) {
+        let mut ages = self.ages();
+        for (member, state) in told.iter().filter_map(|(member, state)| Some((*member, state.as_ref()?))) {
+            let now = Instant::now();
+            let known = ages.known.insert(member, (state.age_ms, now));
+            let would_be = |(age, at): (u64, Instant)| age + now.saturating_duration_since(at).as_millis() as u64;
+            if known.is_some_and(|known| state.age_ms + YOUNGER_MS < would_be(known)) {
+                ages.returned.push(member);
+                self.0.somebody_returned.notify_one();
+            }
+        }
+        let roster = self.roster();
+        ages.known.retain(|member, _| roster.seat(*member).is_some());
+    }
+
+    fn ages(&self) -> MutexGuard<'_, Ages> {
+        self.0.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn contacts(&self) -> MutexGuard<'_, HashMap<u128, Arc<Contact>>> {

@@ -42,6 +42,8 @@ pub enum Lost {
     Elsewhere(u128),
     /// The member has no room for it, and nobody else has.
     Yours,
+    /// The same; but this one asked for it last, and may have it in memory.
+    Lent(u128),
     /// It doesn't lie there and won't be kept there.
     NotHeld,
     /// The connection broke, or fell silent.
@@ -231,10 +233,11 @@ impl Link {
                 Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
                 Word::Yours => self.over(header.request, Some(Err(Lost::Yours))),
                 Word::NotHeld => self.over(header.request, Some(Err(Lost::NotHeld))),
-                Word::Elsewhere => {
+                Word::Elsewhere | Word::Lent => {
                     let member =
                         wire::decode_member(&payload).ok_or_else(|| wrong("a member's name makes no sense"))?;
-                    self.over(header.request, Some(Err(Lost::Elsewhere(member))));
+                    let lost = if header.word == Word::Lent { Lost::Lent } else { Lost::Elsewhere };
+                    self.over(header.request, Some(Err(lost(member))));
                 }
                 Word::Told => self.over(header.request, Some(Ok(Said::Words(payload)))),
                 Word::Failed => {
@@ -242,10 +245,10 @@ impl Link {
                     let error = error.ok_or_else(|| wrong("a failure makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Failed(error))));
                 }
-                Word::Fetch | Word::Held | Word::Cancel | Word::Sum => {
+                Word::Fetch | Word::Held | Word::Cancel | Word::Urge | Word::Sum => {
                     return Err(wrong("a request came as an answer"));
                 }
-                Word::State | Word::Names | Word::Piece | Word::News => {
+                Word::State | Word::Names | Word::Piece | Word::News | Word::Bring | Word::Kept => {
                     return Err(wrong("a request came as an answer"));
                 }
             }
@@ -331,6 +334,11 @@ impl Answer {
 }
 
 impl Answer {
+    /// A reader waits for it by now.
+    pub async fn urge(&self) {
+        let _ = self.link.0.requests.send(wire::frame(Word::Urge, self.request, Vec::new())).await;
+    }
+
     async fn hear(&mut self) -> Heard {
         self.answers.recv().await.unwrap_or_else(|| Err(self.link.broken("ended an answer too early")))
     }

@@ -3,19 +3,22 @@
 //! Doesn't keep. Invariants: a request that came from another member never gets here, so none travels twice; and what no
 //! member gives comes from this node's own tiers, by its own credentials, so that nobody's absence is a reader's error.
 
+use crate::Roster;
 use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::link::{Answer, Lost};
 use crate::placement::Verdict;
 use crate::wire::{self, Manner, Wish, Word};
-use block::{Address, Block, Blocks, Cause, Checksum, Door, Kind, Object, Result, Run, Source, Stripe, Waiting};
+use block::{
+    Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
+};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Questions to members about one run before the store is asked.
-const ASKED_MAX: usize = 5;
+pub(crate) const ASKED_MAX: usize = 5;
 
 /// Asks members, and this node's own tiers where none gives. A run lies within one stripe.
 #[derive(Clone)]
@@ -30,8 +33,12 @@ impl Owners {
         Owners { lines, inner }
     }
 
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
     /// Members before this node in the line for a stripe.
-    fn line(&self, run: &Run) -> VecDeque<Arc<Contact>> {
+    pub(crate) fn line(&self, run: &Run) -> VecDeque<Arc<Contact>> {
         let roster = self.lines.roster();
         let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
         let others = roster.order(&stripe).into_iter().take_while(|id| *id != roster.me());
@@ -41,15 +48,30 @@ impl Owners {
     /// A run that this node owns, and has no room for: from who keeps it in its stead.
     pub fn spilled(&self, run: Run) -> Blocks {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
-        match self.lines.verdict(&address, false) {
-            Verdict::Yours => self.inner.fetch(run),
-            Verdict::Elsewhere(member) => self.ask(run, VecDeque::new(), Some(member)),
+        match self.lines.verdict(&address, None) {
+            Verdict::Yours => match self.lines.lend(&address, self.lines.roster().me(), None) {
+                Some(holder) => self.ask(run, VecDeque::new(), Some(Named::Lent(holder))),
+                None => self.inner.fetch(run),
+            },
+            Verdict::Elsewhere(member) => self.ask(run, VecDeque::new(), Some(Named::Keeper(member))),
         }
     }
 
-    fn ask(&self, run: Run, line: VecDeque<Arc<Contact>>, named: Option<u128>) -> Blocks {
+    fn ask(&self, run: Run, line: VecDeque<Arc<Contact>>, named: Option<Named>) -> Blocks {
         let (owners, next, from) = (self.clone(), run.blocks.start, From::Nobody);
-        let asking = Asking { owners, run, next, line, named, owner: None, asked: 0, from, is_over: false };
+        let asking = Asking {
+            owners,
+            run,
+            next,
+            line,
+            named,
+            owner: None,
+            asked: 0,
+            from,
+            is_named: false,
+            was_urgent: true,
+            is_over: false,
+        };
         futures_util::stream::unfold(asking, Asking::step).boxed()
     }
 }
@@ -62,12 +84,39 @@ struct Asking {
     /// Who is still to be asked, in order.
     line: VecDeque<Arc<Contact>>,
     /// Whom the owner named in its stead.
-    named: Option<u128>,
+    named: Option<Named>,
     /// Who named somebody; none if it was this node.
     owner: Option<Arc<Contact>>,
     asked: usize,
     from: From,
+    /// Whether who is asked was named by the owner.
+    is_named: bool,
+    /// Whether who answers knows that a reader waits.
+    was_urgent: bool,
     is_over: bool,
+}
+
+/// The next block of an answer. If a reader comes to wait for it, the member hears so.
+async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Option<std::result::Result<Block, Lost>> {
+    if !*was_urgent {
+        tokio::select! {
+            biased;
+            got = answer.next() => return got,
+            () = course.urged() => {}
+        }
+        *was_urgent = true;
+        answer.urge().await;
+    }
+    answer.next().await
+}
+
+/// Whom an owner names that has no room itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// It keeps it in the owner's stead.
+    Keeper(u128),
+    /// It asked for it last, and may have it in memory.
+    Lent(u128),
 }
 
 /// Who answers at the moment.
@@ -88,7 +137,7 @@ impl Asking {
                 From::Inner(blocks) => blocks.next().await?,
                 From::Member(contact, answer) => {
                     self.run.course.enter(Cause::Peer);
-                    match answer.next().await? {
+                    match next(answer, &self.run.course, &mut self.was_urgent).await? {
                         Ok(block) => {
                             self.owners.lines.figures().had.add(block.len());
                             Ok(block)
@@ -121,17 +170,19 @@ impl Asking {
     /// Ask whoever was named, or the next in line, or at the end this node's own tiers.
     async fn turn(&mut self) {
         let roster = self.owners.lines.roster();
-        if self.named == Some(roster.me()) {
+        if self.named == Some(Named::Keeper(roster.me())) {
             // It is to be kept here, in the owner's stead.
             return self.own(false);
         }
         while self.asked < ASKED_MAX {
-            let named = self.named.take().and_then(|id| self.owners.lines.contact(&roster, id));
-            let for_owner = named.is_some();
-            let Some(contact) = named.or_else(|| self.line.pop_front()) else { break };
-            let manner = Manner { is_urgent: self.run.course.is_urgent(), for_owner, is_back: false };
+            let Some((contact, manner)) = self.next_asked(&roster) else { break };
+            self.is_named = manner.for_owner || manner.is_lent;
+            let member = contact.seat.id;
             if self.ask(contact, manner).await {
                 return;
+            }
+            if self.is_named {
+                self.back(member).await;
             }
             if !matches!(self.from, From::Nobody) {
                 return;
@@ -140,10 +191,24 @@ impl Asking {
         self.own(self.asked > 0 || !self.line.is_empty());
     }
 
+    /// Whom to ask, and how: who was named, else who comes next in line.
+    fn next_asked(&mut self, roster: &Roster) -> Option<(Arc<Contact>, Manner)> {
+        let (for_owner, is_lent, id) = match self.named.take() {
+            Some(Named::Keeper(id)) => (true, false, Some(id)),
+            Some(Named::Lent(id)) => (false, true, Some(id)),
+            None => (false, false, None),
+        };
+        match id.and_then(|id| self.owners.lines.contact(roster, id)) {
+            Some(named) => Some((named, Manner { for_owner, is_lent, ..self.manner() })),
+            None => Some((self.line.pop_front()?, self.manner())),
+        }
+    }
+
     /// Ask a member. False if it is away, or has said already that it doesn't give.
     async fn ask(&mut self, contact: Arc<Contact>, manner: Manner) -> bool {
         self.run.course.enter(Cause::Peer);
         let wish = Wish { run: self.run.part(self.next..self.run.blocks.end), manner };
+        self.was_urgent = manner.is_urgent;
         match contact.ask(Word::Fetch, &wish).await {
             // Known to be away, it counts as none.
             None => return false,
@@ -163,27 +228,35 @@ impl Asking {
         self.note(&lost);
         match lost {
             Lost::Yours => self.own(false),
-            Lost::Elsewhere(member) => (self.named, self.owner) = (Some(member), Some(contact.clone())),
-            Lost::NotHeld => {
-                // The owner is to know that it names in vain.
-                match self.owner.take() {
-                    Some(owner) if self.asked < ASKED_MAX => {
-                        let manner = Manner { is_urgent: self.run.course.is_urgent(), for_owner: false, is_back: true };
-                        self.ask(owner, manner).await;
-                    }
-                    Some(_) => {}
-                    None => {
-                        let address = Address { object: self.run.object.clone(), index: self.next };
-                        match self.owners.lines.verdict(&address, true) {
-                            Verdict::Elsewhere(member) => self.named = Some(member),
-                            Verdict::Yours => self.own(false),
-                        }
-                    }
-                }
-            }
+            Lost::Elsewhere(member) => (self.named, self.owner) = (Some(Named::Keeper(member)), Some(contact.clone())),
+            Lost::Lent(member) => (self.named, self.owner) = (Some(Named::Lent(member)), Some(contact.clone())),
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
-            Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {}
+            Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {
+                if self.is_named {
+                    self.back(contact.seat.id).await;
+                }
+            }
+        }
+    }
+
+    /// Who was named doesn't give: the owner is to know that it names in vain.
+    async fn back(&mut self, refused: u128) {
+        self.is_named = false;
+        if let Some(owner) = self.owner.take() {
+            if self.asked < ASKED_MAX {
+                self.ask(owner, Manner { refused: Some(refused), ..self.manner() }).await;
+            }
+            return;
+        }
+        // This node is the owner.
+        let (lines, address) = (&self.owners.lines, Address { object: self.run.object.clone(), index: self.next });
+        match lines.verdict(&address, Some(refused)) {
+            Verdict::Elsewhere(member) => self.named = Some(Named::Keeper(member)),
+            Verdict::Yours => match lines.lend(&address, lines.roster().me(), Some(refused)) {
+                Some(holder) => self.named = Some(Named::Lent(holder)),
+                None => self.own(false),
+            },
         }
     }
 
@@ -191,6 +264,14 @@ impl Asking {
     fn own(&mut self, around: bool) {
         self.owners.lines.figures().around.fetch_add(u64::from(around), Relaxed);
         self.from = From::Inner(self.owners.inner.fetch(self.run.part(self.next..self.run.blocks.end)));
+    }
+
+    fn manner(&self) -> Manner {
+        Manner {
+            is_urgent: self.run.course.is_urgent(),
+            due_ms: self.owners.lines.due_ms(&self.run.course),
+            ..Manner::default()
+        }
     }
 
     fn note(&self, lost: &Lost) {

@@ -35,6 +35,9 @@ impl Peers {
     /// A run within one stripe.
     fn stripe(&self, run: Run) -> Blocks {
         let (roster, parts) = (self.0.lines.roster(), &self.0);
+        if run.is_own {
+            return parts.own.fetch(run);
+        }
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match roster.owner(&Stripe::of(&address)) {
             Some(owner) if owner != roster.me() => parts.others.fetch(run),

@@ -1,14 +1,27 @@
 //! Where an owner that has no room for a stripe sends those who ask for it: to a member that has room, which keeps it in the
-//! owner's stead; where nobody has any, the asker fetches it for itself, so that what nobody keeps crosses the network once.
+//! owner's stead; where nobody has any, the asker fetches it for itself, so that what nobody keeps crosses the network once. Who
+//! asks soon after it is sent to it, the next one to that one, and so on: many who read the same at once make a chain, in
+//! which each gives once, and the store too.
 //!
 //! Pure: who has how much room is told, nothing is asked here. Invariant: what is remembered is bounded; what is forgotten
 //! costs a fetch.
 
-use block::Stripe;
+use block::{ObjectId, RUN_BLOCKS_MAX, Stripe};
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Stripes of which it is remembered who keeps them: some 64 bytes each.
 const PLACED_MAX: usize = 1 << 18;
+
+/// How long somebody may be sent to the one who asked before.
+const LENT_FOR: Duration = Duration::from_secs(5);
+
+/// Pieces of which that is remembered: some 64 bytes each.
+const LENT_MAX: usize = 1 << 16;
+
+/// Blocks of a piece: what is asked for together when many read on.
+const PIECE_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
 
 /// What an owner without room says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +38,8 @@ pub struct Placement {
     placed: HashMap<Stripe, u128>,
     /// Bytes that others said they have room for, less what was sent to them since.
     free: HashMap<u128, u64>,
+    /// Who asked last for a piece of what nobody keeps, and when.
+    lent: HashMap<(ObjectId, u32), (u128, Instant)>,
 }
 
 impl Placement {
@@ -34,26 +49,64 @@ impl Placement {
     }
 
     /// Somebody was sent to a member that doesn't have this and won't keep it.
-    pub fn refused(&mut self, stripe: &Stripe) {
-        if let Some(member) = self.placed.remove(stripe) {
+    pub fn refused(&mut self, stripe: &Stripe, member: u128) {
+        // Others may have come back before, and somebody else keeps it by now.
+        if self.placed.get(stripe) == Some(&member) {
+            self.placed.remove(stripe);
             self.free.insert(member, 0);
         }
     }
 
     /// Where a stripe of so many bytes is to be had that this owner has no room for. `others` are those who come next in
-    /// line for it.
-    pub fn verdict(&mut self, stripe: Stripe, bytes: u64, others: &[u128]) -> Verdict {
+    /// line for it, of whom some answer.
+    pub fn verdict(&mut self, stripe: Stripe, bytes: u64, others: &[u128], answers: impl Fn(u128) -> bool) -> Verdict {
         if let Some(member) = self.placed.get(&stripe).filter(|member| others.contains(member)) {
-            return Verdict::Elsewhere(*member);
+            // Who is away for a moment keeps it still.
+            return if answers(*member) { Verdict::Elsewhere(*member) } else { Verdict::Yours };
         }
-        let has_room = |member: &&u128| self.free.get(*member).is_some_and(|free| *free >= bytes);
-        let Some(member) = others.iter().find(has_room).filter(|_| self.placed.len() < PLACED_MAX) else {
+        let has_room = |member: &&u128| self.free.get(*member).is_some_and(|free| *free >= bytes) && answers(**member);
+        let Some(member) = others.iter().find(has_room) else {
             self.placed.remove(&stripe);
             return Verdict::Yours;
         };
+        self.make_room();
         self.free.entry(*member).and_modify(|free| *free -= bytes);
         self.placed.insert(stripe, *member);
         Verdict::Elsewhere(*member)
+    }
+
+    /// Somebody asks for a block that nobody keeps: who asked before, if that was just now and somebody else. `refused`: this one
+    /// was asked in vain.
+    pub fn lend(
+        &mut self,
+        object: ObjectId,
+        block: u32,
+        asker: u128,
+        refused: Option<u128>,
+        now: Instant,
+    ) -> Option<u128> {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < LENT_FOR;
+        if self.lent.len() >= LENT_MAX {
+            self.lent.retain(|_, (_, at)| is_fresh(*at));
+        }
+        if self.lent.len() >= LENT_MAX {
+            return None;
+        }
+        let before = self.lent.insert((object, block / PIECE_BLOCKS), (asker, now));
+        let (holder, at) = before?;
+        (holder != asker && Some(holder) != refused && is_fresh(at)).then_some(holder)
+    }
+
+    /// A member says that it keeps a stripe in this owner's stead.
+    pub fn keeps(&mut self, stripe: Stripe, member: u128) {
+        self.make_room();
+        self.placed.entry(stripe).or_insert(member);
+    }
+
+    /// Forget some stripe where there are too many.
+    fn make_room(&mut self) {
+        let some = self.placed.keys().next().copied().filter(|_| self.placed.len() >= PLACED_MAX);
+        some.map(|stripe| self.placed.remove(&stripe));
     }
 
     /// Stripes that others keep in this owner's stead.
@@ -65,7 +118,6 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::ObjectId;
 
     fn stripe(number: u32) -> Stripe {
         Stripe { object: ObjectId(7), index: number }
@@ -74,15 +126,29 @@ mod tests {
     #[test]
     fn what_has_no_room_goes_to_the_next_who_has_and_stays_there() {
         let mut placement = Placement::default();
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2]), Verdict::Yours, "nobody said that he has room");
+        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Yours, "nobody said that he has room");
         placement.told(1, 5);
         placement.told(2, 25);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2]), Verdict::Elsewhere(2));
-        assert_eq!(placement.verdict(stripe(0), 10, &[2, 1]), Verdict::Elsewhere(2), "as before");
-        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2]), Verdict::Elsewhere(2));
-        assert_eq!(placement.verdict(stripe(2), 10, &[1, 2]), Verdict::Yours, "of 25 bytes 20 are taken");
-        assert_eq!(placement.verdict(stripe(3), 5, &[1, 2]), Verdict::Elsewhere(1));
+        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
+        assert_eq!(placement.verdict(stripe(0), 10, &[2, 1], |_| true), Verdict::Elsewhere(2), "as before");
+        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
+        assert_eq!(placement.verdict(stripe(2), 10, &[1, 2], |_| true), Verdict::Yours, "of 25 bytes 20 are taken");
+        assert_eq!(placement.verdict(stripe(3), 5, &[1, 2], |_| true), Verdict::Elsewhere(1));
         assert_eq!(placement.placed(), 3);
+    }
+
+    #[test]
+    fn who_asks_for_what_nobody_keeps_is_sent_to_who_asked_just_before() {
+        let (mut placement, now) = (Placement::default(), Instant::now());
+        let mut lend = |block, asker, refused, after| {
+            placement.lend(ObjectId(1), block, asker, refused, now + Duration::from_secs(after))
+        };
+        assert_eq!(lend(0, 1, None, 0), None, "the first one asks the store");
+        assert_eq!([lend(31, 2, None, 1), lend(3, 3, None, 2)], [Some(1), Some(2)], "a chain");
+        assert_eq!(lend(32, 3, None, 2), None, "another piece");
+        assert_eq!(lend(0, 3, None, 3), None, "it had it itself");
+        assert_eq!(lend(0, 4, Some(3), 3), None, "whom it was sent to has let go of it");
+        assert_eq!([lend(0, 5, Some(9), 7), lend(0, 6, None, 12)], [Some(4), None], "long ago");
     }
 
     #[test]
@@ -90,12 +156,19 @@ mod tests {
         let mut placement = Placement::default();
         placement.told(1, 100);
         placement.told(2, 100);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2]), Verdict::Elsewhere(1));
-        placement.refused(&stripe(0));
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2]), Verdict::Elsewhere(2));
+        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(1));
+        placement.refused(&stripe(0), 7);
+        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(1), "it was not named");
+        assert_eq!(
+            placement.verdict(stripe(0), 10, &[1, 2], |member| member != 1),
+            Verdict::Yours,
+            "away for a moment"
+        );
+        placement.refused(&stripe(0), 1);
+        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
         placement.told(1, 100);
-        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2]), Verdict::Elsewhere(1));
-        assert_eq!(placement.verdict(stripe(1), 10, &[2]), Verdict::Elsewhere(2), "the other has left");
+        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2], |_| true), Verdict::Elsewhere(1));
+        assert_eq!(placement.verdict(stripe(1), 10, &[2], |_| true), Verdict::Elsewhere(2), "the other has left");
     }
 
     /// Members of equal room keep all of a set that fits exactly, though chance gives some of them more than others.
@@ -128,9 +201,9 @@ mod tests {
                         break;
                     }
                     if keeper != *owner {
-                        place.refused(&stripe(number));
+                        place.refused(&stripe(number), keeper);
                     }
-                    let Verdict::Elsewhere(next) = place.verdict(stripe(number), 1, others) else { break };
+                    let Verdict::Elsewhere(next) = place.verdict(stripe(number), 1, others, |_| true) else { break };
                     keeper = next;
                 }
             }

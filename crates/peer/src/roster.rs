@@ -30,6 +30,7 @@ pub struct Roster {
     me: u128,
     seats: HashMap<u128, Seat>,
     members: Vec<Member>,
+    trouble: Option<String>,
 }
 
 impl Roster {
@@ -41,7 +42,19 @@ impl Roster {
             roster.members.push(Member { id: seat.id, weight: seat.weight });
             place.insert(seat);
         }
+        // So that the same members are the same roster, in whatever order they were told.
+        roster.members.sort_unstable_by_key(|member| member.id);
         roster
+    }
+
+    /// The same members, because of a trouble with who tells of them.
+    pub fn kept(&self, trouble: String) -> Roster {
+        Roster { trouble: Some(trouble), ..self.clone() }
+    }
+
+    /// Why nothing newer is known of the members.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     pub fn me(&self) -> u128 {
@@ -84,6 +97,7 @@ mod tests {
             assert_eq!(one.order(&stripe), other.order(&stripe));
             assert_eq!(one.owner(&stripe), one.order(&stripe).first().copied());
         }
+        assert_eq!(one, Roster::of(1, seats.into_iter().rev()));
         assert_eq!(one.seats().iter().map(|seat| &*seat.name).collect::<Vec<_>>().concat(), "n0n1n2n3n4n5n6n7n8");
     }
 

@@ -9,8 +9,10 @@ use crate::link::{BEAT, write_all};
 use crate::names::Names;
 use crate::placement::Verdict;
 use crate::transport::{Handshake, Listener, Wire};
-use crate::wire::{self, Failure, GREETING, Greeting, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
-use block::{Address, Block, Blocks, Checksum, Object, Run, Waiting};
+use crate::wire::{
+    self, Brought, Failure, GREETING, Greeting, HEADER, Header, Manner, REQUEST_BYTES_MAX, State, Wish, Word,
+};
+use block::{Address, Block, Blocks, Checksum, Course, Object, Run, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -45,15 +47,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a member gives to others.
 pub trait Giver: Send + Sync {
-    /// Blocks from wherever this node has them; urgent ones a reader waits for. Nothing if it doesn't read that store by
-    /// those credentials.
-    fn fetch(&self, run: Run, is_urgent: bool) -> Option<Blocks>;
+    /// Blocks from wherever this node has them, by the course of the run. Nothing if it doesn't read that
+    /// store by those credentials.
+    fn fetch(&self, run: Run) -> Option<Blocks>;
+
+    /// The course of a run that is asked for in this manner.
+    fn course(&self, manner: Manner) -> Course;
 
     /// The same from its disk alone.
     fn held(&self, run: Run) -> Option<Blocks>;
 
+    /// The same from the memory of its readers alone; ends with an error at the first block that is not there.
+    fn lent(&self, run: Run) -> Option<Blocks>;
+
     /// What the truth says about all bytes of an object. Nothing if it doesn't read that store.
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>>;
+
+    /// Have the stripe of a block on this node's disk, for nobody in particular; `verify`: compare what lies there already.
+    /// Nothing if it doesn't read that store.
+    fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>>;
 
     /// Whether a block lies here, or would be kept.
     fn room(&self, address: &Address) -> Room;
@@ -124,7 +136,8 @@ async fn connection(handshake: Handshake, giver: Arc<dyn Giver>, lines: Lines, h
     lines.knocks(greeting.from);
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);
     let (running, requests) = (Default::default(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-    let asker = Asker(Arc::new(Parts { giver, lines, frames, running, requests, held }));
+    let from = greeting.from;
+    let asker = Asker(Arc::new(Parts { from, giver, lines, frames, running, requests, held }));
     let work = asker.0.clone();
     let _end = End(asker.0.clone());
     tokio::select! {
@@ -136,17 +149,19 @@ async fn connection(handshake: Handshake, giver: Arc<dyn Giver>, lines: Lines, h
 struct Asker(Arc<Parts>);
 
 struct Parts {
+    /// Who asks, by its own word where nothing is encrypted.
+    from: u128,
     giver: Arc<dyn Giver>,
     lines: Lines,
     frames: mpsc::Sender<Frame>,
-    /// Requests that are being answered, by number.
-    running: Mutex<HashMap<u32, AbortHandle>>,
+    /// Requests that are being answered, by number, and their courses.
+    running: Mutex<HashMap<u32, (AbortHandle, Course)>>,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
 }
 
 impl Parts {
-    fn running(&self) -> MutexGuard<'_, HashMap<u32, AbortHandle>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<u32, (AbortHandle, Course)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,7 +172,7 @@ struct End(Arc<Parts>);
 impl Drop for End {
     fn drop(&mut self) {
         let running = std::mem::take(&mut *self.0.running());
-        running.into_values().for_each(|task| task.abort());
+        running.into_values().for_each(|(task, _)| task.abort());
     }
 }
 
@@ -176,16 +191,22 @@ impl Asker {
             let mut payload = vec![0; header.length as usize];
             read.read_exact(&mut payload).await?;
             match header.word {
-                Word::Fetch | Word::Held | Word::Sum => {
+                Word::Fetch | Word::Held | Word::Sum | Word::Bring => {
                     let wish = Wish::decode(&payload).ok_or_else(|| wrong("a request makes no sense"))?;
                     let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
-                    let parts = self.0.clone();
-                    self.run(header.request, turn, async move { answer(&parts, header, wish).await });
+                    let (parts, course) = (self.0.clone(), self.0.giver.course(wish.manner));
+                    let wish = Wish { run: Run { course: course.clone(), ..wish.run }, ..wish };
+                    self.run(header.request, (turn, course), async move { answer(&parts, header, wish).await });
                 }
                 Word::State => {
                     let (free_bytes, kept_bytes) = self.0.giver.room_bytes();
                     let state = State { free_bytes, kept_bytes, age_ms: self.0.lines.age_ms() };
                     self.tell(header.request, state.encode()).await;
+                }
+                Word::Kept => {
+                    let stripes = wire::decode_stripes(&payload).ok_or_else(|| wrong("stripes make no sense"))?;
+                    self.0.lines.keeps(self.0.from, &stripes);
+                    self.tell(header.request, Vec::new()).await;
                 }
                 Word::Names | Word::News => {
                     let set = wire::decode_member(&payload).ok_or_else(|| wrong("a set's name makes no sense"))?;
@@ -202,14 +223,19 @@ impl Asker {
                     let (set, id, at) = wire::decode_piece(&payload).ok_or_else(|| wrong("a piece makes no sense"))?;
                     let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
                     let (reading, parts) = (self.0.giver.piece(set, id, at), self.0.clone());
-                    self.run(header.request, turn, async move {
+                    self.run(header.request, (turn, Course::default()), async move {
                         let told = Frame::of(Word::Told, header.request, reading.await.into());
                         let _ = parts.frames.send(told).await;
                     });
                 }
                 Word::Cancel => {
                     let task = self.0.running().remove(&header.request);
-                    task.inspect(AbortHandle::abort);
+                    task.inspect(|(task, _)| task.abort());
+                }
+                Word::Urge => {
+                    if let Some((_, course)) = self.0.running().get(&header.request) {
+                        course.urge();
+                    }
                 }
                 _ => return Err(wrong("an answer came as a request")),
             }
@@ -221,7 +247,12 @@ impl Asker {
     }
 
     /// Work for a request, which counts as being answered until that ends.
-    fn run(&self, request: u32, turn: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
+    fn run(
+        &self,
+        request: u32,
+        (turn, course): (OwnedSemaphorePermit, Course),
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let parts = self.0.clone();
         let mut running = self.0.running();
         let task = tokio::spawn(async move {
@@ -230,7 +261,7 @@ impl Asker {
             work.await;
             drop(turn);
         });
-        if let Some(same) = running.insert(request, task.abort_handle()) {
+        if let Some((same, _)) = running.insert(request, (task.abort_handle(), course)) {
             same.abort();
         }
     }
@@ -264,6 +295,7 @@ async fn answer(parts: &Parts, header: Header, wish: Wish) {
             let _turn = parts.held.acquire().await.expect("it is never closed");
             send_blocks(parts, header.request, parts.giver.held(wish.run)).await
         }
+        Word::Bring => bring(parts, wish).await,
         _ => sum(parts, &wish.run.object).await,
     };
     let _ = parts.frames.send(Frame::of(word, header.request, payload)).await;
@@ -271,18 +303,51 @@ async fn answer(parts: &Parts, header: Header, wish: Wish) {
 
 /// Give what this node has or keeps; of what it has no room for, say who is to be asked.
 async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
-    let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
-    if parts.giver.room(&address) == Room::Full {
-        if wish.manner.for_owner {
-            return (Word::NotHeld, Vec::new());
-        }
-        return match parts.lines.verdict(&address, wish.manner.is_back) {
-            Verdict::Yours => (Word::Yours, Vec::new()),
-            Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
+    if wish.manner.is_lent {
+        return match send_blocks(parts, request, parts.giver.lent(wish.run)).await {
+            (Word::Failed, _) => (Word::NotHeld, Vec::new()),
+            last => last,
         };
     }
-    let blocks = parts.giver.fetch(wish.run, wish.manner.is_urgent);
+    if let Some(elsewhere) = elsewhere(parts, &wish, true) {
+        return elsewhere;
+    }
+    let blocks = parts.giver.fetch(wish.run);
     send_blocks(parts, request, blocks).await
+}
+
+/// Bring what this node keeps; of what it has no room for, say who is to.
+async fn bring(parts: &Parts, wish: Wish) -> Last {
+    if let Some(elsewhere) = elsewhere(parts, &wish, false) {
+        return elsewhere;
+    }
+    let address = Address { object: wish.run.object, index: wish.run.blocks.start };
+    match parts.giver.bring(address, wish.manner.verify) {
+        None => (Word::NotMine, Vec::new()),
+        Some(brought) => match brought.await {
+            Ok(brought) => (Word::Told, brought.encode()),
+            Err(error) => (Word::Failed, Failure::encode(&error)),
+        },
+    }
+}
+
+/// Who is to be asked for what this node has no room for. `has_memory`: the asker will have it in memory for a while.
+fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
+    let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
+    if parts.giver.room(&address) != Room::Full {
+        return None;
+    }
+    if wish.manner.for_owner {
+        return Some((Word::NotHeld, Vec::new()));
+    }
+    Some(match parts.lines.verdict(&address, wish.manner.refused) {
+        Verdict::Yours if !has_memory => (Word::Yours, Vec::new()),
+        Verdict::Yours => match parts.lines.lend(&address, parts.from, wish.manner.refused) {
+            Some(holder) => (Word::Lent, holder.to_le_bytes().into()),
+            None => (Word::Yours, Vec::new()),
+        },
+        Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
+    })
 }
 
 async fn sum(parts: &Parts, object: &Arc<Object>) -> Last {

@@ -23,6 +23,10 @@ struct Inner {
     kept: Mutex<HashSet<block::ObjectId>>,
     room: Option<usize>,
     names: Mutex<Names>,
+    /// Objects that its readers have in memory.
+    memory: Mutex<HashSet<block::ObjectId>>,
+    /// That of the last run that was asked for.
+    course: Mutex<block::Course>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +68,13 @@ impl Source for Inner {
 }
 
 impl Giver for Inner {
-    fn fetch(&self, run: Run, _is_urgent: bool) -> Option<Blocks> {
+    fn course(&self, _manner: Manner) -> block::Course {
+        let course = block::Course::begin(std::time::Instant::now, false);
+        *self.course.lock().expect("nobody panicked") = course.clone();
+        course
+    }
+
+    fn fetch(&self, run: Run) -> Option<Blocks> {
         self.is_mine.load(Relaxed).then(|| self.blocks(run))
     }
 
@@ -72,9 +82,28 @@ impl Giver for Inner {
         Some(self.blocks(run))
     }
 
+    fn lent(&self, run: Run) -> Option<Blocks> {
+        let has = self.memory.lock().expect("nobody panicked").contains(&run.object.id());
+        let missing = Error::missing("not in memory", &*run.object);
+        Some(if has { self.fixed.fetch(run) } else { futures_util::stream::iter([Err(missing)]).boxed() })
+    }
+
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<block::Checksum>>> {
         self.sums.fetch_add(1, Relaxed);
         Some(self.fixed.checksum(object, Door::NONE))
+    }
+
+    fn bring(&self, address: Address, _verify: bool) -> Option<Waiting<Brought>> {
+        let (object, blocks) = (address.object.clone(), Stripe::of(&address).blocks(&address.object));
+        let (run, bytes) = (Run::new(object.clone(), blocks.start..blocks.end.min(blocks.start + 64)), object.size);
+        let found = if self.kept.lock().expect("nobody panicked").contains(&object.id()) { bytes } else { 0 };
+        let mut coming = self.is_mine.load(Relaxed).then(|| self.blocks(run))?;
+        Some(Box::pin(async move {
+            while let Some(block) = coming.next().await {
+                block?;
+            }
+            Ok(Brought::There { found })
+        }))
     }
 
     fn room(&self, address: &Address) -> Room {
@@ -111,6 +140,7 @@ struct Cluster {
     twin: Twin,
     inners: Vec<Arc<Inner>>,
     peers: Vec<Peers>,
+    owners: Vec<Owners>,
     lines: Vec<Lines>,
     figures: Vec<Arc<Figures>>,
     rosters: Vec<watch::Sender<Arc<Roster>>>,
@@ -133,6 +163,7 @@ impl Cluster {
             twin: twin.clone(),
             inners: Vec::new(),
             peers: Vec::new(),
+            owners: Vec::new(),
             lines: Vec::new(),
             figures: Vec::new(),
             rosters: Vec::new(),
@@ -148,12 +179,15 @@ impl Cluster {
                 kept: Mutex::default(),
                 room,
                 names: Mutex::default(),
+                memory: Mutex::default(),
+                course: Mutex::default(),
             });
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
             let lines = Lines::new(roster, Arc::new(twin.clone()), runtime);
             let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
             let both = (owners.clone(), lines.clone());
+            cluster.owners.push(owners.clone());
             let peers = Peers::over(inner.clone(), Arc::new(owners), both, move |address| here.room(address));
             cluster.peers.push(peers);
             cluster.figures.push(lines.figures().clone());
@@ -254,6 +288,92 @@ async fn each_member_gets_the_same_bytes_and_only_owners_ask_the_store() {
 fn small(fixed: &mut Fixed) -> Vec<Sample> {
     let content = |n: usize| vec![n as u8; SMALL as usize - n];
     (0..100).map(|n| (fixed.add(&format!("small/{n}"), content(n)), content(n))).collect()
+}
+
+/// Have all of these brought as member `number` would; how many were, there before or not, and how many nobody keeps.
+async fn bring_all(cluster: &Cluster, number: usize, samples: &[Sample]) -> (usize, usize, usize) {
+    let mut all = (0, 0, 0);
+    for (object, _) in samples {
+        let address = Address { object: object.clone(), index: 0 };
+        let inner = &cluster.inners[number];
+        let brought = match cluster.owners[number].bring(&address, false, inner.room(&address) == Room::Full).await {
+            Some(brought) => brought.expect("a well store"),
+            None => inner.bring(address, false).expect("ours").await.expect("a well store"),
+        };
+        match brought {
+            Brought::There { found: 0 } => all.0 += 1,
+            Brought::There { .. } => all.1 += 1,
+            Brought::Unkept => all.2 += 1,
+        }
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_brought_lies_with_its_owner_and_does_not_travel() {
+    for (room, kept) in [(1_000, 100), (0, 0)] {
+        let mut fixed = Fixed::default();
+        let samples = small(&mut fixed);
+        let mut cluster = Cluster::with_room(4, fixed, Some(room));
+        // Until each has heard how much room the others have.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let (mut came, mut unkept) = (0, 0);
+        for _ in 0..3 {
+            let (new, _, not) = bring_all(&cluster, 1, &samples).await;
+            (came, unkept) = (came + new, not);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        assert_eq!((came, unkept), (kept, 100 - kept), "room for {room} each");
+        assert_eq!(cluster.fetched(), kept as u64);
+        assert_eq!(bring_all(&cluster, 3, &samples).await, (0, kept, 100 - kept), "whoever asks");
+        let served: u64 = cluster.figures.iter().map(|figures| figures.served.get().0).sum();
+        assert_eq!(served, 0);
+        // Without one of them the others keep what it would.
+        cluster.kill(2);
+        let lost = cluster.inners[2].kept.lock().expect("nobody panicked").len();
+        let (new, there, _) = bring_all(&cluster, 0, &samples).await;
+        if room == 1_000 {
+            assert_eq!((new, there), (lost, 100 - lost));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_member_may_not_bring_is_left_to_who_asks_and_what_a_store_refuses_is_said() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::of(2, fixed);
+    let (object, _) = samples.iter().find(|(object, _)| cluster.owner(object) == 0).expect("about a half");
+    let address = Address { object: object.clone(), index: 0 };
+    *cluster.inners[0].mood.lock().expect("nobody panicked") = Mood::Failing(Kind::Missing);
+    let failed = cluster.owners[1].bring(&address, false, false).await.expect("the owner's").expect_err("refused");
+    assert_eq!((failed.kind, failed.on), (Kind::Missing, object.to_string()));
+    cluster.inners[0].is_mine.store(false, Relaxed);
+    assert!(cluster.owners[1].bring(&address, false, false).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_keeps_leaves_the_store_once_for_all_who_read_it_at_once() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let mut cluster = Cluster::with_room(4, fixed, Some(0));
+    for (number, sample) in samples.iter().enumerate() {
+        for reader in 0..4 {
+            read_all(&cluster.peers[(number + reader) % 4], std::slice::from_ref(sample)).await;
+            cluster.inners[(number + reader) % 4].memory.lock().expect("nobody panicked").insert(sample.0.id());
+        }
+    }
+    assert_eq!(cluster.fetched(), 100);
+    let served: Vec<u64> = cluster.figures.iter().map(|figures| figures.served.get().0).collect();
+    assert_eq!(served.iter().sum::<u64>(), 300);
+    assert!(served.iter().all(|blocks| *blocks == 75), "each gives as much as the others: {served:?}");
+    // Those who asked last have let go of it, or are away.
+    cluster.inners.iter().for_each(|inner| inner.memory.lock().expect("nobody panicked").clear());
+    read_all(&cluster.peers[0], &samples).await;
+    assert_eq!(cluster.fetched(), 200);
+    cluster.kill(0);
+    read_all(&cluster.peers[1], &samples).await;
+    assert_eq!(cluster.fetched(), 300);
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,10 +70,15 @@ impl Tls {
     /// The keys as they are in their files. Files that can't be read any more leave them as they were.
     fn loaded(&self) -> Loaded {
         let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.stamps != stamps(&self.0.folder) {
+        let stamps = stamps(&self.0.folder);
+        if loaded.stamps != stamps {
             match Loaded::read(&self.0.folder) {
                 Ok(read) => *loaded = read,
-                Err(error) => tracing::warn!("the keys of this member stay as they were: {error}"),
+                Err(error) => {
+                    // Said once for each change.
+                    loaded.stamps = stamps;
+                    tracing::warn!("the keys of this member stay as they were: {error}");
+                }
             }
         }
         loaded.clone()

@@ -5,7 +5,7 @@
 //!
 //! Invariant: bytes that were not written here do not decode, and never panic.
 
-use block::{Block, Checksum, Error, Kind, Object, RUN_BLOCKS_MAX, Run, SMALL, SUM, crc64};
+use block::{Block, Checksum, Error, Kind, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL, SUM, Stripe, crc64};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +70,12 @@ pub enum Word {
     Piece = 7,
     /// The asker has newer names of this set.
     News = 8,
+    /// Bring the stripe of a run's first block to the disk, for nobody in particular: the payload is a [`Wish`].
+    Bring = 9,
+    /// The asker keeps these stripes in the asked member's stead.
+    Kept = 10,
+    /// A reader waits for the blocks of a request by now.
+    Urge = 11,
     /// A block with its checksums.
     Block = 16,
     /// All blocks of a request were sent.
@@ -88,9 +94,11 @@ pub enum Word {
     NotHeld = 23,
     /// What was asked for, in words of its own.
     Told = 24,
+    /// Nobody has room for it; the payload names the member that last asked for it, and may have it in memory.
+    Lent = 25,
 }
 
-const WORDS: [Word; 17] = [
+const WORDS: [Word; 21] = [
     Word::Fetch,
     Word::Held,
     Word::Cancel,
@@ -99,6 +107,9 @@ const WORDS: [Word; 17] = [
     Word::Names,
     Word::Piece,
     Word::News,
+    Word::Bring,
+    Word::Kept,
+    Word::Urge,
     Word::Block,
     Word::Done,
     Word::Failed,
@@ -108,6 +119,7 @@ const WORDS: [Word; 17] = [
     Word::Yours,
     Word::NotHeld,
     Word::Told,
+    Word::Lent,
 ];
 
 /// What every frame begins with.
@@ -154,19 +166,34 @@ pub struct Manner {
     pub is_urgent: bool,
     /// The owner has no room for it, and sent the asker here.
     pub for_owner: bool,
-    /// Who was named instead doesn't have it and won't keep it.
-    pub is_back: bool,
+    /// This one was named instead, and doesn't have it and won't keep it, or is away.
+    pub refused: Option<u128>,
+    /// What lies there already is to be compared again.
+    pub verify: bool,
+    /// Nobody keeps it: it is asked for from memory alone.
+    pub is_lent: bool,
+    /// In how many milliseconds a reader will wait for it; none if nobody knows.
+    pub due_ms: Option<u32>,
 }
 
+/// Nobody knows when.
+const NEVER: u32 = u32::MAX;
+
 impl Manner {
-    fn encode(self) -> u8 {
-        let Manner { is_urgent, for_owner, is_back } = self;
-        u8::from(is_urgent) | u8::from(for_owner) << 1 | u8::from(is_back) << 2
+    fn encode(self) -> Vec<u8> {
+        let Manner { is_urgent, for_owner, refused, verify, is_lent, due_ms } = self;
+        let bits = [is_urgent, for_owner, refused.is_some(), verify, is_lent];
+        let bits = bits.into_iter().rev().fold(0, |all, bit| all << 1 | u8::from(bit));
+        let due = due_ms.map_or(NEVER, |due| due.min(NEVER - 1));
+        [&[bits][..], &due.to_le_bytes(), &refused.unwrap_or(0).to_le_bytes()].concat()
     }
 
-    fn decode(bits: u8) -> Option<Manner> {
+    fn decode(bits: u8, due: u32, refused: u128) -> Option<Manner> {
         let has = |bit: u8| bits & 1 << bit != 0;
-        (bits < 8).then(|| Manner { is_urgent: has(0), for_owner: has(1), is_back: has(2) })
+        let due_ms = Some(due).filter(|due| *due != NEVER);
+        let [is_urgent, for_owner, is_back, verify, is_lent] = [0, 1, 2, 3, 4].map(has);
+        let refused = is_back.then_some(refused);
+        (bits < 32).then_some(Manner { is_urgent, for_owner, refused, verify, is_lent, due_ms })
     }
 }
 
@@ -191,6 +218,32 @@ pub fn decode_sum(bytes: &[u8]) -> Option<Option<Checksum>> {
         2 => Some(Some(Checksum::Crc32C(narrow.ok()?))),
         3 => Some(Some(Checksum::Crc32(narrow.ok()?))),
         _ => None,
+    }
+}
+
+/// What became of a stripe that was to be brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// It lies there; so many bytes of it did before, or others had asked for them.
+    There { found: u64 },
+    /// Nobody has room for it.
+    Unkept,
+}
+
+impl Brought {
+    pub fn encode(self) -> Vec<u8> {
+        match self {
+            Brought::There { found } => [&[1][..], &found.to_le_bytes()].concat(),
+            Brought::Unkept => vec![0],
+        }
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Brought> {
+        match bytes.split_first()? {
+            (0, []) => Some(Brought::Unkept),
+            (1, found) => Some(Brought::There { found: u64::from_le_bytes(found.try_into().ok()?) }),
+            _ => None,
+        }
     }
 }
 
@@ -226,6 +279,25 @@ pub fn decode_piece(bytes: &[u8]) -> Option<(u128, u128, u64)> {
     Some((u128::from_le_bytes(*set), u128::from_le_bytes(*id), offset))
 }
 
+/// Stripes of one request: they fit.
+pub const STRIPES_MAX: usize = 1600;
+
+pub fn encode_stripes(stripes: &[Stripe]) -> Vec<u8> {
+    stripes
+        .iter()
+        .flat_map(|stripe| [&stripe.object.0.to_le_bytes()[..], &stripe.index.to_le_bytes()].concat())
+        .collect()
+}
+
+pub fn decode_stripes(bytes: &[u8]) -> Option<Vec<Stripe>> {
+    let (stripes, rest) = bytes.as_chunks::<20>();
+    let stripe = |bytes: &[u8; 20]| {
+        let mut reader = Reader(bytes);
+        Some(Stripe { object: ObjectId(reader.u128()?), index: reader.u32()? })
+    };
+    rest.is_empty().then(|| stripes.iter().filter_map(stripe).collect())
+}
+
 /// The member that an owner names.
 pub fn decode_member(bytes: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(bytes.try_into().ok()?))
@@ -236,7 +308,7 @@ impl Wish {
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Run { object, blocks, .. } = &self.run;
         let texts = [&*object.store, &*object.key, &*object.version];
-        let mut out = vec![self.manner.encode()];
+        let mut out = self.manner.encode();
         out.extend(blocks.start.to_le_bytes());
         out.extend(blocks.end.to_le_bytes());
         out.extend(object.size.to_le_bytes());
@@ -249,7 +321,7 @@ impl Wish {
 
     pub fn decode(bytes: &[u8]) -> Option<Wish> {
         let mut reader = Reader(bytes);
-        let manner = Manner::decode(reader.take(1)?[0])?;
+        let manner = Manner::decode(reader.take(1)?[0], reader.u32()?, reader.u128()?)?;
         let (start, end, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let (store, key, version) = (reader.text()?.into(), reader.text()?, reader.text()?);
         let object = Object { store, key, version, size };
@@ -344,6 +416,10 @@ impl<'b> Reader<'b> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn u128(&mut self) -> Option<u128> {
+        Some(u128::from_le_bytes(self.take(16)?.try_into().ok()?))
     }
 
     fn text(&mut self) -> Option<String> {

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, down, emulate, hosts, observe, print, up};
+use crate::{bench, down, emulate, hint, hosts, observe, print, up};
 use ::emulate::parse::{bandwidth, duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -43,7 +43,8 @@ Examples:
   stoker status                       all mounts of this user
   stoker status /data/train           with the share of each file and folder that is kept
   stoker status --watch               again and again
-  stoker status --json | jq";
+  stoker status --json | jq
+  stoker status --hosts nodes /data/train     all nodes of a pool that `stoker up` made, a line each";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -59,6 +60,9 @@ pub enum Command {
     /// Fetch a mounted data set ahead, or copy one to a folder
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Load),
+    /// Say what a job will read and in which order, so that it is there in time
+    #[command(after_help = hint::EXAMPLES)]
+    Hint(hint::Args),
     /// List a mounted data set again
     Refresh(Refresh),
     /// Show mounts, hits, requests and limits
@@ -226,6 +230,9 @@ pub struct NodeFlags {
     /// A group of yours may write into the cache folder too, and root may own it (fsGroup of Kubernetes)
     #[arg(long)]
     pub group_cache: bool,
+    /// Until when it may go on, as `stoker up` writes it; what lies beside this file goes with the node
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub lease: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }
@@ -234,12 +241,25 @@ pub struct NodeFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterFlags {
-    /// All nodes of the cluster, this one too: a file with a line for each, HOST[:PORT] [name=NAME] [weight=NUMBER]
-    #[arg(long, value_name = "FILE")]
+    /// Who tells of all nodes of the cluster: a file with a line for each, HOST[:PORT] [name=NAME] [weight=NUMBER];
+    /// dns:NAME[:PORT], whose addresses or services (_service._proto.name) they are; or etcd://HOST[:PORT]/PREFIX, where each
+    /// writes itself (etcds:// with TLS; ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD count)
+    #[arg(long, value_name = "MEMBERS")]
     pub members: Option<String>,
-    /// Which of them this node is, HOST:PORT or NAME; by default the one whose address this machine has
+    /// Which of them this node is, HOST:PORT or NAME; by default the one whose address this machine has. With etcd the address
+    /// at which the others reach it
     #[arg(long, value_name = "MEMBER", requires = "members")]
     pub listen: Option<String>,
+    /// The network on which this node and the others speak, like ib0: its address says which member this node is, or becomes
+    /// that of the member; with --listen :PORT at another port
+    #[arg(long, value_name = "NAME", requires = "members")]
+    pub interface: Option<String>,
+    /// What this node is called, with etcd; by default its address and port
+    #[arg(long, value_name = "NAME", requires = "members")]
+    pub name: Option<String>,
+    /// Its part of all bytes beside those of the others, with etcd; by default 1
+    #[arg(long, value_name = "NUMBER", requires = "members")]
+    pub weight: Option<u32>,
     /// Folder with the keys of this member, which `stoker keys` makes: ca.pem, node.pem and node.key
     #[arg(long, value_name = "DIR", requires = "members", conflicts_with = "plaintext")]
     pub identity: Option<PathBuf>,
@@ -250,8 +270,8 @@ pub struct ClusterFlags {
 
 #[derive(Args, Clone, Debug)]
 pub struct Keys {
-    /// All nodes of the cluster: the file that `stoker mount --members` takes
-    #[arg(long, value_name = "FILE")]
+    /// Who tells of all nodes of the cluster, as `stoker mount --members` takes it: a file; or DNS or etcd, those that are there
+    #[arg(long, value_name = "MEMBERS")]
     pub members: String,
     /// Where to: the key of the authority, and a folder for each member. Members that have keys there keep them
     #[arg(long, value_name = "DIR")]
@@ -266,8 +286,16 @@ pub struct Keys {
 
 #[derive(Args, Clone, Debug)]
 pub struct Node {
+    /// Data sets to have for the other members of a cluster, without mounting them: s3://bucket/prefix
+    #[arg(value_name = "URL", requires = "members")]
+    pub urls: Vec<String>,
+    /// Fetch what this node is to keep of them in the background: once others ask for it, or at once
+    #[arg(long, value_name = "WHEN", default_value = "off", value_parser = ["off", "all"], requires = "urls")]
+    pub fill: String,
     #[command(flatten)]
     pub node: NodeFlags,
+    #[command(flatten)]
+    pub reach: Reach,
     /// End with the last mount
     #[arg(long, hide = true)]
     pub for_mounts: bool,
@@ -305,6 +333,9 @@ pub struct Load {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Print how far it is too, as lines of JSON
+    #[arg(long, hide = true)]
+    pub tell: bool,
     #[command(flatten)]
     pub reach: Reach,
 }
@@ -325,6 +356,15 @@ pub struct Status {
     /// Time between two looks of --watch
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "1s", requires = "watch")]
     pub interval: Duration,
+    /// All nodes of the pool at this mount point, by ssh: the file of hosts that `stoker up` was given
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+    /// Another configuration of ssh than the user's, as `ssh -F` has it
+    #[arg(long, value_name = "FILE", env = "STOKER_SSH_CONFIG")]
+    pub ssh_config: Option<PathBuf>,
+    /// As root there, as the pool was brought up
+    #[arg(long, requires = "hosts")]
+    pub sudo: bool,
     /// Print JSON: one object for each node, one a line
     #[arg(long)]
     pub json: bool,
@@ -358,9 +398,9 @@ pub struct Demo {
 impl ClusterFlags {
     /// What tells of the members, as a process in another folder finds it.
     pub fn members_from_here(&self) -> Result<Option<String>, Error> {
-        let absolute = |typed: &String| match typed.contains("://") {
-            true => Ok(typed.clone()),
-            false => crate::place::absolute(typed.as_ref()).map(|path| path.to_string_lossy().into_owned()),
+        let absolute = |typed: &String| match peer::Members::is_path(typed) {
+            false => Ok(typed.clone()),
+            true => crate::place::absolute(typed.as_ref()).map(|path| path.to_string_lossy().into_owned()),
         };
         self.members.as_ref().map(absolute).transpose()
     }

@@ -60,12 +60,13 @@ pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
             return Err(error.hint("name an empty folder with --dir, or remove that yourself").into());
         }
     }
+    let runtime = runtime()?;
+    // Before there is anything that an interrupt would leave behind.
+    let mut ends = runtime.block_on(async { Ends::new() });
     std::fs::create_dir_all(folder.join("data")).map_err(|error| {
         Error::io("cannot make a folder for the demo", folder.display(), &error).hint("give --dir DIR")
     })?;
-    let runtime = runtime()?;
     let done = runtime.block_on(async {
-        let mut ends = Ends::new();
         tokio::select! {
             done = demo(args, &folder) => Some(done),
             _ = ends.next() => None,
@@ -170,7 +171,7 @@ async fn through_stoker(
     let (url, point) = (format!("s3://{BUCKET}"), folder.join("mnt"));
     std::fs::create_dir_all(&point)?;
     let journal = Journal::open(None, tracing::Level::WARN, place::now)?;
-    let host = Host::new(node.clone(), Arc::new(journal), Life::Asked);
+    let host = Host::new(node.clone(), Arc::new(journal), Life::Asked, None);
     let request = MountRequest {
         url: url.clone(),
         path: point.to_string_lossy().into_owned(),

@@ -4,6 +4,7 @@ mod copy;
 mod gather;
 mod reach;
 mod run;
+pub mod speed;
 pub mod told;
 
 use crate::args::some_time;
@@ -43,6 +44,9 @@ pub enum Command {
     /// Say which addresses can't be reached from here
     #[command(hide = true)]
     Reach(reach::Args),
+    /// Measure a disk or a mount for a moment
+    #[command(hide = true)]
+    Speed(speed::Args),
 }
 
 /// Which hosts, and how they are reached: with the keys, the configuration and the known hosts of `ssh`.
@@ -81,6 +85,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Copy(args) => copy::run(&args),
         Command::Gather(args) => gather::run(&args),
         Command::Reach(args) => reach::run(&args),
+        Command::Speed(args) => speed::run(&args),
     }
 }
 

@@ -3,13 +3,12 @@
 //! Invariant: the key of the authority leaves this machine only if its user carries it; no key is printed.
 
 use crate::args::Keys;
+use crate::authority::{Authority, Identity};
 use crate::{place, show};
 use anyhow::Context;
 use block::{Error, Result, quoted};
-use peer::{Members, Seat, certified_name};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
+use peer::Members;
+use rcgen::KeyPair;
 use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,24 +16,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use time::{Duration, OffsetDateTime};
 
-/// Clocks of members may be behind that of this machine.
-const CLOCKS_BEHIND: Duration = Duration::hours(1);
-
-/// How long an authority lasts beside the certificates that it gives out.
-const AUTHORITY_DAYS: i64 = 3650;
-
 pub fn run(args: &Keys) -> anyhow::Result<ExitCode> {
-    let seats = args.members.parse::<Members>()?.read()?;
+    let seats = crate::runtime()?.block_on(Members::parse(&args.members, &place::variable)?.read())?;
     let out = place::absolute(&args.out)?;
     private_folder(&out)?;
-    let authority = Authority::of(&out, OffsetDateTime::now_utc())?;
+    let authority = authority_in(&out, OffsetDateTime::now_utc())?;
     let mut made = 0;
     for seat in &seats {
         let folder = out.join(folder_of(&seat.name));
         if folder.join("node.key").exists() && !args.renew {
             continue;
         }
-        let (certificate, key) = authority.certify(seat, args.days)?;
+        let Identity { certificate, key } = authority.certify(seat, Duration::days(args.days.into()))?;
         private_folder(&folder)?;
         write(&folder.join("ca.pem"), &authority.certificate)?;
         write(&folder.join("node.pem"), &certificate)?;
@@ -47,54 +40,19 @@ pub fn run(args: &Keys) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever has it decides who is a member.
-struct Authority {
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
-    now: OffsetDateTime,
-}
-
-impl Authority {
-    /// The one whose key lies in a folder, or a new one that is put there.
-    fn of(folder: &Path, now: OffsetDateTime) -> anyhow::Result<Authority> {
-        let (pem, key) = (folder.join("ca.pem"), folder.join("ca.key"));
-        let is_known = key.exists();
-        let pair =
-            match is_known {
-                true => KeyPair::from_pem(
-                    &std::fs::read_to_string(&key).with_context(|| format!("reading {}", key.display()))?,
-                )
-                .map_err(|_| Error::invalid("this file holds no key", key.display()).hint("remove it to begin anew"))?,
-                false => KeyPair::generate()?,
-            };
-        // The same words each time, so that what a known key signs is of the authority that members know.
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        params.distinguished_name.push(DnType::CommonName, "stoker cluster");
-        (params.not_before, params.not_after) = (now - CLOCKS_BEHIND, now + Duration::days(AUTHORITY_DAYS));
-        let certificate = match is_known {
-            true => std::fs::read_to_string(&pem).with_context(|| format!("reading {}", pem.display()))?,
-            false => {
-                let certificate = params.self_signed(&pair)?.pem();
-                write(&key, &pair.serialize_pem())?;
-                write(&pem, &certificate)?;
-                certificate
-            }
-        };
-        Ok(Authority { certificate, issuer: Issuer::new(params, pair), now })
+/// The one whose key lies in a folder, or a new one that is put there.
+fn authority_in(folder: &Path, now: OffsetDateTime) -> anyhow::Result<Authority> {
+    let (pem, key) = (folder.join("ca.pem"), folder.join("ca.key"));
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+    if key.exists() {
+        let pair = KeyPair::from_pem(&read(&key)?)
+            .map_err(|_| Error::invalid("this file holds no key", key.display()).hint("remove it to begin anew"))?;
+        return Ok(Authority::known(read(&pem)?, pair, now));
     }
-
-    /// A certificate and a key for a member, as PEM.
-    fn certify(&self, seat: &Seat, days: u32) -> anyhow::Result<(String, String)> {
-        let mut params = CertificateParams::new(vec![certified_name(seat.id)])?;
-        params.distinguished_name.push(DnType::CommonName, seat.name.as_str());
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.not_before = self.now - CLOCKS_BEHIND;
-        params.not_after = self.now + Duration::days(days.into());
-        let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
-    }
+    let (authority, secret) = Authority::new(now)?;
+    write(&key, &secret)?;
+    write(&pem, &authority.certificate)?;
+    Ok(authority)
 }
 
 /// A member's name as that of a folder: it has no slash, but may be `..`.

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Not all files fitted into the cache.
-const EXIT_UNKEPT: u8 = 3;
+pub const EXIT_UNKEPT: u8 = 3;
 
 /// Some files failed.
-const EXIT_FAILED: u8 = 4;
+pub const EXIT_FAILED: u8 = 4;
 
 /// Between two looks at the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -91,14 +91,19 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
     let request =
         LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
     let bar = show::bar("load");
-    let mut last = Loaded::default();
+    let (mut last, mut told) = (Loaded::default(), Ok(()));
     client
         .lines(Method::POST, "/v1/load", &request, &mut |loaded: Loaded| {
             show::advance(&bar, &loaded);
+            if args.tell {
+                told = std::mem::replace(&mut told, Ok(()))
+                    .and(serde_json::to_string(&loaded).map_err(Into::into).and_then(|line| say!("{line}")));
+            }
             last = loaded;
         })
         .map_err(show::refused)?;
     bar.finish_and_clear();
+    told?;
     anyhow::ensure!(
         last.over,
         "the node ended in the middle of the load\n  on:  {}\n  try: mount again, then the same load: it goes on where it stopped",

@@ -8,6 +8,7 @@
 mod print;
 
 mod args;
+mod authority;
 mod bench;
 mod chart;
 mod cluster;
@@ -15,6 +16,7 @@ mod demo;
 mod down;
 mod emulate;
 mod ends;
+mod hint;
 mod hosts;
 mod keys;
 mod load;
@@ -72,6 +74,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Node(args) => node::run(&args, typed.verbose),
         Command::Umount(args) => umount::run(&args),
         Command::Load(args) => load::run(args),
+        Command::Hint(args) => hint::run(&args),
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Log(args) => logs::run(&args),

@@ -73,7 +73,7 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
 
 /// A URL, or a folder as it is meant here: the node works in a folder of its own. No file system is asked, which may
 /// hang.
-fn from_here(url: &str) -> block::Result<String> {
+pub fn from_here(url: &str) -> block::Result<String> {
     if url.contains("://") {
         Ok(url.into())
     } else {

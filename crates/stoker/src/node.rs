@@ -5,17 +5,23 @@
 
 use crate::args;
 use crate::ends::{End, Ends};
+use crate::mount::from_here;
 use crate::{WRONG_WORDS, cluster, log, notify, place, runtime};
 use block::{Error, Kind};
+use client::messages::MountRequest;
 use client::sockets;
-use daemon::{Host, Journal, Life, control};
+use daemon::{Host, Journal, Lease, Life, control};
+use futures_util::future::OptionFuture;
 use node::{Home, Node};
+use peer::Leave;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
+use tokio::time::{Instant, Sleep};
 
 /// How long a request to the store is repeated before its reader gets EIO, unless another is given.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,47 +69,104 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     raise_descriptors();
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
+    let lease = flags.lease.as_deref().map(Lease::read).transpose()?.map(Arc::new);
     let joined = cluster::join(&flags.cluster, runtime.handle())?;
-    let done = runtime.block_on(serve(home, settings, journal, &socket, life, joined));
+    let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
+    let terms = Terms { life, sets, lease: lease.clone() };
+    let done = runtime.block_on(serve(home, settings, journal, &socket, terms, joined));
+    if let Some(lease) = lease {
+        lease.give_back();
+    }
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-/// Serve until the end, which is the last mount's or comes by a signal.
+/// A data set that is to be there for other members.
+fn set(args: &args::Node, url: &str) -> block::Result<MountRequest> {
+    let reach = place::reach(&args.reach);
+    Ok(MountRequest {
+        url: from_here(url)?,
+        endpoint: reach.endpoint,
+        region: reach.region,
+        profile: reach.profile,
+        anonymous: reach.anonymous,
+        fill: Some(args.fill.clone()),
+        keys: place::keys(),
+        ..MountRequest::default()
+    })
+}
+
+/// How long a node goes on.
+struct Terms {
+    life: Life,
+    /// Data sets that are to be there for other members.
+    sets: Vec<MountRequest>,
+    lease: Option<Arc<Lease>>,
+}
+
+/// A node that others of its cluster may ask from now on.
+fn begin(
+    home: Home,
+    settings: node::Settings,
+    journal: &Arc<Journal>,
+    terms: &Terms,
+    joined: Option<cluster::Joined>,
+) -> block::Result<(Arc<Host>, Option<Leave>)> {
+    let (leave, membership, door) = match joined {
+        Some(joined) => (Some(joined.leave), Some(joined.membership), Some(joined.listener)),
+        None => (None, None, None),
+    };
+    let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current(), membership)?;
+    if let Some((listener, lines)) = door.zip(node.stack().lines()) {
+        tokio::spawn(peer::serve(listener, node.giving(), lines.clone()));
+    }
+    Ok((Host::new(node, journal.clone(), terms.life, terms.lease.clone()), leave))
+}
+
+/// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
 async fn serve(
     home: Home,
     settings: node::Settings,
     journal: Arc<Journal>,
     socket: &Path,
-    life: Life,
+    terms: Terms,
     joined: Option<cluster::Joined>,
 ) -> anyhow::Result<ExitCode> {
-    let mut ends = Ends::new();
+    let (mut ends, life) = (Ends::new(), terms.life);
     // Others may connect from here on; they are answered when the node is there.
     let (listener, bound) = control::bind(socket)?;
-    let (membership, door) = joined.map(|joined| (joined.membership, joined.listener)).unzip();
-    let node = Node::start_in(home, settings, place::boot(), tokio::runtime::Handle::current(), membership)?;
-    if let Some((listener, lines)) = door.zip(node.stack().lines()) {
-        tokio::spawn(peer::serve(listener, node.giving(), lines.clone()));
-    }
-    let host = Host::new(node, journal.clone(), life);
+    let (host, leave) = begin(home, settings, &journal, &terms, joined)?;
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
-    match life {
-        Life::Mounts => write_to(&journal.log().path)?,
-        Life::Asked => notify::ready("ready for mounts"),
+    if life == Life::Mounts {
+        write_to(&journal.log().path)?;
     }
-    let (mut is_ending, mut code) = (false, ExitCode::SUCCESS);
-    let ended = host.ended();
-    tokio::pin!(ended);
-    let late = tokio::time::sleep(Duration::MAX);
-    tokio::pin!(late);
+    let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
+    let (opening, ended) = (open(&host, &terms.sets), host.ended());
+    let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
+    tokio::pin!(opening, ended, late, is_over);
+    let end_soon = |late: Pin<&mut Sleep>| {
+        // Keys are read by now, and the end may be a sudden one.
+        terms.lease.iter().for_each(|lease| lease.give_back());
+        notify::stopping();
+        late.reset(Instant::now() + GRACE);
+        let _ = (leave_all.try_send(()), end_anyway.try_send(()));
+    };
     loop {
         tokio::select! {
             () = &mut ended => break,
+            opened = &mut opening, if !is_ready && !is_ending => {
+                opened?;
+                is_ready = true;
+                notify::ready(if terms.sets.is_empty() { "ready for mounts" } else { "ready for other members" });
+            }
+            () = &mut is_over, if !is_ending => {
+                is_ending = true;
+                end_soon(late.as_mut());
+            }
             () = &mut late, if is_ending => {
                 // What they read is still being kept, so that the next node has to look for strays.
                 tracing::warn!("ending though files are open: their readers get errors");
@@ -117,9 +180,7 @@ async fn serve(
                 }
                 _ => {
                     is_ending = true;
-                    notify::stopping();
-                    late.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                    let _ = (leave_all.try_send(()), end_anyway.try_send(()));
+                    end_soon(late.as_mut());
                 }
             },
         }
@@ -128,8 +189,28 @@ async fn serve(
     if life == Life::Mounts {
         journal.remove_empty();
     }
-    host.tell_ended().await;
+    tokio::join!(OptionFuture::from(leave.map(Leave::leave)), host.tell_ended());
     Ok(code)
+}
+
+/// Have data sets for other members.
+async fn open(host: &Arc<Host>, sets: &[MountRequest]) -> block::Result<()> {
+    for set in sets {
+        host.serve(set).await?;
+        tracing::info!("ready for other members: {}", set.url);
+    }
+    Ok(())
+}
+
+/// Wait for the end of a lease, if there is one.
+async fn is_over(lease: Option<Arc<Lease>>) {
+    match lease {
+        Some(lease) => {
+            lease.over(place::now).await;
+            tracing::warn!("the lease of this node is over, and nobody renewed it: it unmounts and ends");
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// A thread that does something once it is asked to. At the end there may be no more threads to be had, and those of the
@@ -179,8 +260,12 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         ("--memory", flags.memory.map(|bytes| format!("{bytes}B").into())),
         ("--patience", patience.map(Into::into)),
         ("--log", path.map(PathBuf::into_os_string)),
+        ("--lease", flags.lease.clone().map(PathBuf::into_os_string)),
         ("--members", flags.cluster.members_from_here()?.map(Into::into)),
         ("--listen", flags.cluster.listen.clone().map(Into::into)),
+        ("--interface", flags.cluster.interface.clone().map(Into::into)),
+        ("--name", flags.cluster.name.clone().map(Into::into)),
+        ("--weight", flags.cluster.weight.map(|weight| weight.to_string().into())),
         ("--identity", flags.cluster.identity.as_deref().map(place::absolute).transpose()?.map(Into::into)),
     ] {
         let value: Option<OsString> = value;

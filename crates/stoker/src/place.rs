@@ -197,6 +197,11 @@ pub fn now() -> f64 {
     now.map_or(0.0, |since| since.as_secs_f64())
 }
 
+/// A variable of the environment.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// How a store is reached, with what the environment adds. Keys in it go before AWS_PROFILE, `--profile` before both.
 pub fn reach(asked: &Reach) -> Reach {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

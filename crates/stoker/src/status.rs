@@ -1,6 +1,8 @@
 //! `stoker status`: what nodes do and hold.
 
 mod cluster;
+mod order;
+mod pool;
 
 use crate::{args, mount, place, print, show};
 use client::messages::{Dead, DeadMount, Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
@@ -24,6 +26,9 @@ const LAST: &str = "\u{10ffff}";
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub fn run(args: &args::Status) -> anyhow::Result<ExitCode> {
+    if let Some(hosts) = &args.hosts {
+        return pool::run(args, hosts);
+    }
     let in_place = args.watch && std::io::stdout().is_terminal() && !args.json;
     loop {
         // On a terminal all of it at once, each node in the place that it had before; else each as it answers.
@@ -218,6 +223,9 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     let (tiers, store, age) = (&status.tiers, &status.store, show::age(status.uptime_seconds));
     let mut out =
         fitting(columns, [&line(&status.cache)], |[cache]| format!("node {} on {cache}, for {age}\n", status.pid));
+    for set in &status.serving {
+        out += &cluster::serving(set);
+    }
     for listing in &status.listing {
         let since = (place::now() - listing.since).max(0.0);
         let names = count_of(listing.names, "name");
@@ -254,6 +262,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     out += &waits(&status.waits);
     out += &now(status, columns);
     out += &status.cluster.as_ref().map(cluster::text).unwrap_or_default();
+    out += &lease(status);
     out += &limits(&status.limits);
     out += &errors(status, columns);
     out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));
@@ -291,6 +300,7 @@ fn mounted(mount: &Mount, columns: usize) -> String {
         let files = count_of(mount.filled_files, "file");
         out += &format!("    background fill: {files}, {}\n", bytes(mount.filled_bytes));
     }
+    out += &mount.orders.iter().map(order::text).collect::<String>();
     let age = (place::now() - mount.listed_at as f64).max(0.0);
     out += &format!("    listed {} ago", show::age(age));
     out += if mount.detached { "; detached, served until its files are closed\n" } else { "\n" };
@@ -354,6 +364,15 @@ fn now(status: &Status, columns: usize) -> String {
         }
     }
     out
+}
+
+/// Until when the node goes on, where that isn't for ever.
+fn lease(status: &Status) -> String {
+    let Some(lease) = &status.lease else { return String::new() };
+    let left = |end: f64| show::age((end - place::now()).max(0.0));
+    let credentials =
+        lease.credentials_end_at.map_or_else(String::new, |end| format!("; its credentials in {}", left(end)));
+    format!("  lease   ends in {}{credentials}\n", left(lease.ends_at))
 }
 
 fn limits(limits: &Limits) -> String {

@@ -1,32 +1,46 @@
 //! `stoker up`: a data set mounted on many hosts, whose nodes are one cache, for as long as a job needs it.
 //!
-//! Step by step on all hosts; a step that fails on one of them ends it, and what was begun is taken down.
+//! Step by step on all hosts; a step that fails on one of them ends it, and what was begun is taken down. In its folder:
+//! `handed` (what hosts get that nobody else may see), `load` (the set brought there ahead), `renew` (a longer lease), `speed` (what each host reads a second).
 //! Invariant: when it fails, nothing of it is left on a host that still answers.
+
+mod handed;
+mod load;
+mod renew;
+mod speed;
 
 use crate::args::Reach;
 use crate::hosts::told::{self, Counts, Told};
 use crate::hosts::{Conduct, Crew, typed};
-use crate::{node, place, show};
+use crate::{node, place, print, runtime, show};
 use block::Error;
 use fleet::pool::found::Found;
-use fleet::pool::{Plan, Pool, Program, folder_there};
+use fleet::pool::{PROFILE, Plan, Pool, Program, folder_there};
 use fleet::{Failure, Host, Stop, crew};
+use handed::Handed;
 use indicatif::ProgressBar;
+use load::Warmed;
 use serde_json::json;
+use speed::Speeds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use store::Lent;
 
 pub const EXAMPLES: &str = "\
 A file of hosts is that of Open MPI, MPICH, Slurm or PBS, or has lines of our own (see `stoker hosts run --help`).
 
 Examples:
-  stoker up --hosts nodes --cache /nvme --plaintext s3://imagenet/train /data/train
+  stoker up --hosts nodes --cache /nvme --lease 8h s3://imagenet/train /data/train
   stoker hosts run --hosts nodes -- python3 train.py /data/train
   stoker down --hosts nodes /data/train";
 
 /// Port of members, unless another is given.
 const PORT: u16 = 7865;
+
+/// A lease that is longer is none.
+const LEASE_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// Clocks that are further apart are worth a word.
 const SKEW_SAID_S: f64 = 2.0;
@@ -54,6 +68,18 @@ pub struct Args {
     /// Hosts speak unencrypted with each other, and with anybody who reaches the port
     #[arg(long)]
     plaintext: bool,
+    /// How long the pool goes on without --renew: then each node unmounts and ends by itself
+    #[arg(long, value_name = "TIME", value_parser = a_lease, default_value = "24h", allow_hyphen_values = true)]
+    lease: Duration,
+    /// Give a pool that is up another lease, and new keys
+    #[arg(long)]
+    renew: bool,
+    /// Hand the nodes the credentials of this machine for the store; by default each host finds its own
+    #[arg(long, conflicts_with = "anonymous")]
+    send_credentials: bool,
+    /// Bring the whole set into the caches before this ends
+    #[arg(long)]
+    load: bool,
     /// Mount as root there, by a `sudo` that asks nothing
     #[arg(long)]
     sudo: bool,
@@ -67,23 +93,30 @@ fn binary(text: &str) -> Result<(String, PathBuf), Error> {
     Ok((pair.0.to_owned(), pair.1.into()))
 }
 
+fn a_lease(text: &str) -> Result<Duration, Error> {
+    let time = crate::args::some_time(text)?;
+    let wrong =
+        || Error::invalid("this is no lease", format!("`{text}`")).hint("write it like 90m or 24h, at most 8760h");
+    if (Duration::from_secs(1)..=LEASE_MAX).contains(&time) { Ok(time) } else { Err(wrong()) }
+}
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan(args)?;
     let mut conduct = Conduct::new(&args.crew)?;
     conduct.ssh.as_root = args.sudo;
-    if conduct.hosts.len() > 1 && !args.plaintext {
-        let error = Error::invalid("hosts have nothing yet to encrypt with what they tell each other", "stoker up");
-        return Err(error.hint("on a network that only they are on, give --plaintext").into());
+    if args.renew {
+        return renew::run(args, &plan, &conduct);
     }
     let bar = show::spinner("");
     let told = Told::new(args.crew.json, bar.clone(), Counts::Hosts, &conduct.stop);
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
     let rising = Rising { pool, conduct: &conduct, bar: &bar };
-    match rising.all(&words(args, conduct.hosts.len() > 1)) {
+    let handed = Handed::new(args.lease, args.lent()?)?;
+    match rising.all(args, &handed) {
         Ok(up) => {
             bar.finish_and_clear();
-            up.report(args, &conduct.hosts)?;
-            Ok(ExitCode::SUCCESS)
+            up.report(args, &conduct.hosts, &handed)?;
+            Ok(ExitCode::from(up.warmed.map_or(0, |warmed| warmed.code)))
         }
         Err(failed) => {
             bar.finish_and_clear();
@@ -91,6 +124,29 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             rising.take_down(&failed.begun, &conduct.hosts);
             said?;
             Ok(if conduct.stop.is_wanted() { ExitCode::from(node::INTERRUPTED) } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+impl Args {
+    /// What is to be handed on of this machine's credentials, if anything is.
+    fn lent(&self) -> anyhow::Result<Option<Lent>> {
+        if !self.send_credentials {
+            return Ok(None);
+        }
+        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach);
+        let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys());
+        Ok(Some(runtime()?.block_on(store::lend(&settings.s3))?))
+    }
+
+    fn say_credentials(&self, handed: &Handed) -> anyhow::Result<()> {
+        let Some(lent) = handed.credentials.as_ref().filter(|_| !self.crew.json) else { return Ok(()) };
+        match lent.ends {
+            None => say!("handed over credentials that don't say when they end"),
+            Some(end) => {
+                let left = show::age((end as f64 - place::now()).max(0.0));
+                say!("handed over credentials that end in {left}: --renew --send-credentials hands over others")
+            }
         }
     }
 }
@@ -113,12 +169,20 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     let mut programs = programs.collect::<Result<Vec<_>, _>>().map_err(typed)?;
     // One that was named goes before our own.
     programs.reverse();
-    Ok(Plan { dir: args.dir.clone(), cache: args.cache.clone(), port: args.port, programs })
+    Ok(Plan {
+        dir: args.dir.clone(),
+        cache: args.cache.clone(),
+        port: args.port,
+        is_plaintext: args.plaintext,
+        programs,
+    })
 }
 
 /// What `stoker mount` is told on each host. Credentials are those that the host finds for itself.
-fn words(args: &Args, is_cluster: bool) -> Vec<OsString> {
+fn words(args: &Args) -> Vec<OsString> {
     let Reach { endpoint, region, profile, anonymous } = &args.reach;
+    let handed = Some(PROFILE.to_owned());
+    let profile = if args.send_credentials { &handed } else { profile };
     let mut words: Vec<OsString> = Vec::new();
     let size = args.cache_size.map(|bytes| format!("{bytes}B"));
     for (name, value) in
@@ -126,9 +190,7 @@ fn words(args: &Args, is_cluster: bool) -> Vec<OsString> {
     {
         words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
     }
-    for (name, is_wanted) in [("--anonymous", *anonymous), ("--plaintext", args.plaintext && is_cluster)] {
-        words.extend(is_wanted.then(|| OsString::from(name)));
-    }
+    words.extend(anonymous.then(|| OsString::from("--anonymous")));
     words.extend(["--".into(), (&args.url).into(), (&args.dir).into()]);
     words
 }
@@ -149,15 +211,19 @@ struct Failed<'a> {
 /// What was found on the way.
 struct Risen {
     found: Vec<Found>,
+    speeds: Vec<Speeds>,
+    /// What was loaded, if that was asked for.
+    warmed: Option<Warmed>,
     /// A file that has the same content on all hosts.
     read: Option<String>,
 }
 
 impl<'a> Rising<'a> {
-    fn all(&'a self, words: &[OsString]) -> Result<Risen, Failed<'a>> {
+    fn all(&'a self, args: &Args, handed: &Handed) -> Result<Risen, Failed<'a>> {
         let (pool, stop, count) = (&self.pool, &self.conduct.stop, self.conduct.hosts.len());
-        let is_cluster = count > 1;
+        let (words, is_cluster) = (words(args), count > 1);
         let here = |why: String| Failure::Here(why);
+        let credentials = handed.credentials().map_err(|error| here(error.to_string()));
         let found = self.step("looking at", &vec![false; count], |host| {
             let found = pool.look(host, &place::now, stop)?;
             found.judge(pool.plan).map_err(Failure::Unfit)?;
@@ -170,8 +236,17 @@ impl<'a> Rising<'a> {
             let program = found.judge(pool.plan).map_err(Failure::Unfit)?;
             pool.prepare(host, program, found.has_program, stop)
         })?;
-        // Here certificates are handed over, once members have some: `Pool::hand_over`.
-        self.step("mounting on", &begun, |host| pool.start(host, words, is_cluster, stop))?;
+        let has_keys = is_cluster && !pool.plan.is_plaintext;
+        self.step("handing keys to", &begun, |host| {
+            let mut files = credentials.clone()?;
+            files.push(handed.lease());
+            if has_keys {
+                files.push(handed.trust());
+                files.extend(handed.keys(pool.plan, host).map_err(|error| here(error.to_string()))?);
+            }
+            pool.hand_over(host, &files, true, stop)
+        })?;
+        self.step("mounting on", &begun, |host| pool.start(host, &words, stop))?;
         if is_cluster {
             self.step("asking who reaches whom of", &begun, |host| {
                 let asked = ["hosts", "reach"].map(str::to_owned).into_iter().chain(pool.to_reach(host));
@@ -198,7 +273,9 @@ impl<'a> Rising<'a> {
                 return Err(Failed { failures: vec![(&self.conduct.hosts[other], here(why))], begun });
             }
         }
-        Ok(Risen { found, read: file.map(|file| String::from_utf8_lossy(&file).into_owned()) })
+        let speeds = speed::measure(self, &begun)?;
+        let warmed = args.load.then(|| load::load(self, &begun)).transpose()?;
+        Ok(Risen { found, speeds, warmed, read: file.map(|file| String::from_utf8_lossy(&file).into_owned()) })
     }
 
     /// Do something on all hosts.
@@ -254,18 +331,22 @@ impl Failed<'_> {
 }
 
 impl Risen {
-    fn report(&self, args: &Args, hosts: &[Host]) -> anyhow::Result<()> {
+    fn report(&self, args: &Args, hosts: &[Host], handed: &Handed) -> anyhow::Result<()> {
         let far = hosts.iter().zip(&self.found).filter(|(_, found)| found.skew_s > SKEW_SAID_S);
         far.for_each(|(host, found)| note!("the clock of {} is {:.0} s away from here", host.label(), found.skew_s));
+        let names: Vec<String> = hosts.iter().map(Host::label).collect();
+        speed::slow(&names, &self.speeds).iter().for_each(|line| note!("{line}"));
         if args.crew.json {
-            for (host, found) in hosts.iter().zip(&self.found) {
-                let object = json!({
+            for ((host, found), speeds) in hosts.iter().zip(&self.found).zip(&self.speeds) {
+                let mut object = json!({
                     "host": host.label(), "ok": true, "url": args.url, "path": args.dir, "arch": found.arch,
-                    "cache_free_bytes": found.free_bytes, "clock_skew_seconds": found.skew_s, "program_was_there": found.has_program,
+                    "cache_free_bytes": found.free_bytes, "clock_skew_seconds": found.skew_s, "program_was_there": found.has_program, "lease_ends_at": handed.ends,
+                    "credentials_end_at": handed.credentials.as_ref().and_then(|lent| lent.ends),
                 });
+                object.as_object_mut().into_iter().for_each(|object| object.extend(speed::figures(speeds)));
                 say!("{object}")?;
             }
-            return Ok(());
+            return self.warmed.iter().try_for_each(|warmed| say!("{}", json!({ "loaded": warmed.said })));
         }
         let free: u64 = self.found.iter().map(|found| found.free_bytes).sum();
         let (count, dir) = (show::count_of(hosts.len() as u64, "host"), args.dir.display());
@@ -273,6 +354,11 @@ impl Risen {
         if let Some(file) = &self.read {
             say!("read on all of them with the same content: {}", show::line(file))?;
         }
+        print::out(format_args!("{}", speed::table(&names, &self.speeds)))?;
+        self.warmed.iter().try_for_each(|warmed| say!("{}", warmed.summary()))?;
+        args.say_credentials(handed)?;
+        let left = show::age((handed.ends as f64 - place::now()).max(0.0));
+        say!("it goes on for {left}, and longer with the same words and --renew")?;
         let sudo = if args.sudo { "--sudo " } else { "" };
         let (hosts, dir) = (block::quoted(&args.crew.hosts), block::quoted(&args.dir));
         say!("to take it down: stoker down {sudo}--hosts {hosts} {dir}")

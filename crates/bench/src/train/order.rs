@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::mersenne::Mersenne;
+use order::Mersenne;
 use workload::{Order, Partition};
 
 /// What decides an order.

@@ -182,6 +182,14 @@ impl Index {
         }
     }
 
+    /// Another member owns it from now on, and has it or will.
+    pub fn is_copy(&mut self, segment: &Segment) {
+        let id = segment.id();
+        if self.table.get(id).is_some_and(|slot| slot.class == Class::Owned) {
+            self.table.change(id, |slot| slot.class = Class::Copy);
+        }
+    }
+
     /// What is known of a segment.
     pub fn known(&self, segment: &Segment) -> Found {
         match self.slot(segment) {

@@ -32,6 +32,12 @@ impl Disk {
         !matches!(self.index().known(&segment), Found::Absent)
     }
 
+    /// Another member owns a block from now on: the segment is a copy until it is asked for as owned again.
+    pub fn gives_up(&self, address: &Address) {
+        let segment = self.segment(address);
+        self.index().is_copy(&segment);
+    }
+
     /// Whether the segment of a block would be kept: there is room, or others give way to it.
     pub fn may_admit(&self, address: &Address) -> bool {
         let segment = self.segment(address);

@@ -58,6 +58,11 @@ impl Shelf {
     /// Where a block is, if anywhere, noting that its bytes up to `until` are being read.
     pub fn place(&mut self, key: &Key, until: usize) -> Option<Place> {
         self.read_until(key, until);
+        self.look(key)
+    }
+
+    /// Where a block is, if anywhere, for somebody who doesn't read it here.
+    pub fn look(&self, key: &Key) -> Option<Place> {
         self.slots.get(key).map(|slot| match slot {
             Slot::Here { block, .. } => Place::Here(block.clone()),
             Slot::Coming { coming, .. } => Place::Coming(coming.clone()),
@@ -137,6 +142,15 @@ impl Shelf {
                 Some(Slot::Here { read: Read::Not, .. }) => self.queue(key, Read::ToItsEnd),
                 Some(Slot::Coming { read_until, .. }) if *read_until == 0 => *read_until = usize::MAX,
                 _ => {}
+            }
+        }
+    }
+
+    /// A reader will wait for these blocks from this moment on: so much for those on their way.
+    pub fn hasten(&self, id: ObjectId, blocks: Range<u32>, due: std::time::Instant) {
+        for index in blocks {
+            if let Some(Slot::Coming { coming, .. }) = self.slots.get(&(id, index)) {
+                coming.course.hasten(due);
             }
         }
     }

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     /// Where the members are told.
     pub members_from: String,
+    /// Why the members are as they were: what tells of them is out of reach, or can't be meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members_trouble: Option<String>,
     /// Members prove who they are, and nobody else hears what they say.
     #[serde(default)]
     pub encrypted: bool,
@@ -37,4 +40,19 @@ pub struct Member {
     pub me: bool,
     /// It answered what it was asked last, or was not asked.
     pub answering: bool,
+}
+
+/// A data set that a node has for other members alone.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Serving {
+    pub url: String,
+    /// Files in the data set, and their bytes.
+    pub objects: u64,
+    pub bytes: u64,
+    /// When the data set was listed, seconds since 1970.
+    pub listed_at: i64,
+    /// Whether the background fill began, and what it fetched.
+    pub filling: bool,
+    pub filled_files: u64,
+    pub filled_bytes: u64,
 }

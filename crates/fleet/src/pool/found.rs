@@ -61,7 +61,9 @@ impl Found {
         let why = match program {
             _ if self.system != "Linux" => format!("it runs {}, and nodes run on Linux", self.system),
             None => format!("it is {0}, and there is no program for that: give --binary {0}=FILE", self.arch),
-            _ if has("pool") => "a pool has this mount point already: `stoker down` first".into(),
+            _ if has("pool") => {
+                "a pool has this mount point already: `stoker down` first, or --renew for a longer lease".into()
+            }
             _ if has("mounted") => "something else is mounted there".into(),
             _ if has("full") => "the mount point is a folder with files in it: name another".into(),
             _ if !has("fuse") => {
@@ -95,7 +97,7 @@ mod tests {
 
     fn plan() -> Plan {
         let program = Program { arch: "x86_64".into(), path: "/p".into(), hash: "h".into(), bytes: 1 };
-        Plan { dir: "/data".into(), cache: None, port: 1, programs: vec![program] }
+        Plan { dir: "/data".into(), cache: None, port: 1, is_plaintext: true, programs: vec![program] }
     }
 
     fn found(change: &[&str]) -> Found {

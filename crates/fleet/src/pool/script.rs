@@ -4,7 +4,7 @@
 //! removed with what is in it that hasn't the mark of this pool.
 
 /// Where a pool writes down what is its own: `place` (the mount point without links), `own` (the folder of its cache),
-/// `hash` (its program), `secrets`, `made` (folders that were not there, the deepest first), `members`.
+/// `hash` (its program), `secrets`, `handed` (names of those), `made` (folders that were not there, the deepest first), `members`.
 pub const HEAD: &str = r#"
 unset XDG_RUNTIME_DIR
 base="$HOME/.cache/stoker-pools"
@@ -13,6 +13,14 @@ mark="stoker pool $id"
 own="$pool"
 [ -z "$at" ] || own="$at/stoker-pool-$id"
 secrets="/dev/shm/stoker-pool-$(id -u)-$id"
+there_is_a_pool() { [ -d "$pool" ] || { echo "there is no pool at $dir" >&2; exit 1; }; }
+# By its program and its cache folder: a number may be another's after a restart.
+nodes() {
+  ls -l /proc/[0-9]*/exe 2>/dev/null | grep -F -e "-> $bin/stoker" | sed 's|.* /proc/\([0-9]*\)/exe -> .*|\1|' |
+    while read -r pid; do
+      if tr '\0' '\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF -e "$own/cache"; then echo $pid; fi
+    done
+}
 is_mounted() {
   where=$(printf %s "$1" | sed 's/\\/\\134/g; s/ /\\040/g')
   cut -d ' ' -f 5 /proc/self/mountinfo | grep -qxF -e "$where"
@@ -88,26 +96,63 @@ if [ ! -x "$bin/stoker" ]; then
 fi
 "#;
 
-/// Files by standard input, each by `take NAME BYTES`. They lie in memory, and nobody else may read them.
+/// Files by standard input, each by `take NAME BYTES`, then `keep`. They lie in memory, and nobody else may read them.
+/// `first` is `yes` if there must be none yet.
 pub const SECRETS: &str = r#"
 set -eu
 umask 077
+there_is_a_pool
 [ -d /dev/shm ] && [ "$(stat -f -c %T /dev/shm)" = tmpfs ] || { echo 'there is no /dev/shm to keep secrets in' >&2; exit 1; }
 [ "$(cat "$pool/secrets")" = "$secrets" ]
-mkdir -m 700 "$secrets"
-echo "$mark" >"$secrets/mark"
+own=$(cat "$pool/own") bin="$base/bin/$(cat "$pool/hash")"
+# systemd removes what a user has there with the last login (RemoveIPC).
+if [ -n "$first" ] || { [ ! -e "$secrets" ] && [ -n "$(nodes)" ]; }; then
+  mkdir -m 700 "$secrets"
+  echo "$mark" >"$secrets/mark"
+fi
+# Anybody may make something of this name there.
+if [ "$(stat -c '%u %a %F' "$secrets" 2>/dev/null)" != "$(id -u) 700 directory" ]; then
+  echo 'its node has ended, and the keys went with it: `stoker down`, then `stoker up` again' >&2; exit 1
+fi
+names=
 take() {
-  dd bs=1 count="$2" of="$secrets/$1" 2>/dev/null
-  [ "$(wc -c <"$secrets/$1")" -eq "$2" ] || { echo "$1 did not arrive whole" >&2; exit 1; }
+  dd bs=1 count="$2" of="$secrets/.new.$1" 2>/dev/null
+  [ "$(wc -c <"$secrets/.new.$1")" -eq "$2" ] || { echo "$1 did not arrive whole" >&2; exit 1; }
+  names="$names $1"
+}
+keep() {
+  for each in $names; do mv -f "$secrets/.new.$each" "$secrets/$each"; done
+  [ -z "$first" ] || echo $names >"$pool/handed"
 }
 "#;
 
-pub const START: &str = r#"
+/// Keep the authority that was trusted last before the new one. Nothing is kept where members have no keys.
+pub const TRUST: &str = r#"
+if grep -qwF node.key "$pool/handed"; then
+  if [ -f "$secrets/ca.pem" ]; then
+    awk '/BEGIN/ { last = "" } { last = last $0 "\n" } END { printf "%s", last }' "$secrets/ca.pem" >"$secrets/.new.both"
+    cat "$secrets/.new.ca.pem" >>"$secrets/.new.both"
+    mv -f "$secrets/.new.both" "$secrets/.new.ca.pem"
+  fi
+  keep
+  echo keys
+else
+  rm -f "$secrets/.new.ca.pem"
+fi
+if grep -qwF credentials "$pool/handed"; then echo credentials; fi
+"#;
+
+pub const CALL: &str = r#"
 set -eu
+there_is_a_pool
 hash=$(cat "$pool/hash")
 own=$(cat "$pool/own")
 bin="$base/bin/$hash"
-export secrets
+"#;
+
+/// Credentials that were handed over are those of the node alone.
+pub const START: &str = r#"
+[ ! -f "$secrets/credentials" ] || export AWS_SHARED_CREDENTIALS_FILE="$secrets/credentials"
 "#;
 
 pub const SOME_FILE: &str = r#"
@@ -124,12 +169,6 @@ facts="$pool"
 fact() { cat "$facts/$1" 2>/dev/null; }
 place=$(fact place) own=$(fact own) hash=$(fact hash) secrets=$(fact secrets) made=$(fact made)
 bin="$base/bin/$hash"
-nodes() {
-  ls -l /proc/[0-9]*/exe 2>/dev/null | grep -F -e "-> $bin/stoker" | sed 's|.* /proc/\([0-9]*\)/exe -> .*|\1|' |
-    while read -r pid; do
-      if tr '\0' '\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF -e "$own/cache"; then echo $pid; fi
-    done
-}
 if [ -d "$pool" ]; then
 [ "$(fact mark)" = "$mark" ] || { echo "this folder is no pool's: $pool" >&2; exit 1; }
 if is_mounted "$place"; then

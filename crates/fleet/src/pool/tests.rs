@@ -1,6 +1,6 @@
 //! The scripts of a pool on this machine, without a connection: what they make, and that they take all of it away.
 
-use super::script::{PREPARE, SECRETS, TAKE_AWAY};
+use super::script::{PREPARE, SECRETS, TAKE_AWAY, TRUST};
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,6 +29,7 @@ impl Home {
             dir: scratch.path().join("deep/mount point"),
             cache: has_disk.then(|| scratch.path().join("disk/of it's own")),
             port: 7,
+            is_plaintext: false,
             programs: Vec::new(),
         };
         let (hosts, ssh) = ([Host::named("a").expect("a host")], Ssh::default());
@@ -39,9 +40,17 @@ impl Home {
     }
 
     fn run(&self, script: &str, input: &[u8]) -> (bool, String) {
-        let script =
-            [&self.head, format!("hash={} members='a\nb\n' lazy= only=\n", self.hash).as_bytes(), script.as_bytes()]
-                .concat();
+        self.told("yes", script, input)
+    }
+
+    /// When it is not the first time that secrets come.
+    fn later(&self, script: &str, input: &[u8]) -> (bool, String) {
+        self.told("", script, input)
+    }
+
+    fn told(&self, first: &str, script: &str, input: &[u8]) -> (bool, String) {
+        let facts = format!("hash={} members='a\nb\n' lazy= only= first={first}\n", self.hash);
+        let script = [&self.head, facts.as_bytes(), script.as_bytes()].concat();
         let mut command = Command::new("sh");
         command.arg("-c").arg(OsStr::from_bytes(&script)).env("HOME", self.scratch.path().join("home"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -128,7 +137,7 @@ fn secrets_lie_in_memory_for_their_user_alone_and_go_with_the_pool() {
     }
     let home = Home::new(false);
     assert!(home.run(PREPARE, &home.program).0);
-    let script = [SECRETS, "take node.key 5\ntake ca.pem 3\n"].concat();
+    let script = [SECRETS, "take node.key 5\ntake ca.pem 3\nkeep\n"].concat();
     assert_eq!(home.run(&script, b"k\0y\nZpem"), (true, String::new()));
     let place = home.run("cat \"$pool/secrets\"", b"").1;
     let place = Path::new(place.trim());
@@ -136,17 +145,54 @@ fn secrets_lie_in_memory_for_their_user_alone_and_go_with_the_pool() {
     assert_eq!(fs::read(place.join("ca.pem")).expect("a file"), b"pem");
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(place), mode(&place.join("node.key"))), (0o700, 0o600));
+    let again = home.run(&script, b"k\0y\nZpem");
+    assert!(!again.0, "the first time there is nothing yet: {again:?}");
+    assert_eq!(home.later(&[SECRETS, "take node.key 2\nkeep\n"].concat(), b"k2"), (true, String::new()));
+    assert_eq!(
+        (fs::read(place.join("node.key")).expect("a file"), mode(&place.join("node.key"))),
+        (b"k2".to_vec(), 0o600)
+    );
     assert_eq!(home.run(TAKE_AWAY, b""), (true, "taken\n".into()));
     assert!(!place.exists());
     assert!(home.run(PREPARE, &home.program).0);
     let short = home.run(&script, b"k");
     assert!(!short.0 && short.1.contains("did not arrive whole"), "{short:?}");
+    assert!(!place.join("node.key").exists());
     assert!(home.run(TAKE_AWAY, b"").0 && !place.exists());
 }
 
 #[test]
+fn of_the_authorities_that_a_host_trusts_the_last_stays_beside_the_new_one() {
+    if !Path::new("/dev/shm").exists() {
+        return;
+    }
+    let home = Home::new(false);
+    assert!(home.run(PREPARE, &home.program).0);
+    assert!(home.run(&[SECRETS, "take lease 1\nkeep\n"].concat(), b"7").0);
+    let pem = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
+    let trust = |name: &str| {
+        let one = pem(name);
+        home.later(&[SECRETS, &format!("take {AUTHORITY} {}\n", one.len()), TRUST].concat(), one.as_bytes())
+    };
+    let place = home.run("cat \"$pool/secrets\"", b"").1;
+    let file = Path::new(place.trim()).join(AUTHORITY);
+    assert_eq!((trust("one"), file.exists()), ((true, String::new()), false), "this pool has no keys");
+    assert!(home.run("echo node.key >\"$pool/handed\"", b"").0);
+    fs::write(&file, pem("one")).expect("a file");
+    for (new, all) in [("two", pem("one") + &pem("two")), ("three", pem("two") + &pem("three"))] {
+        assert_eq!(trust(new), (true, "keys\n".into()));
+        assert_eq!(fs::read_to_string(&file).expect("a file"), all);
+    }
+    assert!(home.run(TAKE_AWAY, b"").0 && !Path::new(place.trim()).exists());
+    assert!(home.run(PREPARE, &home.program).0);
+    let gone = trust("four");
+    assert!(!gone.0 && gone.1.contains("has ended"), "{gone:?}");
+    assert!(home.run(TAKE_AWAY, b"").0);
+}
+
+#[test]
 fn members_are_told_as_others_reach_them() {
-    let plan = Plan { dir: "/d".into(), cache: None, port: 7, programs: Vec::new() };
+    let plan = Plan { dir: "/d".into(), cache: None, port: 7, is_plaintext: false, programs: Vec::new() };
     let text = b"a address=10.0.0.1 weight=2\nb port=22 address=::1\nc\n";
     let (hosts, ssh) = (crate::roster::parse(text, "hosts").expect("hosts"), Ssh::default());
     let pool = Pool { plan: &plan, hosts: &hosts, ssh: &ssh, sink: &Quiet };

@@ -62,6 +62,27 @@ async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not(
 }
 
 #[tokio::test]
+async fn an_owner_hears_when_a_reader_comes_to_wait_for_what_was_asked_for_ahead() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let (owner, asker, (object, _)) = asker(&cluster, &samples);
+    *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Hung;
+    let course = block::Course::begin(std::time::Instant::now, false);
+    let mut blocks = cluster.peers[asker].fetch(Run { course: course.clone(), ..Run::new(object, 0..4) });
+    let waiting = tokio::spawn(async move { blocks.next().await });
+    let is_urgent = || cluster.inners[owner].course.lock().expect("nobody panicked").is_urgent();
+    let until = |wanted| async move {
+        while is_urgent() != wanted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), until(false)).await.expect("it is asked for ahead");
+    course.urge();
+    tokio::time::timeout(Duration::from_secs(20), until(true)).await.expect("it hears so");
+    waiting.abort();
+}
+
+#[tokio::test]
 async fn what_an_owner_can_t_give_comes_by_the_asker_s_own_credentials() {
     for kind in [Kind::Denied, Kind::Missing, Kind::Full, Kind::Unavailable { retry_after: None }, Kind::Corrupt] {
         let (fixed, samples) = objects();

@@ -17,14 +17,23 @@ fn what_is_said_is_understood() {
         assert_eq!(Header::decode(&header.encode(), 3), Some(header));
         assert_eq!(Header::decode(&header.encode(), 2), None, "longer than it may be");
     }
-    for bits in 0..8 {
-        let manner = Manner::decode(bits).expect("three bits");
+    for bits in 0..32 {
+        let due = if bits % 2 == 0 { NEVER } else { NEVER - u32::from(bits) };
+        let refused = if bits & 4 == 0 { 0 } else { u128::MAX - u128::from(bits) };
+        let manner = Manner::decode(bits, due, refused).expect("five bits");
         let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), manner };
         let told = Wish::decode(&wish.encode().expect("short names")).expect("a wish");
         assert_eq!(told.run.object, wish.run.object);
-        assert_eq!((told.run.blocks, told.manner, manner.encode()), (3..67, manner, bits));
+        assert_eq!(
+            (told.run.blocks, told.manner, manner.encode()),
+            (3..67, manner, [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes()].concat())
+        );
     }
-    assert_eq!(Manner::decode(8), None);
+    assert_eq!(Manner::decode(32, 0, 0), None);
+    for brought in [Brought::Unkept, Brought::There { found: 0 }, Brought::There { found: u64::MAX }] {
+        assert_eq!(Brought::decode(&brought.encode()), Some(brought));
+    }
+    assert_eq!((Brought::decode(&[]), Brought::decode(&[1]), Brought::decode(&[0, 0])), (None, None, None));
     for sum in [None, Some(Checksum::Crc64Nvme(u64::MAX)), Some(Checksum::Crc32C(7)), Some(Checksum::Crc32(u32::MAX))] {
         assert_eq!(decode_sum(&encode_sum(sum)), Some(sum));
     }
@@ -38,7 +47,7 @@ fn an_impossible_wish_is_not_understood() {
     let wish = |blocks, size| {
         Wish { run: Run { blocks, ..Run::new(object(200 * BLOCK), 0..1) }, manner: Manner::default() }.encode().map(
             |mut bytes| {
-                bytes[9..17].copy_from_slice(&u64::to_le_bytes(size));
+                bytes[29..37].copy_from_slice(&u64::to_le_bytes(size));
                 Wish::decode(&bytes).is_some()
             },
         )

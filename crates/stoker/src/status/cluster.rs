@@ -1,7 +1,7 @@
 //! The other nodes of a cluster, for people.
 
 use crate::show::{self, bytes, count, count_of};
-use client::messages::Cluster;
+use client::messages::{Cluster, Serving};
 
 /// The other nodes, and what went to and fro. Those that don't answer are named; of many others only how many there are.
 pub fn text(cluster: &Cluster) -> String {
@@ -15,6 +15,9 @@ pub fn text(cluster: &Cluster) -> String {
         bytes(*served_bytes),
         if *encrypted { "" } else { "; UNENCRYPTED" }
     );
+    if let Some(trouble) = &cluster.members_trouble {
+        out += &format!("    THE MEMBERS STAY AS THEY WERE: {}\n", show::line(trouble));
+    }
     for member in members.iter().filter(|member| !member.answering) {
         out += &format!("    {} ({}) DOES NOT ANSWER\n", show::line(&member.name), show::line(&member.address));
     }
@@ -30,4 +33,14 @@ pub fn text(cluster: &Cluster) -> String {
         out += &format!("    requests: {}\n", odd.join(", "));
     }
     out
+}
+
+/// A data set that is there without a mount.
+pub fn serving(set: &Serving) -> String {
+    let filled = match set.filling {
+        true => format!("; filled {}, {}", count_of(set.filled_files, "file"), bytes(set.filled_bytes)),
+        false => String::new(),
+    };
+    let (url, objects) = (show::line(&set.url), count_of(set.objects, "file"));
+    format!("  {url} for other members: {objects}, {}{filled}\n", bytes(set.bytes))
 }

@@ -1,10 +1,12 @@
-//! Leave to send requests: as many at a time as [`Window`] says; those that a reader waits for first, then first come,
-//! first served.
+//! Leave to send requests: as many at a time as [`Window`] says; those that a reader waits for first, as they come, then
+//! those that are due first.
 //!
 //! What the window learns is measured here, by the round: as many requests as may be in flight, after as many
 //! that were sent before the limit last changed.
 //!
 //! Invariant: no more requests are let out than the limit; those in flight when it was cut are not replaced.
+
+mod turns;
 
 use super::pace::{Pace, Timing};
 use super::window::{Outcome, Round, Window};
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use turns::Turns;
 
 /// Requests and time of a round at least: fewer say too little on a machine that is busy with other things.
 const ROUND_REQUESTS_MIN: u32 = 16;
@@ -24,8 +27,8 @@ const REQUEST_BYTES: u64 = 64 << 10;
 /// The limit, and who waits for it.
 pub struct Limit {
     free: Arc<Semaphore>,
-    /// Of those that nobody waits for yet, one at a time stands in line with the others.
-    patient: Semaphore,
+    /// Of those that nobody waits for yet, one at a time stands in line with the others: in its folder.
+    patient: Turns,
     state: Mutex<State>,
 }
 
@@ -60,16 +63,22 @@ impl Limit {
         let free = Arc::new(Semaphore::new(window.limit as usize));
         let (cut_at, answered_at, pace, tally) = Default::default();
         let state = Mutex::new(State { window, excess: 0, cut_at, answered_at, pace, tally });
-        Arc::new(Limit { free, patient: Semaphore::new(1), state })
+        Arc::new(Limit { free, patient: Turns::default(), state })
     }
 
     /// Leave to send a request; it is given back when dropped. One that a reader waits for passes those that none does,
     /// also if the reader comes later.
     pub async fn leave(self: Arc<Self>, course: &Course) -> Leave {
-        let _turn = tokio::select! {
-            biased;
-            () = course.urged() => None,
-            turn = self.patient.acquire() => Some(turn.expect("it is never closed")),
+        // What has no time by which it is wanted was wanted when it was asked for.
+        let asked = Instant::now();
+        let _turn = loop {
+            let due = course.due();
+            tokio::select! {
+                biased;
+                () = course.urged() => break None,
+                () = course.hastened(due) => {}
+                turn = self.patient.take(due.map_or(asked, Instant::from_std)) => break Some(turn),
+            }
         };
         let permit = self.free.clone().acquire_owned().await.expect("the semaphore is never closed");
         self.clone().given(permit)
@@ -281,6 +290,32 @@ mod tests {
             order.push(letter.expect("leave"));
         }
         assert_eq!(order, "aDEcb");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_sooner_passes_what_is_due_later_also_if_that_is_known_later() {
+        let limit = Limit::new(1, 1);
+        let held = limit.clone().leave(&urgent()).await;
+        let due = |seconds| clock() + Duration::from_secs(seconds);
+        let courses = [1, 9, 5, 7].map(|seconds| Course::until_due(clock, due(seconds)));
+        let mut all = tokio::task::JoinSet::new();
+        for (course, letter) in courses.iter().zip('a'..) {
+            let (limit, course) = (limit.clone(), course.clone());
+            all.spawn(async move {
+                limit.leave(&course).await.done(Outcome::Neutral);
+                letter
+            });
+            tokio::task::yield_now().await;
+        }
+        courses[1].hasten(due(2));
+        courses[2].hasten(due(8));
+        tokio::task::yield_now().await;
+        drop(held);
+        let mut order = String::new();
+        while let Some(letter) = all.join_next().await {
+            order.push(letter.expect("leave"));
+        }
+        assert_eq!(order, "abcd");
     }
 
     #[tokio::test(start_paused = true)]

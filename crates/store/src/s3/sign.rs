@@ -79,6 +79,12 @@ impl Signer {
         Ok(found.as_ref())
     }
 
+    /// What it signs with at the moment; none if nothing is signed.
+    pub async fn lend(&self, on: &(dyn Display + Sync)) -> Result<Option<Arc<Credential>>> {
+        let Some(found) = self.found(on).await? else { return Ok(None) };
+        self.credential(found, on).await.map(Some)
+    }
+
     /// Add a signature to a request, over all of its headers.
     pub async fn sign(&self, parts: &mut Parts, region: &str, on: &(dyn Display + Sync)) -> Result<()> {
         let Some(found) = self.found(on).await? else { return Ok(()) };

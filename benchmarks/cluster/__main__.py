@@ -1,0 +1,29 @@
+"""All rows, or those of the parts that are named, into a folder of runs."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import au
+import failure
+import small
+import store
+from rows import Rows
+
+PARTS = {"au": au.run, "failure": failure.run, "store": store.run, "small": small.run}
+
+if __name__ == "__main__":
+    named = sys.argv[1:] or list(PARTS)
+    unknown = [name for name in named if name not in PARTS]
+    if unknown:
+        sys.exit(f"there is no part {unknown[0]}: {', '.join(PARTS)}")
+    rows, began = Rows(), time.monotonic()
+    for name in named:
+        PARTS[name](rows)
+    short = [row for row in rows.all if not row["holds"]]
+    print(f"{len(rows.all) - len(short)} of {len(rows.all)} rows hold, in {(time.monotonic() - began) / 60:.1f} minutes")
+    if out := os.environ.get("OUT"):
+        Path(out).mkdir(parents=True, exist_ok=True)
+        rows.write(Path(out) / "rows.json")
+    sys.exit(1 if short else 0)

@@ -1,0 +1,44 @@
+//! What this node's readers have in memory, for another member of the cluster: what nobody keeps.
+//!
+//! Invariant: nobody waits here for long, for who is waited for may wait for the same.
+
+use super::Memory;
+use super::shelf::Place;
+use block::{Blocks, Error, Run};
+use futures_util::StreamExt;
+use std::time::Duration;
+
+/// How long somebody else waits for a block that is on its way here.
+const LENT_WITHIN: Duration = Duration::from_secs(2);
+
+impl Memory {
+    /// The blocks of a run as far as they are in memory or soon will be, for somebody else: they are not read by that. Ends with
+    /// an error at the first one that isn't.
+    pub fn lend(&self, run: Run) -> Blocks {
+        let (memory, urgent) = (self.clone(), run.course.clone());
+        let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
+            let place = memory.shelf().look(&(address.object.id(), address.index));
+            let is_urgent = urgent.is_urgent();
+            async move {
+                let coming = match place {
+                    Some(Place::Here(block)) => return Ok(block),
+                    Some(Place::Coming(coming)) => coming,
+                    None => return Err(Error::missing("the block is not in memory", &*address.object)),
+                };
+                if is_urgent {
+                    coming.course.urge();
+                }
+                let mut promise = coming.promise;
+                // Who waits for it may in turn be waited for: nobody waits for long.
+                let came = tokio::time::timeout(LENT_WITHIN, promise.wait_for(Option::is_some)).await;
+                let came = came.ok().and_then(|came| came.ok()?.clone());
+                came.unwrap_or_else(|| Err(Error::missing("the block is not in memory yet", &*address.object)))
+            }
+        });
+        let until_failed = blocks.scan(false, |failed, got| {
+            let over = std::mem::replace(failed, got.is_err());
+            std::future::ready((!over).then_some(got))
+        });
+        until_failed.boxed()
+    }
+}

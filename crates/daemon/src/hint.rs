@@ -1,0 +1,59 @@
+//! What a job says of the order in which it will read, from the control socket to the data set.
+
+use crate::Host;
+use block::{Error, Result};
+use client::messages::{HintRequest, Hinted, MountPath};
+use node::prefetch::{Deal, Declaration, Sampler};
+use node::select::Wanted;
+use std::sync::Arc;
+
+/// Bytes of the name of an order.
+const NAME_MAX: usize = 255;
+
+pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
+    let (mounted, rest) = host.find(&MountPath { path: request.path.clone(), ..MountPath::default() })?;
+    let name = request.name.clone();
+    if name.len() > NAME_MAX || name.chars().any(char::is_control) {
+        let error = Error::invalid("this is no name of an order", &request.path);
+        return Err(error.hint(format!("choose up to {NAME_MAX} letters that can be shown")));
+    }
+    if request.forget {
+        return Ok(Hinted { files: 0, replaced: mounted.view.prefetch().forget(&name) });
+    }
+    let deal = deal(&request)?;
+    let under = rest.to_string_lossy().into_owned();
+    let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
+    // There may be millions of files.
+    let declaring = move || mounted.view.declare(&name, Declaration { wanted, deal });
+    let declared = tokio::task::spawn_blocking(declaring).await;
+    let (files, replaced) = declared.map_err(|_| Error::unavailable("the node is stopping", &request.path))??;
+    Ok(Hinted { files, replaced })
+}
+
+fn deal(request: &HintRequest) -> Result<Deal> {
+    Ok(match (&request.numbers, &request.sampler) {
+        (None, None) => Deal::All,
+        (Some(numbers), None) => Deal::Numbers(numbers.clone()),
+        (None, Some(one)) if one.rank < one.world && one.epochs > 0 => Deal::Sampler {
+            sampler: Sampler {
+                seed: one.seed,
+                rank: one.rank,
+                world: one.world,
+                shuffle: one.shuffle,
+                drop_last: one.drop_last,
+            },
+            epoch: one.epoch,
+            until: one.epoch.saturating_add(one.epochs),
+        },
+        (None, Some(one)) => {
+            let what = format!("no sampler deals to rank {} of {} for {} epochs", one.rank, one.world, one.epochs);
+            return Err(
+                Error::invalid(what, &request.path).hint("ranks are counted from 0, and there is an epoch at least")
+            );
+        }
+        (Some(_), Some(_)) => {
+            let error = Error::invalid("an order is of numbers or of a sampler, not of both", &request.path);
+            return Err(error.hint("leave one of them out"));
+        }
+    })
+}

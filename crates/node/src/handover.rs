@@ -1,0 +1,91 @@
+//! When members of a cluster change: what another one owns from now on gives way first here, as a copy; and an owner that was
+//! away is told what this node has of what it owns, for it doesn't remember who keeps what in its stead.
+//!
+//! Costs a look at each object of each data set, about a microsecond, off everybody's way.
+
+use crate::node::Node;
+use crate::view::View;
+use block::{Address, Object, Stripe};
+use peer::{Lines, Roster};
+use std::sync::{Arc, Weak};
+
+/// See to it for as long as the node lives.
+pub fn begin(node: &Arc<Node>) {
+    if let Some(lines) = node.stack.lines().cloned() {
+        node.runtime.spawn(watch(Arc::downgrade(node), lines));
+    }
+}
+
+async fn watch(node: Weak<Node>, lines: Lines) {
+    let mut rosters = lines.rosters();
+    let mut before = rosters.borrow_and_update().clone();
+    loop {
+        tokio::select! {
+            changed = rosters.changed() => {
+                let now = rosters.borrow_and_update().clone();
+                let Some(node) = node.upgrade().filter(|_| changed.is_ok()) else { return };
+                let was = std::mem::replace(&mut before, now.clone());
+                look(&node, move |node, address| {
+                    let stripe = Stripe::of(address);
+                    let is_mine = |roster: &Roster| roster.owner(&stripe) == Some(roster.me());
+                    if is_mine(&was) && !is_mine(&now) {
+                        node.stack.gives_up(address);
+                    }
+                    None::<()>
+                }).await;
+            }
+            member = lines.returned() => {
+                let (Some(node), roster) = (node.upgrade(), lines.roster()) else { return };
+                let kept = look(&node, move |node, address| {
+                    let stripe = Stripe::of(address);
+                    let is_theirs = roster.owner(&stripe) == Some(member);
+                    (is_theirs && node.stack.has_any(address)).then_some(stripe)
+                });
+                let kept = kept.await;
+                drop(node);
+                lines.tell_kept(member, &kept).await;
+            }
+        }
+    }
+}
+
+/// A data set was opened whose bytes may be of an earlier run, which doesn't tell what was a copy: what others own is.
+pub fn opened(node: &Arc<Node>) {
+    let Some(roster) = node.stack.lines().map(Lines::roster) else { return };
+    let node = node.clone();
+    node.runtime.clone().spawn(async move {
+        look(&node, move |node, address| {
+            if roster.owner(&Stripe::of(address)) != Some(roster.me()) {
+                node.stack.gives_up(address);
+            }
+            None::<()>
+        })
+        .await;
+    });
+}
+
+/// Look at the first block of each stripe of all data sets, and gather what is found.
+async fn look<T: Send + 'static>(
+    node: &Arc<Node>,
+    found: impl Fn(&Node, &Address) -> Option<T> + Send + 'static,
+) -> Vec<T> {
+    let node = node.clone();
+    let looking = move || {
+        let views = node.views();
+        let objects = views.iter().filter(|view| !view.is_local()).flat_map(|view| objects(view));
+        objects.flat_map(|object| stripes(&object)).filter_map(|address| found(&node, &address)).collect()
+    };
+    tokio::task::spawn_blocking(looking).await.unwrap_or_default()
+}
+
+fn objects(view: &View) -> impl Iterator<Item = Arc<Object>> + use<> {
+    let manifest = view.manifest();
+    let files = crate::load::below(&manifest, b"");
+    files.into_iter().filter_map(move |(node, _)| manifest.object(node).filter(|object| object.size > 0))
+}
+
+fn stripes(object: &Arc<Object>) -> impl Iterator<Item = Address> + use<> {
+    let first = Address { object: object.clone(), index: 0 };
+    let step = Stripe::of(&first).blocks(object).len();
+    (0..object.blocks()).step_by(step).map(move |index| Address { index, ..first.clone() })
+}

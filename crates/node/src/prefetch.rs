@@ -1,0 +1,287 @@
+//! Asks in time for what a job said that it will read: the file that is due first comes first, over all orders and epochs,
+//! as far ahead as memory has room.
+//!
+//! Deliberately waits for no block and holds none: what is asked for comes through the tiers that readers use, and gives way
+//! to what they need. A wrong order costs what was asked for in vain, never content.
+
+use crate::declared::{FILES_MAX, Next, Order, Orders};
+use crate::load::{self, Reach};
+use crate::select::Wanted;
+use block::{Error, Object, Result};
+pub use order::Sampler;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Part of the memory for blocks that may be asked for and not be read yet.
+const AHEAD_PART: u64 = 2;
+
+/// Between two looks whether there is room, if nothing is opened meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Orders of one data set: a process each.
+const ORDERS_MAX: usize = 256;
+
+/// Files after which others get their turn.
+const YIELD_EVERY: u32 = 256;
+
+/// What a job says that it will read.
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    /// Its files: of what is wanted in the order of their names, or those of a list as it has them.
+    pub wanted: Wanted,
+    pub deal: Deal,
+}
+
+/// Which of the files, and in which order.
+#[derive(Clone, Debug)]
+pub enum Deal {
+    /// All, as they are.
+    All,
+    /// Those of these numbers.
+    Numbers(Vec<u32>),
+    /// Those that PyTorch's sampler deals to a rank, from this epoch on until before that one.
+    Sampler { sampler: Sampler, epoch: u64, until: u64 },
+}
+
+/// What was said of a data set, and the work that follows.
+#[derive(Default)]
+pub struct Prefetch {
+    orders: Mutex<Orders>,
+    /// Of orders that go on, what is to be dealt next.
+    dealt: Mutex<HashMap<u64, Declaration>>,
+    /// An order began, or a file was opened.
+    news: Notify,
+    runs: AtomicBool,
+    over: AtomicBool,
+}
+
+/// An order, for people to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub name: String,
+    pub left: u64,
+    pub opened: u64,
+    pub skipped: u64,
+    pub ahead_files: u64,
+    pub asked_bytes: u64,
+    pub rests: bool,
+}
+
+impl Prefetch {
+    /// A job says what it will read. How many files that are, of its first epoch, and whether it said something else before by
+    /// this name.
+    pub fn declare(&self, name: &str, declaration: Declaration, reach: &Reach) -> Result<(u64, bool)> {
+        let (files, rest) = dealt(reach, declaration)?;
+        let count = files.len() as u64;
+        let mut orders = self.orders();
+        let replaced = orders.forget(name);
+        if !replaced && orders.all().len() >= ORDERS_MAX {
+            let what = format!("{ORDERS_MAX} orders are said already");
+            return Err(Error::invalid(what, name).hint("`stoker hint --forget --name NAME` forgets one"));
+        }
+        if orders.files() + files.len() > FILES_MAX {
+            let what = format!("orders of more than {FILES_MAX} files together are more than is remembered");
+            return Err(Error::invalid(what, name).hint("`stoker hint --forget --name NAME` forgets one"));
+        }
+        let id = orders.begin(name, files, rest.is_some());
+        drop(orders);
+        let mut dealt = self.dealt();
+        dealt.retain(|known, _| self.orders().has(*known));
+        dealt.extend(rest.map(|rest| (id, rest)));
+        drop(dealt);
+        self.news.notify_one();
+        Ok((count, replaced))
+    }
+
+    /// Whether a job had said something by this name.
+    pub fn forget(&self, name: &str) -> bool {
+        let was_there = self.orders().forget(name);
+        self.dealt().retain(|known, _| self.orders().has(*known));
+        self.news.notify_one();
+        was_there
+    }
+
+    /// A file was opened, whichever way it is read then.
+    pub fn opened(&self, node: u64) {
+        if self.runs.load(Relaxed) {
+            self.orders().opened(node, Instant::now());
+            self.news.notify_one();
+        }
+    }
+
+    /// Whether anybody said anything.
+    pub fn is_on(&self) -> bool {
+        self.runs.load(Relaxed)
+    }
+
+    /// The mount has ended.
+    pub fn end(&self) {
+        self.over.store(true, Relaxed);
+        self.news.notify_one();
+    }
+
+    pub fn progress(&self) -> Vec<Progress> {
+        let progress = |order: &Order| Progress {
+            name: order.name.clone(),
+            left: order.left(),
+            opened: order.opened,
+            skipped: order.skipped,
+            ahead_files: order.ahead(),
+            asked_bytes: order.asked_bytes,
+            rests: order.rests(),
+        };
+        self.orders().all().iter().map(progress).collect()
+    }
+
+    /// Whether whoever begins an order is to see to it that [`Prefetch::run`] runs.
+    pub fn begins(&self) -> bool {
+        !self.runs.swap(true, Relaxed)
+    }
+
+    /// Ask ahead until the mount has ended.
+    pub async fn run(self: Arc<Self>, reach: impl Fn() -> Option<Reach>) {
+        let mut looked = 0;
+        while !self.over.load(Relaxed) {
+            let Some(reach) = reach() else { return };
+            let (runs_out, let_go) = {
+                let mut orders = self.orders();
+                (orders.runs_out(), orders.take_let_go())
+            };
+            for object in let_go.iter().filter_map(|node| reach.manifest.object(*node)) {
+                reach.stack.abandon(&object, 0..object.blocks());
+            }
+            if let Some(id) = runs_out {
+                self.go_on(id, &reach).await;
+            }
+            let asked_max = reach.stack.budget().usage().1 / AHEAD_PART;
+            let next = self.orders().next(asked_max, Instant::now());
+            let Some(next) = next else {
+                self.wait().await;
+                continue;
+            };
+            self.ask(&reach, next).await;
+            looked += 1;
+            if looked % YIELD_EVERY == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Deal the next epoch of an order.
+    async fn go_on(&self, id: u64, reach: &Reach) {
+        let Some(rest) = self.dealt().remove(&id) else {
+            self.orders().go_on(id, Vec::new(), false);
+            return;
+        };
+        let reach = reach.clone();
+        let dealing = tokio::task::spawn_blocking(move || dealt(&reach, rest)).await;
+        let (files, rest) = match dealing {
+            Ok(Ok(dealt)) => dealt,
+            Ok(Err(error)) => {
+                tracing::warn!("an order ends: {error}");
+                (Vec::new(), None)
+            }
+            Err(_) => return,
+        };
+        let is_there = self.orders().go_on(id, files, rest.is_some());
+        self.dealt().extend(rest.filter(|_| is_there).map(|rest| (id, rest)));
+    }
+
+    /// Ask for a file as memory comes free, as long as it is the next.
+    async fn ask(&self, reach: &Reach, next: Next) {
+        let object = reach.manifest.object(next.node).filter(|object| object.size > 0);
+        let asked = match &object {
+            Some(object) if !reach.stack.is_complete(object) => {
+                if !self.ask_all(reach, object, &next).await {
+                    return;
+                }
+                object.size
+            }
+            _ => 0,
+        };
+        self.orders().asked(&next, object.map_or(0, |object| object.size), asked);
+    }
+
+    async fn ask_all(&self, reach: &Reach, object: &Arc<Object>, next: &Next) -> bool {
+        let mut from = 0;
+        loop {
+            from = reach.stack.ahead(object, from..object.blocks(), reach.via, next.due.into_std());
+            if from == object.blocks() {
+                return true;
+            }
+            self.wait().await;
+            // Its reader may be there by now, or have gone on.
+            let is_next = self.orders().next(u64::MAX, Instant::now()).is_some_and(|now| now.node == next.node);
+            if !is_next || self.over.load(Relaxed) {
+                return false;
+            }
+        }
+    }
+
+    async fn wait(&self) {
+        let _ = tokio::time::timeout(LOOK_EVERY, self.news.notified()).await;
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dealt(&self) -> MutexGuard<'_, HashMap<u64, Declaration>> {
+        self.dealt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The files of the next epoch, as nodes, and what is to be dealt after it.
+fn dealt(reach: &Reach, declaration: Declaration) -> Result<(Vec<u64>, Option<Declaration>)> {
+    let files = files(reach, &declaration.wanted)?;
+    let under = if declaration.wanted.under.is_empty() { "the data set" } else { &declaration.wanted.under };
+    let file = |number: &u32| {
+        let wrong = || {
+            let what = format!("there is no file of number {number}: there are {}, counted from 0", files.len());
+            Error::invalid(what, under).hint("numbers are of the files that are chosen, in the order of their names")
+        };
+        files.get(*number as usize).copied().ok_or_else(wrong)
+    };
+    let (dealt, rest) = match &declaration.deal {
+        Deal::All => return bounded(files, under).map(|files| (files, None)),
+        Deal::Numbers(numbers) => (numbers.iter().map(file).collect::<Result<Vec<u64>>>()?, None),
+        Deal::Sampler { sampler, epoch, until } => {
+            let numbers = sampler.deal(*epoch, files.len() as u64);
+            let dealt = numbers.iter().map(file).collect::<Result<Vec<u64>>>()?;
+            let next = epoch.checked_add(1).filter(|next| next < until);
+            (dealt, next.map(|epoch| Deal::Sampler { sampler: *sampler, epoch, until: *until }))
+        }
+    };
+    let rest = rest.map(|deal| Declaration { deal, ..declaration.clone() });
+    bounded(dealt, under).map(|dealt| (dealt, rest))
+}
+
+fn bounded(files: Vec<u64>, under: &str) -> Result<Vec<u64>> {
+    match files.len() {
+        0 => Err(Error::missing("the order names no file", under).hint("see which files `stoker load` would take")),
+        1..=FILES_MAX => Ok(files),
+        many => {
+            let what = format!("an order of {many} files is more than is remembered");
+            Err(Error::invalid(what, under).hint(format!("say up to {FILES_MAX} at a time")))
+        }
+    }
+}
+
+/// Files that are meant, as nodes.
+fn files(reach: &Reach, wanted: &Wanted) -> Result<Vec<u64>> {
+    let Some(list) = &wanted.list else {
+        return Ok(load::chosen(&reach.manifest, wanted)?.into_iter().map(|(node, _)| node).collect());
+    };
+    let under = if wanted.under.is_empty() { String::new() } else { format!("{}/", wanted.under) };
+    let file = |name: &String| {
+        let path = format!("{under}{}", name.trim_end_matches('\r').trim_start_matches("./").trim_matches('/'));
+        let node = reach.manifest.find(path.as_bytes()).filter(|node| reach.manifest.object(*node).is_some());
+        let unknown = || Error::missing("the order names what is no file of the data set", name);
+        node.ok_or_else(|| unknown().hint("give paths of files as they appear below the folder that is named"))
+    };
+    list.iter().map(file).collect()
+}

@@ -1,0 +1,114 @@
+//! Having a stripe brought to the disk of who owns it, for nobody in particular: its bytes cross the network once, from the
+//! store to its owner.
+//!
+//! Invariant: as of a fetch, who has no room names another, and what no member takes is this node's to bring.
+
+use crate::contact::Contact;
+use crate::link::Lost;
+use crate::owners::{ASKED_MAX, Owners};
+use crate::placement::Verdict;
+use crate::wire::{Brought, Manner, Wish, Word};
+use block::{Address, Error, Kind, Result, Run};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Members that are still to be asked.
+struct Asking<'a> {
+    owners: &'a Owners,
+    address: &'a Address,
+    line: VecDeque<(Arc<Contact>, Manner)>,
+    /// Who named somebody; none if it was this node.
+    owner: Option<Arc<Contact>>,
+    manner: Manner,
+}
+
+/// What an answer leads to.
+enum Next {
+    Over(Result<Brought>),
+    /// This node is to bring it.
+    Here,
+    On,
+}
+
+impl Owners {
+    /// Have the stripe of a block brought by whoever keeps it; `verify`: what lies there already is compared again. `None` if
+    /// this node is to bring it. `is_full`: this node has no room for it.
+    pub async fn bring(&self, address: &Address, verify: bool, is_full: bool) -> Option<Result<Brought>> {
+        let manner = Manner { verify, ..Manner::default() };
+        let run = Run::new(address.object.clone(), address.index..address.index + 1);
+        let line: VecDeque<_> = self.line(&run).into_iter().map(|contact| (contact, manner)).collect();
+        let mut asking = Asking { owners: self, address, line, owner: None, manner };
+        if asking.line.is_empty() && is_full {
+            match asking.named(None) {
+                Next::On => {}
+                Next::Over(brought) => return Some(brought),
+                Next::Here => return None,
+            }
+        }
+        for _ in 0..ASKED_MAX {
+            let (contact, manner) = asking.line.pop_front()?;
+            let payload = Wish { run: run.clone(), manner }.encode()?;
+            match contact.say(Word::Bring, payload).await {
+                None => {}
+                Some(Ok(words)) => match Brought::decode(&words) {
+                    Some(brought) => return Some(Ok(brought)),
+                    None => tracing::warn!("another member said what makes no sense: {}", contact.seat.name),
+                },
+                Some(Err(lost)) => match asking.after(contact, lost) {
+                    Next::Over(brought) => return Some(brought),
+                    Next::Here => return None,
+                    Next::On => {}
+                },
+            }
+        }
+        None
+    }
+}
+
+impl Asking<'_> {
+    /// A member didn't bring it.
+    fn after(&mut self, contact: Arc<Contact>, lost: Lost) -> Next {
+        match lost {
+            Lost::Yours | Lost::Lent(_) => Next::Over(Ok(Brought::Unkept)),
+            Lost::Elsewhere(member) => {
+                self.owner = Some(contact);
+                self.sent_to(member)
+            }
+            Lost::NotHeld => match self.owner.take() {
+                // The owner is to know that it names in vain.
+                Some(owner) => {
+                    self.line.push_front((owner, Manner { refused: Some(contact.seat.id), ..self.manner }));
+                    Next::On
+                }
+                None => self.named(Some(contact.seat.id)),
+            },
+            // Anything else may be the member's own trouble.
+            Lost::Failed(error) if matches!(error.kind, Kind::Missing | Kind::Changed) => {
+                // The link knows the member alone, not what was asked.
+                let on = self.address.object.to_string();
+                Next::Over(Err(Error::new(error.kind, error.what, on).hint(error.hint)))
+            }
+            Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => Next::On,
+        }
+    }
+
+    /// Whom this node, which owns it and has no room, names.
+    fn named(&mut self, refused: Option<u128>) -> Next {
+        match self.owners.lines().verdict(self.address, refused) {
+            Verdict::Yours => Next::Over(Ok(Brought::Unkept)),
+            Verdict::Elsewhere(member) => self.sent_to(member),
+        }
+    }
+
+    fn sent_to(&mut self, member: u128) -> Next {
+        let roster = self.owners.lines().roster();
+        if member == roster.me() {
+            return Next::Here;
+        }
+        let contact = self.owners.lines().contact(&roster, member);
+        if let Some(contact) = contact {
+            self.line.push_front((contact, Manner { for_owner: true, ..self.manner }));
+        }
+        Next::On
+    }
+}
