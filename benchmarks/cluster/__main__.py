@@ -6,12 +6,25 @@ import time
 from pathlib import Path
 
 import au
+import chaos
 import failure
+import links
+import s3fs
 import small
 import store
+import throttle
 from rows import Rows
 
-PARTS = {"au": au.run, "failure": failure.run, "store": store.run, "small": small.run}
+PARTS = {
+    "au": au.run,
+    "failure": failure.run,
+    "store": store.run,
+    "small": small.run,
+    "links": links.run,
+    "s3fs": s3fs.run,
+    "throttle": throttle.run,
+    "chaos": chaos.run,
+}
 
 if __name__ == "__main__":
     named = sys.argv[1:] or list(PARTS)

@@ -20,12 +20,9 @@ def measure(rows, ratio, declared):
         note = f"store bytes by epoch {shares}, {bed.cpu_seconds() - cpu:.1f} s of CPU, slowest read {max(job.stalls):.2f} s"
         rows.at_least(f"AU of epochs 2-5 at cache ratio {ratio}, {how}", 100 * bound, 100 * job.au(ends, 1, EPOCHS - 1), 0.98, note)
         rows.at_most(f"errors and wrong bytes at cache ratio {ratio}, {how}", 0, job.errors + job.wrong, 0)
-        if ratio == 0:
-            wire = bed.total / STORE
-            rows.at_most("cold epoch over wire time", 1, (ends[1] - ends[0]) / wire, 1.03, how)
 
 
-def run(rows, ratios=None):
-    for ratio in ratios or RATIOS:
+def run(rows):
+    for ratio in RATIOS:
         for declared in [False, True]:
             measure(rows, ratio, declared)

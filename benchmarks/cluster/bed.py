@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-STOKER = Path(os.environ.get("STOKER", "target/release/stoker")).resolve()
+STOKER = Path(os.environ.get("STOKER") or Path(__file__).parents[2] / "target/release/stoker").resolve()
 BUCKET = "bucket"
 
 
@@ -23,26 +23,33 @@ def free_port():
 class Bed:
     """A scratch folder, a data set in it, and the store that serves it."""
 
-    def __init__(self, files, bytes_each, **limits):
+    def __init__(self, files, bytes_each, net=None, **limits):
+        self.net = net
         self.scratch = Path(tempfile.mkdtemp(prefix="stoker-cluster-"))
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STOKER_"))}
         self.environment |= {"STOKER_RUNTIME_DIR": str(self.scratch / "run"), "HOME": str(self.scratch), "NO_COLOR": "1"}
         self.files, self.bytes_each, self.total = files, bytes_each, files * bytes_each
-        self.nodes, self.store = [], None
+        self.nodes, self.servers, self.store = [], [], None
         data = self.scratch / "data"
         data.mkdir()
         for number in range(files):
             (data / f"{number:05}").write_bytes(content(number, bytes_each))
         self.serve(**limits)
 
-    def serve(self, bandwidth=None, latency=None, requests=None):
+    def serve(self, bandwidth=None, latency=None, requests=None, throttle=None):
         self.port = getattr(self, "port", None) or free_port()
-        words = [STOKER, "emulate", self.scratch / "data", "--bucket", BUCKET, "--listen", f"127.0.0.1:{self.port}"]
+        self.store_at = f"{self.net.here if self.net else '127.0.0.1'}:{self.port}"
+        words = [*self.inside("hub"), STOKER, "emulate", self.scratch / "data", "--bucket", BUCKET, "--listen", self.store_at]
         words += ["--bandwidth", bandwidth] if bandwidth else []
         words += ["--latency", latency] if latency else []
         words += ["--requests-per-second", str(requests)] if requests else []
-        self.store = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL)
-        wait_for(lambda: reaches(self.port), "the store answers")
+        words += ["--throttle", throttle] if throttle else []
+        self.store = subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE)
+        # It says where it listens once it does.
+        self.store.stdout.readline()
+
+    def inside(self, host):
+        return self.net.inside(host) if self.net else []
 
     def mount(self, count, cache_bytes, fill="off", memory="128MiB", more=()):
         self.write_hosts(count)
@@ -51,14 +58,15 @@ class Bed:
         wait_for(lambda: self.all_answer(count), "all members answer")
 
     def write_hosts(self, count):
-        ports = [free_port() for _ in range(count)]
-        (self.scratch / "hosts").write_text("".join(f"127.0.0.1:{port} name=n{n}\n" for n, port in enumerate(ports)))
-        return f"{count} members"
+        """A list of so many members."""
+        address = self.net.address if self.net else lambda number: "127.0.0.1"
+        lines = [f"{address(number)}:{free_port()} name=n{number}\n" for number in range(count)]
+        (self.scratch / "hosts").write_text("".join(lines))
 
     def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False):
         at = self.scratch / f"m{number}"
         at.mkdir(exist_ok=True)
-        words = [STOKER, "mount", f"s3://{BUCKET}", at, "--detach", "--endpoint", f"http://127.0.0.1:{self.port}", "--anonymous"]
+        words = [*self.inside(number), STOKER, "mount", f"s3://{BUCKET}", at, "--detach", "--endpoint", f"http://{self.store_at}", "--anonymous"]
         words += ["--region", "us-east-1", "--cache", self.scratch / f"cache{number}", "--cache-size", f"{max(cache_bytes, 1_000_000)}B"]
         words += ["--fill", fill, "--memory", memory, *more]
         if not alone:
@@ -68,12 +76,17 @@ class Bed:
 
     def serve_one(self, number, cache_bytes, memory="256MiB"):
         """A node without a mount, which keeps its part for the others. Its process."""
-        words = [STOKER, "node", f"s3://{BUCKET}", "--endpoint", f"http://127.0.0.1:{self.port}", "--anonymous", "--region", "us-east-1"]
+        words = [*self.inside(number), STOKER, "node", f"s3://{BUCKET}", "--endpoint", f"http://{self.store_at}", "--anonymous", "--region", "us-east-1"]
         words += ["--cache", self.scratch / f"cache{number}", "--cache-size", f"{cache_bytes}B", "--memory", memory]
         words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
         node = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.servers.append(node)
         wait_for(lambda: any(status.get("serving") for status in self.status()), "it is there")
         return node
+
+    def load(self, node):
+        """Bring all to the disks of the cluster."""
+        subprocess.run([STOKER, "load", self.at(node)], env=self.environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def hint(self, node, numbers):
         """Say to a node which files will be read there, in their order."""
@@ -119,12 +132,18 @@ class Bed:
         for number in self.nodes:
             subprocess.run([STOKER, "umount", "--lazy", self.at(number)], env=self.environment, check=False, stdout=subprocess.DEVNULL)
         self.nodes = []
+        for server in self.servers:
+            server.terminate()
+            server.wait()
+        self.servers = []
         wait_for(lambda: not self.status(), "the nodes have ended")
         for cache in self.scratch.glob("cache*"):
             shutil.rmtree(cache)
 
     def close(self):
         self.unmount()
+        if self.net:
+            self.net.close()
         self.store.terminate()
         self.store.wait()
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -141,11 +160,6 @@ def content(number, size):
     import hashlib
 
     return hashlib.shake_128(f"file {number}".encode()).digest(size)
-
-
-def reaches(port):
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_for(what, name, seconds=30):

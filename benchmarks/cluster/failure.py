@@ -39,8 +39,6 @@ def dedicated_killed(rows):
         rows.at_most("errors and wrong bytes meanwhile", 0, job.errors + job.wrong, 0, f"{job.reads} reads")
         # Slowest reads of epochs 1 (before) and 2 (after it was killed).
         rows.at_most("how much longer than before the slowest reader waited, seconds", 0, worst[3] - worst[2], 1)
-        keeper.terminate()
-        keeper.wait()
 
 
 def run(rows):

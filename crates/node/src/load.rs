@@ -202,6 +202,7 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
     let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
     runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await?;
     let found = whole.bytes().saturating_sub(came.load(Relaxed));
+    stack.settled_part(address, via).await;
     if !whole.addresses().all(|address| stack.holds(&address)) {
         return Ok(Brought::Unkept);
     }

@@ -7,8 +7,8 @@ use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
-use block::{Address, Course, Stripe};
-use std::collections::HashMap;
+use block::{Address, Course, Run, Stripe};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Lines(Arc<Parts>);
 
 struct Parts {
     roster: watch::Receiver<Arc<Roster>>,
-    contacts: Mutex<HashMap<u128, Arc<Contact>>>,
+    contacts: Mutex<BTreeMap<u128, Arc<Contact>>>,
     placement: Mutex<Placement>,
     ages: Mutex<Ages>,
     somebody_returned: Notify,
@@ -206,10 +206,11 @@ impl Lines {
         verdict
     }
 
-    /// Who asked just before for a block that nobody keeps.
-    pub(crate) fn lend(&self, address: &Address, asker: u128, refused: Option<u128>) -> Option<u128> {
-        let holder = self.placement().lend(address.object.id(), address.index, asker, refused, Instant::now())?;
-        self.answers(holder).then_some(holder)
+    /// Who asked just before for the first blocks of a run that nobody keeps, and until which block.
+    pub(crate) fn lend(&self, run: &Run, asker: u128, refused: Option<u128>) -> Option<(u128, u32)> {
+        let id = run.object.id();
+        let lent = self.placement().lend(id, run.blocks.clone(), asker, refused, Instant::now())?;
+        self.answers(lent.0).then_some(lent)
     }
 
     /// Ask all others how they are.
@@ -253,7 +254,7 @@ impl Lines {
         self.0.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn contacts(&self) -> MutexGuard<'_, HashMap<u128, Arc<Contact>>> {
+    fn contacts(&self) -> MutexGuard<'_, BTreeMap<u128, Arc<Contact>>> {
         self.0.contacts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,17 +4,17 @@
 //! checksums that came with it; and nobody waits here for a member that is silent.
 
 use crate::transport::Wire;
-use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, Wish, Word};
+use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
 use block::{Address, Block, Error, Object, Proof, Run};
 use bytes::{Bytes, BytesMut};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::MissedTickBehavior;
 
 /// How often a member that works on something says that it lives, and how many such times it may be silent before it
@@ -42,8 +42,8 @@ pub enum Lost {
     Elsewhere(u128),
     /// The member has no room for it, and nobody else has.
     Yours,
-    /// The same; but this one asked for it last, and may have it in memory.
-    Lent(u128),
+    /// The same; but this one asked for it last, up to this block, and may have it in memory.
+    Lent(u128, u32),
     /// It doesn't lie there and won't be kept there.
     NotHeld,
     /// The connection broke, or fell silent.
@@ -58,6 +58,8 @@ struct Parts {
     name: String,
     requests: mpsc::Sender<Vec<Bytes>>,
     open: Mutex<Open>,
+    /// Requests for blocks that may be under way.
+    turns: Arc<Semaphore>,
     is_broken: AtomicBool,
     /// Bytes that came, of whatever.
     heard: AtomicU64,
@@ -66,7 +68,7 @@ struct Parts {
 #[derive(Default)]
 struct Open {
     next: u32,
-    asked: HashMap<u32, Asked>,
+    asked: BTreeMap<u32, Asked>,
 }
 
 /// A request that is not answered to its end.
@@ -92,6 +94,7 @@ pub struct Answer {
     request: u32,
     left: Range<u32>,
     answers: mpsc::Receiver<Heard>,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Link {
@@ -119,7 +122,8 @@ impl Link {
         }
         let (requests, asks) = mpsc::channel(REQUESTS_WAITING);
         let (open, is_broken, heard) = Default::default();
-        let link = Link(Arc::new(Parts { name: name.into(), requests, open, is_broken, heard }));
+        let (name, turns) = (name.into(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+        let link = Link(Arc::new(Parts { name, requests, open, turns, is_broken, heard }));
         runtime.spawn(link.clone().live(read, write, asks));
         Ok(link)
     }
@@ -147,6 +151,10 @@ impl Link {
         object: Option<Arc<Object>>,
         left: Range<u32>,
     ) -> std::result::Result<Answer, Lost> {
+        let turn = match &object {
+            Some(_) => self.0.turns.clone().acquire_owned().await.ok(),
+            None => None,
+        };
         let (sender, answers) = mpsc::channel(left.len() + 1);
         let request = {
             let mut open = self.open();
@@ -159,7 +167,7 @@ impl Link {
             open.asked.insert(request, Asked { object, left: left.clone(), answers: sender });
             request
         };
-        let answer = Answer { link: self.clone(), request, left, answers };
+        let answer = Answer { link: self.clone(), request, left, answers, _turn: turn };
         let sent = self.0.requests.send(wire::frame(word, request, payload)).await;
         sent.map_err(|_| self.broken("is gone"))?;
         Ok(answer)
@@ -184,9 +192,11 @@ impl Link {
         write: Box<dyn AsyncWrite + Send + Unpin>,
         asks: mpsc::Receiver<Vec<Bytes>>,
     ) {
+        // What is to be sent comes first: it is bounded by the turns that there are.
         let what = tokio::select! {
-            failed = self.hear(read) => failed.map_or_else(|error| format!("broke: {error}"), |()| "was closed".into()),
+            biased;
             failed = send(write, asks) => failed.map_or_else(|error| format!("broke: {error}"), |()| "was closed".into()),
+            failed = self.hear(read) => failed.map_or_else(|error| format!("broke: {error}"), |()| "was closed".into()),
             () = self.fell_silent() => "fell silent".into(),
         };
         let asked = {
@@ -233,11 +243,14 @@ impl Link {
                 Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
                 Word::Yours => self.over(header.request, Some(Err(Lost::Yours))),
                 Word::NotHeld => self.over(header.request, Some(Err(Lost::NotHeld))),
-                Word::Elsewhere | Word::Lent => {
+                Word::Elsewhere => {
                     let member =
                         wire::decode_member(&payload).ok_or_else(|| wrong("a member's name makes no sense"))?;
-                    let lost = if header.word == Word::Lent { Lost::Lent } else { Lost::Elsewhere };
-                    self.over(header.request, Some(Err(lost(member))));
+                    self.over(header.request, Some(Err(Lost::Elsewhere(member))));
+                }
+                Word::Lent => {
+                    let lent = wire::decode_lent(&payload).ok_or_else(|| wrong("a loan makes no sense"))?;
+                    self.over(header.request, Some(Err(Lost::Lent(lent.0, lent.1))));
                 }
                 Word::Told => self.over(header.request, Some(Ok(Said::Words(payload)))),
                 Word::Failed => {

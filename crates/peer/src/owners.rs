@@ -49,8 +49,8 @@ impl Owners {
     pub fn spilled(&self, run: Run) -> Blocks {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match self.lines.verdict(&address, None) {
-            Verdict::Yours => match self.lines.lend(&address, self.lines.roster().me(), None) {
-                Some(holder) => self.ask(run, VecDeque::new(), Some(Named::Lent(holder))),
+            Verdict::Yours => match self.lines.lend(&run, self.lines.roster().me(), None) {
+                Some((holder, until)) => self.ask(run, VecDeque::new(), Some(Named::Lent(holder, until))),
                 None => self.inner.fetch(run),
             },
             Verdict::Elsewhere(member) => self.ask(run, VecDeque::new(), Some(Named::Keeper(member))),
@@ -69,6 +69,7 @@ impl Owners {
             asked: 0,
             from,
             is_named: false,
+            until: next,
             was_urgent: true,
             is_over: false,
         };
@@ -91,6 +92,8 @@ struct Asking {
     from: From,
     /// Whether who is asked was named by the owner.
     is_named: bool,
+    /// The block up to which whoever answers was asked.
+    until: u32,
     /// Whether who answers knows that a reader waits.
     was_urgent: bool,
     is_over: bool,
@@ -115,8 +118,8 @@ async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Op
 enum Named {
     /// It keeps it in the owner's stead.
     Keeper(u128),
-    /// It asked for it last, and may have it in memory.
-    Lent(u128),
+    /// It asked for it last, up to this block, and may have it in memory.
+    Lent(u128, u32),
 }
 
 /// Who answers at the moment.
@@ -135,6 +138,12 @@ impl Asking {
                     continue;
                 }
                 From::Inner(blocks) => blocks.next().await?,
+                // What it has for this node was all of that.
+                From::Member(..) if self.next == self.until => {
+                    self.from = From::Nobody;
+                    self.back(None).await;
+                    continue;
+                }
                 From::Member(contact, answer) => {
                     self.run.course.enter(Cause::Peer);
                     match next(answer, &self.run.course, &mut self.was_urgent).await? {
@@ -175,14 +184,14 @@ impl Asking {
             return self.own(false);
         }
         while self.asked < ASKED_MAX {
-            let Some((contact, manner)) = self.next_asked(&roster) else { break };
+            let Some((contact, manner, until)) = self.next_asked(&roster) else { break };
             self.is_named = manner.for_owner || manner.is_lent;
             let member = contact.seat.id;
-            if self.ask(contact, manner).await {
+            if self.ask(contact, manner, until).await {
                 return;
             }
             if self.is_named {
-                self.back(member).await;
+                self.back(Some(member)).await;
             }
             if !matches!(self.from, From::Nobody) {
                 return;
@@ -191,23 +200,25 @@ impl Asking {
         self.own(self.asked > 0 || !self.line.is_empty());
     }
 
-    /// Whom to ask, and how: who was named, else who comes next in line.
-    fn next_asked(&mut self, roster: &Roster) -> Option<(Arc<Contact>, Manner)> {
-        let (for_owner, is_lent, id) = match self.named.take() {
-            Some(Named::Keeper(id)) => (true, false, Some(id)),
-            Some(Named::Lent(id)) => (false, true, Some(id)),
-            None => (false, false, None),
+    /// Whom to ask, how, and until which block: who was named, else who comes next in line.
+    fn next_asked(&mut self, roster: &Roster) -> Option<(Arc<Contact>, Manner, u32)> {
+        let end = self.run.blocks.end;
+        let (for_owner, is_lent, id, until) = match self.named.take() {
+            Some(Named::Keeper(id)) => (true, false, Some(id), end),
+            Some(Named::Lent(id, until)) => (false, true, Some(id), until.clamp(self.next + 1, end)),
+            None => (false, false, None, end),
         };
         match id.and_then(|id| self.owners.lines.contact(roster, id)) {
-            Some(named) => Some((named, Manner { for_owner, is_lent, ..self.manner() })),
-            None => Some((self.line.pop_front()?, self.manner())),
+            Some(named) => Some((named, Manner { for_owner, is_lent, ..self.manner() }, until)),
+            None => Some((self.line.pop_front()?, self.manner(), end)),
         }
     }
 
     /// Ask a member. False if it is away, or has said already that it doesn't give.
-    async fn ask(&mut self, contact: Arc<Contact>, manner: Manner) -> bool {
+    async fn ask(&mut self, contact: Arc<Contact>, manner: Manner, until: u32) -> bool {
         self.run.course.enter(Cause::Peer);
-        let wish = Wish { run: self.run.part(self.next..self.run.blocks.end), manner };
+        let wish = Wish { run: self.run.part(self.next..until), manner };
+        self.until = until;
         self.was_urgent = manner.is_urgent;
         match contact.ask(Word::Fetch, &wish).await {
             // Known to be away, it counts as none.
@@ -229,32 +240,35 @@ impl Asking {
         match lost {
             Lost::Yours => self.own(false),
             Lost::Elsewhere(member) => (self.named, self.owner) = (Some(Named::Keeper(member)), Some(contact.clone())),
-            Lost::Lent(member) => (self.named, self.owner) = (Some(Named::Lent(member)), Some(contact.clone())),
+            Lost::Lent(member, until) => {
+                (self.named, self.owner) = (Some(Named::Lent(member, until)), Some(contact.clone()));
+            }
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
             Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {
                 if self.is_named {
-                    self.back(contact.seat.id).await;
+                    self.back(Some(contact.seat.id)).await;
                 }
             }
         }
     }
 
-    /// Who was named doesn't give: the owner is to know that it names in vain.
-    async fn back(&mut self, refused: u128) {
+    /// Who was named gives no more: the owner is asked again, and if it named in vain, it is to know that.
+    async fn back(&mut self, refused: Option<u128>) {
         self.is_named = false;
         if let Some(owner) = self.owner.take() {
             if self.asked < ASKED_MAX {
-                self.ask(owner, Manner { refused: Some(refused), ..self.manner() }).await;
+                self.ask(owner, Manner { refused, ..self.manner() }, self.run.blocks.end).await;
             }
             return;
         }
         // This node is the owner.
+        let rest = self.run.part(self.next..self.run.blocks.end);
         let (lines, address) = (&self.owners.lines, Address { object: self.run.object.clone(), index: self.next });
-        match lines.verdict(&address, Some(refused)) {
+        match lines.verdict(&address, refused) {
             Verdict::Elsewhere(member) => self.named = Some(Named::Keeper(member)),
-            Verdict::Yours => match lines.lend(&address, lines.roster().me(), Some(refused)) {
-                Some(holder) => self.named = Some(Named::Lent(holder)),
+            Verdict::Yours => match lines.lend(&rest, lines.roster().me(), refused) {
+                Some((holder, until)) => self.named = Some(Named::Lent(holder, until)),
                 None => self.own(false),
             },
         }

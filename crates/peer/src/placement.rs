@@ -6,8 +6,9 @@
 //! Pure: who has how much room is told, nothing is asked here. Invariant: what is remembered is bounded; what is forgotten
 //! costs a fetch.
 
-use block::{ObjectId, RUN_BLOCKS_MAX, Stripe};
+use block::{ObjectId, Stripe};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,11 +18,8 @@ const PLACED_MAX: usize = 1 << 18;
 /// How long somebody may be sent to the one who asked before.
 const LENT_FOR: Duration = Duration::from_secs(5);
 
-/// Pieces of which that is remembered: some 64 bytes each.
+/// Blocks of which that is remembered: some 64 bytes each, and 16 GiB of large ones.
 const LENT_MAX: usize = 1 << 16;
-
-/// Blocks of a piece: what is asked for together when many read on.
-const PIECE_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
 
 /// What an owner without room says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ pub struct Placement {
     placed: HashMap<Stripe, u128>,
     /// Bytes that others said they have room for, less what was sent to them since.
     free: HashMap<u128, u64>,
-    /// Who asked last for a piece of what nobody keeps, and when.
+    /// Who asked last for a block of what nobody keeps, and when.
     lent: HashMap<(ObjectId, u32), (u128, Instant)>,
 }
 
@@ -75,26 +73,32 @@ impl Placement {
         Verdict::Elsewhere(*member)
     }
 
-    /// Somebody asks for a block that nobody keeps: who asked before, if that was just now and somebody else. `refused`: this one
-    /// was asked in vain.
+    /// Somebody asks for blocks that nobody keeps: who asked for the first of them just before, if that was somebody else, and
+    /// until which block. `refused`: this one was asked in vain. Of each block who asks waits for who asked before, so
+    /// nobody waits in a circle.
     pub fn lend(
         &mut self,
         object: ObjectId,
-        block: u32,
+        blocks: Range<u32>,
         asker: u128,
         refused: Option<u128>,
         now: Instant,
-    ) -> Option<u128> {
+    ) -> Option<(u128, u32)> {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < LENT_FOR;
-        if self.lent.len() >= LENT_MAX {
+        if self.lent.len() + blocks.len() > LENT_MAX {
             self.lent.retain(|_, (_, at)| is_fresh(*at));
         }
-        if self.lent.len() >= LENT_MAX {
+        if self.lent.len() + blocks.len() > LENT_MAX {
             return None;
         }
-        let before = self.lent.insert((object, block / PIECE_BLOCKS), (asker, now));
-        let (holder, at) = before?;
-        (holder != asker && Some(holder) != refused && is_fresh(at)).then_some(holder)
+        let had = |block: u32| {
+            let (holder, at) = *self.lent.get(&(object, block))?;
+            (holder != asker && Some(holder) != refused && is_fresh(at)).then_some(holder)
+        };
+        let holder = had(blocks.start);
+        let until = blocks.clone().find(|block| holder.is_some() && had(*block) != holder).unwrap_or(blocks.end);
+        self.lent.extend((blocks.start..until).map(|block| ((object, block), (asker, now))));
+        holder.map(|holder| (holder, until))
     }
 
     /// A member says that it keeps a stripe in this owner's stead.
@@ -140,15 +144,47 @@ mod tests {
     #[test]
     fn who_asks_for_what_nobody_keeps_is_sent_to_who_asked_just_before() {
         let (mut placement, now) = (Placement::default(), Instant::now());
-        let mut lend = |block, asker, refused, after| {
-            placement.lend(ObjectId(1), block, asker, refused, now + Duration::from_secs(after))
+        let mut lend = |blocks, asker, refused, after| {
+            placement.lend(ObjectId(1), blocks, asker, refused, now + Duration::from_secs(after))
         };
-        assert_eq!(lend(0, 1, None, 0), None, "the first one asks the store");
-        assert_eq!([lend(31, 2, None, 1), lend(3, 3, None, 2)], [Some(1), Some(2)], "a chain");
-        assert_eq!(lend(32, 3, None, 2), None, "another piece");
-        assert_eq!(lend(0, 3, None, 3), None, "it had it itself");
-        assert_eq!(lend(0, 4, Some(3), 3), None, "whom it was sent to has let go of it");
-        assert_eq!([lend(0, 5, Some(9), 7), lend(0, 6, None, 12)], [Some(4), None], "long ago");
+        assert_eq!(lend(0..32, 1, None, 0), None, "the first one asks the store");
+        assert_eq!([lend(31..32, 2, None, 1), lend(31..32, 3, None, 2)], [Some((1, 32)), Some((2, 32))], "a chain");
+        assert_eq!(lend(0..40, 4, None, 2), Some((1, 31)), "as far as it goes");
+        assert_eq!([lend(31..40, 4, None, 2), lend(32..40, 4, None, 2)], [Some((3, 32)), None]);
+        assert_eq!(lend(0..1, 4, None, 3), None, "it had it itself");
+        assert_eq!(lend(0..1, 5, Some(4), 3), None, "whom it was sent to has let go of it");
+        assert_eq!([lend(0..1, 6, Some(9), 7), lend(0..1, 7, None, 12)], [Some((5, 1)), None], "long ago");
+    }
+
+    /// Whoever asks for whichever blocks in whichever order: following who waits for whom leads to the store.
+    #[test]
+    fn nobody_waits_in_a_circle_for_what_nobody_keeps() {
+        let (mut placement, now, mut state) = (Placement::default(), Instant::now(), 1u64);
+        let mut chance = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        // Of a block and a member: when it asked, and whom it waits for.
+        let mut waits: HashMap<(u32, u128), (u32, Option<u128>)> = HashMap::new();
+        for turn in 0..2_000 {
+            let (asker, start) = (u128::from(chance(5)), chance(40) as u32);
+            // Each asks once for a block.
+            let end = (start..start + 1 + chance(24) as u32).find(|block| waits.contains_key(&(*block, asker)));
+            let blocks = start..end.unwrap_or(start + 1);
+            if blocks.is_empty() || waits.contains_key(&(start, asker)) {
+                continue;
+            }
+            let lent = placement.lend(ObjectId(1), blocks.clone(), asker, None, now);
+            for block in blocks.start..lent.map_or(blocks.end, |(_, until)| until) {
+                waits.insert((block, asker), (turn, lent.map(|(holder, _)| holder)));
+            }
+        }
+        for ((block, _), (turn, holder)) in &waits {
+            let Some(holder) = holder else { continue };
+            let (before, _) = waits.get(&(*block, *holder)).expect("who is named has asked");
+            assert!(before < turn, "block {block}: asked in turn {turn}, of who asked in {before}");
+        }
+        assert!(waits.values().any(|(_, holder)| holder.is_some()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Pure values. Invariant: a member of one name has one id everywhere, so all who see the same members agree on owners.
 
 use block::{Member, Stripe};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// One member, and where it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Seat {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     me: u128,
-    seats: HashMap<u128, Seat>,
+    seats: BTreeMap<u128, Seat>,
     members: Vec<Member>,
     trouble: Option<String>,
 }
@@ -38,7 +38,7 @@ impl Roster {
     pub fn of(me: u128, all: impl IntoIterator<Item = Seat>) -> Roster {
         let mut roster = Roster { me, ..Roster::default() };
         for seat in all {
-            let std::collections::hash_map::Entry::Vacant(place) = roster.seats.entry(seat.id) else { continue };
+            let std::collections::btree_map::Entry::Vacant(place) = roster.seats.entry(seat.id) else { continue };
             roster.members.push(Member { id: seat.id, weight: seat.weight });
             place.insert(seat);
         }

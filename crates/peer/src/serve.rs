@@ -10,13 +10,14 @@ use crate::names::Names;
 use crate::placement::Verdict;
 use crate::transport::{Handshake, Listener, Wire};
 use crate::wire::{
-    self, Brought, Failure, GREETING, Greeting, HEADER, Header, Manner, REQUEST_BYTES_MAX, State, Wish, Word,
+    self, Brought, Failure, GREETING, Greeting, HEADER, Header, Manner, REQUEST_BYTES_MAX, REQUESTS_MAX, State, Wish,
+    Word,
 };
 use block::{Address, Block, Blocks, Checksum, Course, Object, Run, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +28,9 @@ use tokio::task::AbortHandle;
 /// Connections at a time: a few of each member.
 const CONNECTIONS_MAX: usize = 8192;
 
-/// Requests of one connection that are answered at a time; more wait unread.
-const REQUESTS_MAX: usize = 256;
+/// Requests of one connection that are answered at a time; more wait unread. An asker keeps to fewer: what it gave up is
+/// counted here until its word arrives.
+const ANSWERED_MAX: usize = 2 * REQUESTS_MAX;
 
 /// Frames that wait for the wire: each may hold a block.
 const FRAMES_WAITING: usize = 4;
@@ -135,14 +137,16 @@ async fn connection(handshake: Handshake, giver: Arc<dyn Giver>, lines: Lines, h
     }
     lines.knocks(greeting.from);
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);
-    let (running, requests) = (Default::default(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+    let (running, requests) = (Default::default(), Arc::new(Semaphore::new(ANSWERED_MAX)));
     let from = greeting.from;
     let asker = Asker(Arc::new(Parts { from, giver, lines, frames, running, requests, held }));
     let work = asker.0.clone();
     let _end = End(asker.0.clone());
+    // What is to be sent comes first: it is bounded by what was heard.
     tokio::select! {
-        heard = asker.hear(read) => heard,
+        biased;
         sent = send(write, sending, &work) => sent,
+        heard = asker.hear(read) => heard,
     }
 }
 
@@ -155,13 +159,13 @@ struct Parts {
     lines: Lines,
     frames: mpsc::Sender<Frame>,
     /// Requests that are being answered, by number, and their courses.
-    running: Mutex<HashMap<u32, (AbortHandle, Course)>>,
+    running: Mutex<BTreeMap<u32, (AbortHandle, Course)>>,
     requests: Arc<Semaphore>,
     held: Arc<Semaphore>,
 }
 
 impl Parts {
-    fn running(&self) -> MutexGuard<'_, HashMap<u32, (AbortHandle, Course)>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u32, (AbortHandle, Course)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -342,8 +346,8 @@ fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
     }
     Some(match parts.lines.verdict(&address, wish.manner.refused) {
         Verdict::Yours if !has_memory => (Word::Yours, Vec::new()),
-        Verdict::Yours => match parts.lines.lend(&address, parts.from, wish.manner.refused) {
-            Some(holder) => (Word::Lent, holder.to_le_bytes().into()),
+        Verdict::Yours => match parts.lines.lend(&wish.run, parts.from, wish.manner.refused) {
+            Some((holder, until)) => (Word::Lent, wire::encode_lent(holder, until)),
             None => (Word::Yours, Vec::new()),
         },
         Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 mod failure;
+mod simulation;
+mod weather;
 
 /// What a member has itself: the store, counted, and in what way it fails.
 struct Inner {

@@ -22,6 +22,10 @@ pub const HEADER: usize = 16;
 /// The longest request: keys have at most some KiB.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 10;
 
+/// Requests for blocks that an asker may have under way on a connection. What needs no work is asked beside them, so that a
+/// store that hangs keeps nobody from hearing that its member lives.
+pub const REQUESTS_MAX: usize = 512;
+
 /// The longest answer: a block and its checksums.
 pub const ANSWER_BYTES_MAX: u32 = (SMALL + SMALL / SUM * 8) as u32;
 
@@ -301,6 +305,16 @@ pub fn decode_stripes(bytes: &[u8]) -> Option<Vec<Stripe>> {
 /// The member that an owner names.
 pub fn decode_member(bytes: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The member that an owner names, which has blocks up to this one.
+pub fn encode_lent(member: u128, until: u32) -> Vec<u8> {
+    [&member.to_le_bytes()[..], &until.to_le_bytes()].concat()
+}
+
+pub fn decode_lent(bytes: &[u8]) -> Option<(u128, u32)> {
+    let (member, until) = bytes.split_at_checked(16)?;
+    Some((decode_member(member)?, u32::from_le_bytes(until.try_into().ok()?)))
 }
 
 impl Wish {

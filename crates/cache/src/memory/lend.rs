@@ -8,8 +8,8 @@ use block::{Blocks, Error, Run};
 use futures_util::StreamExt;
 use std::time::Duration;
 
-/// How long somebody else waits for a block that is on its way here.
-const LENT_WITHIN: Duration = Duration::from_secs(2);
+/// How long somebody else waits for a block that is on its way here: as long as an owner sends others here for it.
+const LENT_WITHIN: Duration = Duration::from_secs(5);
 
 impl Memory {
     /// The blocks of a run as far as they are in memory or soon will be, for somebody else: they are not read by that. Ends with

@@ -1,0 +1,39 @@
+"""A full cache on nodes whose links are the bound: each reads what lies with the others through one link."""
+
+import json
+import subprocess
+
+from bed import Bed
+from job import Job
+from net import Net
+
+LINK, DEMAND, FILES, BYTES, EPOCHS = 50e6, 80e6, 300, 2_000_000, 4
+
+
+def bare(net):
+    """Bytes a second that plain TCP moves over one link, or what it is limited to where nobody can measure that."""
+    server = subprocess.Popen([*net.inside(0), "iperf3", "-s", "-1"], stdout=subprocess.PIPE)
+    server.stdout.readline()
+    words = [*net.inside(1), "iperf3", "-c", net.address(0), "-t", "3", "-O", "1", "--json"]
+    done = subprocess.run(words, capture_output=True, check=True)
+    server.wait()
+    return json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8
+
+
+def run(rows):
+    link = LINK
+    for nodes in [2, 1, 4]:
+        net = Net(nodes, LINK)
+        if nodes == 2:
+            link = bare(net)
+            print(f"       plain TCP over one link: {link / 1e6:.1f} MB/s of {LINK / 1e6:.0f}", flush=True)
+        with Bed(FILES, BYTES, net=net) as bed:
+            bed.mount(nodes, int(1.01 * bed.total / nodes), memory="256MiB")
+            bed.load(0)
+            sent = bed.sent()
+            job = Job(bed, list(range(nodes)), BYTES / DEMAND, EPOCHS, declared=True)
+            ends = job.run()
+            others = 1 - 1 / nodes
+            bound = min(1, link / (DEMAND * others)) if others else 1
+            note = f"{nodes * DEMAND / 1e6:.0f} MB/s of demand, errors {job.errors}, wrong {job.wrong}, store bytes {(bed.sent() - sent) / bed.total:.3f} of the set"
+            rows.at_least(f"AU of {nodes} nodes with a full cache on links of 50 MB/s", 100 * bound, 100 * job.au(ends, 1, EPOCHS - 1), 0.95, note)
