@@ -1,5 +1,6 @@
 """A store with limits and the nodes of a cluster, as processes of this machine. Ends what it started, and nothing else."""
 
+import atexit
 import json
 import os
 import shutil
@@ -137,8 +138,6 @@ class Bed:
             server.wait()
         self.servers = []
         wait_for(lambda: not self.status(), "the nodes have ended")
-        for cache in self.scratch.glob("cache*"):
-            shutil.rmtree(cache)
 
     def close(self):
         self.unmount()
@@ -146,7 +145,8 @@ class Bed:
             self.net.close()
         self.store.terminate()
         self.store.wait()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        # At the end of all: ext4 takes long to find an inode for a new file where many were deleted within half a minute.
+        atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)
 
     def __enter__(self):
         return self

@@ -54,9 +54,10 @@ class Job:
             if self.over:
                 return
             self.read(node, number)
+            ready_at = time.monotonic()
             while not self.over:
                 try:
-                    ready.put(number, timeout=1)
+                    ready.put(ready_at, timeout=1)
                     break
                 except queue.Full:
                     pass
@@ -74,17 +75,18 @@ class Job:
                 threading.Thread(target=self.work, args=(node, mine, ready), daemon=True).start()
             lanes.append(queues)
         began = time.monotonic()
-        ends, count, due = [0.0], 0, began
+        ends, count, over_at = [0.0], 0, began
         for epoch in range(self.epochs):
             if at_epoch:
                 at_epoch(epoch)
             for _ in range(self.steps):
-                for queues in lanes:
-                    queues[count % self.workers].get()
+                ready_at = [queues[count % self.workers].get() for queues in lanes]
                 count += 1
-                # The barrier is passed; all compute for as long.
-                time.sleep(self.step)
-            ends.append(time.monotonic() - began)
+                # The barrier is passed when the last has its batch and all have computed; that this loop wakes up later is no
+                # accelerator's idleness.
+                over_at = max(over_at, *ready_at) + self.step
+                time.sleep(max(0, over_at - time.monotonic()))
+            ends.append(over_at - began)
         self.over = True
         return ends
 

@@ -12,7 +12,7 @@ LINK, DEMAND, FILES, BYTES, EPOCHS = 50e6, 80e6, 300, 2_000_000, 4
 
 def bare(net):
     """Bytes a second that plain TCP moves over one link, or what it is limited to where nobody can measure that."""
-    server = subprocess.Popen([*net.inside(0), "iperf3", "-s", "-1"], stdout=subprocess.PIPE)
+    server = subprocess.Popen([*net.inside(0), "iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE)
     server.stdout.readline()
     words = [*net.inside(1), "iperf3", "-c", net.address(0), "-t", "3", "-O", "1", "--json"]
     done = subprocess.run(words, capture_output=True, check=True)

@@ -95,7 +95,9 @@ struct Press {
     is_urgent: bool,
     /// When one will, if somebody knows.
     due: Option<Instant>,
-    /// Who is to be woken when it is wanted sooner.
+    /// As which asker its owner counts it; 0 if nobody said.
+    ticket: u64,
+    /// Who is to be woken when any of that changes.
     waiting: Vec<Waker>,
 }
 
@@ -149,6 +151,16 @@ impl Course {
             press.due = if is_sooner { Some(due) } else { press.due };
             is_sooner
         });
+    }
+
+    /// From now on its owner counts it as this asker of those who ask for what nobody keeps.
+    pub fn counts_as(&self, ticket: u64) {
+        self.press(|press| std::mem::replace(&mut press.ticket, ticket) != ticket);
+    }
+
+    /// Ends when its owner counts it as an asker after this one.
+    pub async fn counts_after(&self, ticket: u64) {
+        self.once(|press| press.ticket > ticket).await;
     }
 
     /// Change how soon it is wanted, and wake who waits for that.

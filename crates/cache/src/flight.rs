@@ -2,8 +2,8 @@
 //!
 //! Each fetch runs on a task of its own, to its end: who reads slowly stalls nobody, and who gives up stops nobody.
 //! A run that comes from the memory tier brings shares of the budget for its blocks; for any other one they are taken
-//! here before anything is asked for, and all of those together get a part of the budget only, because a peer that
-//! reads slowly holds what it was given.
+//! here before anything is asked for, out of a budget that readers have no part in: a peer that reads slowly holds what
+//! it was given.
 //!
 //! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it.
 //! Invariant: nobody waits for a block whose fetch has ended, however it ended.
@@ -13,12 +13,10 @@ use block::{Address, Block, Blocks, Checksum, Course, Door, Error, Object, Objec
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-
-/// Part of the budget that those may hold together who bring no shares of their own.
-const GUESTS_PART: u64 = 4;
+use tokio::sync::watch;
 
 /// One fetch for a block, over whoever fetches.
 #[derive(Clone)]
@@ -29,10 +27,8 @@ struct Parts {
     coming: Mutex<HashMap<Key, Coming>>,
     /// Fetches that were begun.
     begun: AtomicU64,
+    /// Of those who bring no shares of their own.
     budget: Budget,
-    /// Bytes that may be held for guests.
-    guests: Arc<Semaphore>,
-    guests_bytes: usize,
     runtime: tokio::runtime::Handle,
 }
 
@@ -55,15 +51,10 @@ struct Coming {
     end: Option<Promise<()>>,
 }
 
-/// Room in memory for a block that a guest asks for.
-type Room = (Share, OwnedSemaphorePermit);
-
 impl Flight {
     pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Flight {
-        let guests_bytes = (budget.usage().1 / GUESTS_PART) as usize;
-        let guests = Arc::new(Semaphore::new(guests_bytes));
         let (coming, begun) = Default::default();
-        Flight(Arc::new(Parts { below, coming, begun, budget, guests, guests_bytes, runtime }))
+        Flight(Arc::new(Parts { below, coming, begun, budget, runtime }))
     }
 
     fn coming(&self) -> MutexGuard<'_, HashMap<Key, Coming>> {
@@ -71,23 +62,17 @@ impl Flight {
     }
 
     /// Room for the first block, and for as many after it as there is some to spare.
-    async fn room(&self, run: &Run) -> VecDeque<Room> {
+    async fn room(&self, run: &Run) -> VecDeque<Share> {
         let mut lengths = run.addresses().map(|address| address.len());
         let first = lengths.next().expect("a run has a block");
-        let permits = first.min(self.0.guests_bytes) as u32;
-        let guest = self.0.guests.clone().acquire_many_owned(permits).await.expect("it is never closed");
-        let mut room = VecDeque::from([(self.0.budget.share(first).await, guest)]);
-        let more = lengths.map_while(|length| {
-            let guest = self.0.guests.clone().try_acquire_many_owned(length as u32).ok()?;
-            Some((self.0.budget.spare(length)?, guest))
-        });
-        room.extend(more);
+        let mut room = VecDeque::from([self.0.budget.share(first).await]);
+        room.extend(lengths.map_while(|length| self.0.budget.spare(length)));
         room
     }
 
     /// Join what is on its way of a run, and fetch the rest. Without room the asker holds it for all blocks, with room
     /// that many are asked for.
-    fn ask(&self, run: &Run, room: Option<VecDeque<Room>>) -> VecDeque<(Coming, Option<Room>)> {
+    fn ask(&self, run: &Run, room: Option<VecDeque<Share>>) -> VecDeque<(Coming, Option<Share>)> {
         let id = run.object.id();
         let mut asked = VecDeque::new();
         let mut departures: Vec<(u32, Departure)> = Vec::new();
@@ -130,7 +115,7 @@ impl Flight {
 /// A fetch that begins.
 struct Departure {
     fetch: u64,
-    blocks: Vec<(Teller<Block>, Option<Room>)>,
+    blocks: Vec<(Teller<Block>, Option<Share>)>,
     end: Teller<()>,
 }
 
@@ -139,7 +124,7 @@ impl Departure {
         Departure { fetch, blocks: Vec::new(), end: watch::channel(None).0 }
     }
 
-    fn announce(&mut self, run: &Run, room: Option<Room>, is_last: bool) -> Coming {
+    fn announce(&mut self, run: &Run, room: Option<Share>, is_last: bool) -> Coming {
         let (teller, block) = watch::channel(None);
         self.blocks.push((teller, room));
         Coming {
@@ -215,7 +200,7 @@ struct Reading {
     run: Run,
     next: u32,
     /// Asked for, not yet read.
-    ahead: VecDeque<(Coming, Option<Room>)>,
+    ahead: VecDeque<(Coming, Option<Share>)>,
     /// Of the fetches whose last blocks are read.
     ends: Vec<Promise<()>>,
     is_over: bool,
@@ -234,9 +219,9 @@ impl Reading {
             if self.ahead.is_empty() {
                 self.ask().await;
             }
-            let (mut coming, room) = self.ahead.pop_front().expect("at least one block was asked for");
-            let got = coming.block.wait_for(Option::is_some).await.map(|got| got.clone());
-            let got = got.ok().flatten().unwrap_or_else(|| Err(given_up(&self.run)));
+            let got = self.came().await;
+            let (coming, room) = self.ahead.pop_front().expect("at least one block was asked for");
+            let got = got.unwrap_or_else(|| Err(given_up(&self.run)));
             // What a store says to others by their credentials is no answer to this one.
             let is_mine = coming.via == self.run.via;
             if is_mine || !got.as_ref().is_err_and(Error::is_of_asker) {
@@ -252,6 +237,22 @@ impl Reading {
             None => block,
         });
         Some((got, self))
+    }
+
+    /// The next block that was asked for. Who asked for it first hears when this one's reader comes to wait.
+    async fn came(&mut self) -> Option<Result<Block>> {
+        let (first, course) = (self.ahead.front().expect("at least one block was asked for"), &self.run.course);
+        let mut block = first.0.block.clone();
+        let mut came = pin!(block.wait_for(Option::is_some));
+        if !course.is_urgent() {
+            tokio::select! {
+                biased;
+                got = &mut came => return got.ok()?.clone(),
+                () = course.urged() => {}
+            }
+            self.ahead.iter().for_each(|(coming, _)| coming.course.urge());
+        }
+        came.await.ok()?.clone()
     }
 
     /// Ask for the rest, as far as there is room.

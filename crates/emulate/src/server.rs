@@ -17,6 +17,7 @@ use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustix::process::{Resource, getrlimit};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::service::S3ServiceBuilder;
 use s3s::{S3Result, s3_error};
@@ -30,9 +31,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Connections at a time; the next waits to be accepted. Below the usual limit of open files, with a
-/// file open on each.
-const CONNECTIONS_MAX: usize = 400;
+/// Connections at a time; the next waits to be accepted. There may be a file open on each, and some more.
+const CONNECTIONS_MAX: u64 = 16_000;
+const FILES_OF_OTHERS: u64 = 112;
 
 /// Pause after a connection could not be accepted: mostly there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -126,10 +127,12 @@ fn cannot_listen(listen: SocketAddr, error: &std::io::Error) -> Error {
 }
 
 async fn accept(listener: TcpListener, gate: Arc<Gate>) {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = (files.saturating_sub(FILES_OF_OTHERS) / 2).clamp(1, CONNECTIONS_MAX) as usize;
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        if connections.len() >= CONNECTIONS_MAX {
+        if connections.len() >= most {
             connections.join_next().await;
         }
         match listener.accept().await {

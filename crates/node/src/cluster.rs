@@ -55,9 +55,9 @@ impl Giver for Giving {
         Some(self.stack.held(run.via(door)))
     }
 
-    fn lent(&self, run: Run) -> Option<Blocks> {
+    fn lent(&self, run: Run, ticket: u64) -> Option<Blocks> {
         self.origins.door(&run.object.store)?;
-        Some(self.stack.lend(run))
+        Some(self.stack.lend(run, ticket))
     }
 
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>> {

@@ -113,8 +113,8 @@ impl Stack {
     }
 
     /// The blocks of a run that this node's readers have in memory, or soon will.
-    pub fn lend(&self, run: Run) -> Blocks {
-        self.outer.lend(run)
+    pub fn lend(&self, run: Run, ticket: u64) -> Blocks {
+        self.outer.lend(run, ticket)
     }
 
     /// Other members, in a cluster.

@@ -69,7 +69,7 @@ impl Asking<'_> {
     /// A member didn't bring it.
     fn after(&mut self, contact: Arc<Contact>, lost: Lost) -> Next {
         match lost {
-            Lost::Yours | Lost::Lent(..) => Next::Over(Ok(Brought::Unkept)),
+            Lost::Lent(_) => Next::Over(Ok(Brought::Unkept)),
             Lost::Elsewhere(member) => {
                 self.owner = Some(contact);
                 self.sent_to(member)

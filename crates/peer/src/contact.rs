@@ -81,7 +81,7 @@ impl Contact {
     pub fn lost(self: &Arc<Self>, lost: &Lost) {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
-            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Lent(..) | Lost::Yours | Lost::NotHeld => {}
+            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::NotHeld => {}
             Lost::Broken(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
                 if self.breaker().failed() {

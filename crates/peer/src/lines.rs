@@ -3,7 +3,7 @@
 //! Invariant: who has left the cluster is forgotten when the next one is looked for.
 
 use crate::contact::Contact;
-use crate::placement::{Placement, Verdict};
+use crate::placement::{Loan, Placement, Verdict};
 use crate::transport::Transport;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
@@ -207,10 +207,10 @@ impl Lines {
     }
 
     /// Who asked just before for the first blocks of a run that nobody keeps, and until which block.
-    pub(crate) fn lend(&self, run: &Run, asker: u128, refused: Option<u128>) -> Option<(u128, u32)> {
+    pub(crate) fn lend(&self, run: &Run, asker: u128, refused: Option<u128>) -> Loan {
         let id = run.object.id();
-        let lent = self.placement().lend(id, run.blocks.clone(), asker, refused, Instant::now())?;
-        self.answers(lent.0).then_some(lent)
+        let loan = self.placement().lend(id, run.blocks.clone(), asker, refused, Instant::now());
+        Loan { lender: loan.lender.filter(|lender| self.answers(lender.member)), ..loan }
     }
 
     /// Ask all others how they are.

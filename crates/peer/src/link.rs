@@ -3,6 +3,7 @@
 //! Doesn't decide whom to ask, or what to do when it fails. Invariants: a block that comes out of here agrees with the
 //! checksums that came with it; and nobody waits here for a member that is silent.
 
+use crate::placement::Loan;
 use crate::transport::Wire;
 use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
 use block::{Address, Block, Error, Object, Proof, Run};
@@ -40,10 +41,8 @@ pub enum Lost {
     Failed(Error),
     /// The member has no room for it, and this one keeps it.
     Elsewhere(u128),
-    /// The member has no room for it, and nobody else has.
-    Yours,
-    /// The same; but this one asked for it last, up to this block, and may have it in memory.
-    Lent(u128, u32),
+    /// The member has no room for it, and nobody else has; but somebody asked for it just before, or nobody did.
+    Lent(Loan),
     /// It doesn't lie there and won't be kept there.
     NotHeld,
     /// The connection broke, or fell silent.
@@ -241,16 +240,15 @@ impl Link {
                 Word::Block => self.block(&header, payload),
                 Word::Done => self.over(header.request, None),
                 Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
-                Word::Yours => self.over(header.request, Some(Err(Lost::Yours))),
                 Word::NotHeld => self.over(header.request, Some(Err(Lost::NotHeld))),
                 Word::Elsewhere => {
                     let member =
                         wire::decode_member(&payload).ok_or_else(|| wrong("a member's name makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Elsewhere(member))));
                 }
-                Word::Lent => {
-                    let lent = wire::decode_lent(&payload).ok_or_else(|| wrong("a loan makes no sense"))?;
-                    self.over(header.request, Some(Err(Lost::Lent(lent.0, lent.1))));
+                Word::Yours | Word::Lent => {
+                    let loan = wire::decode_loan(&payload).ok_or_else(|| wrong("a loan makes no sense"))?;
+                    self.over(header.request, Some(Err(Lost::Lent(loan))));
                 }
                 Word::Told => self.over(header.request, Some(Ok(Said::Words(payload)))),
                 Word::Failed => {

@@ -7,7 +7,7 @@ use crate::Roster;
 use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::link::{Answer, Lost};
-use crate::placement::Verdict;
+use crate::placement::{Lender, Loan, Verdict};
 use crate::wire::{self, Manner, Wish, Word};
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
@@ -49,10 +49,14 @@ impl Owners {
     pub fn spilled(&self, run: Run) -> Blocks {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match self.lines.verdict(&address, None) {
-            Verdict::Yours => match self.lines.lend(&run, self.lines.roster().me(), None) {
-                Some((holder, until)) => self.ask(run, VecDeque::new(), Some(Named::Lent(holder, until))),
-                None => self.inner.fetch(run),
-            },
+            Verdict::Yours => {
+                let loan = self.lines.lend(&run, self.lines.roster().me(), None);
+                run.course.counts_as(loan.ticket);
+                match loan.lender {
+                    Some(lender) => self.ask(run, VecDeque::new(), Some(Named::Lender(lender))),
+                    None => self.inner.fetch(run),
+                }
+            }
             Verdict::Elsewhere(member) => self.ask(run, VecDeque::new(), Some(Named::Keeper(member))),
         }
     }
@@ -118,8 +122,8 @@ async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Op
 enum Named {
     /// It keeps it in the owner's stead.
     Keeper(u128),
-    /// It asked for it last, up to this block, and may have it in memory.
-    Lent(u128, u32),
+    /// It asked for it last, and may have it in memory.
+    Lender(Lender),
 }
 
 /// Who answers at the moment.
@@ -185,7 +189,7 @@ impl Asking {
         }
         while self.asked < ASKED_MAX {
             let Some((contact, manner, until)) = self.next_asked(&roster) else { break };
-            self.is_named = manner.for_owner || manner.is_lent;
+            self.is_named = manner.for_owner || manner.lent.is_some();
             let member = contact.seat.id;
             if self.ask(contact, manner, until).await {
                 return;
@@ -203,13 +207,15 @@ impl Asking {
     /// Whom to ask, how, and until which block: who was named, else who comes next in line.
     fn next_asked(&mut self, roster: &Roster) -> Option<(Arc<Contact>, Manner, u32)> {
         let end = self.run.blocks.end;
-        let (for_owner, is_lent, id, until) = match self.named.take() {
-            Some(Named::Keeper(id)) => (true, false, Some(id), end),
-            Some(Named::Lent(id, until)) => (false, true, Some(id), until.clamp(self.next + 1, end)),
-            None => (false, false, None, end),
+        let (id, manner, until) = match self.named.take() {
+            Some(Named::Keeper(id)) => (Some(id), Manner { for_owner: true, ..self.manner() }, end),
+            Some(Named::Lender(Lender { member, until, ticket })) => {
+                (Some(member), Manner { lent: Some(ticket), ..self.manner() }, until.clamp(self.next + 1, end))
+            }
+            None => (None, self.manner(), end),
         };
         match id.and_then(|id| self.owners.lines.contact(roster, id)) {
-            Some(named) => Some((named, Manner { for_owner, is_lent, ..self.manner() }, until)),
+            Some(named) => Some((named, manner, until)),
             None => Some((self.line.pop_front()?, self.manner(), end)),
         }
     }
@@ -238,10 +244,10 @@ impl Asking {
     async fn after(&mut self, contact: &Arc<Contact>, lost: Lost) {
         self.note(&lost);
         match lost {
-            Lost::Yours => self.own(false),
             Lost::Elsewhere(member) => (self.named, self.owner) = (Some(Named::Keeper(member)), Some(contact.clone())),
-            Lost::Lent(member, until) => {
-                (self.named, self.owner) = (Some(Named::Lent(member, until)), Some(contact.clone()));
+            Lost::Lent(loan) => {
+                self.owner = Some(contact.clone());
+                self.borrow(loan);
             }
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
@@ -267,10 +273,19 @@ impl Asking {
         let (lines, address) = (&self.owners.lines, Address { object: self.run.object.clone(), index: self.next });
         match lines.verdict(&address, refused) {
             Verdict::Elsewhere(member) => self.named = Some(Named::Keeper(member)),
-            Verdict::Yours => match lines.lend(&rest, lines.roster().me(), refused) {
-                Some((holder, until)) => self.named = Some(Named::Lent(holder, until)),
-                None => self.own(false),
-            },
+            Verdict::Yours => {
+                let loan = lines.lend(&rest, lines.roster().me(), refused);
+                self.borrow(loan);
+            }
+        }
+    }
+
+    /// Nobody keeps it: who asked before may have it, else this node asks the store.
+    fn borrow(&mut self, loan: Loan) {
+        self.run.course.counts_as(loan.ticket);
+        match loan.lender {
+            Some(lender) => self.named = Some(Named::Lender(lender)),
+            None => self.own(false),
         }
     }
 

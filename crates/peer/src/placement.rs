@@ -36,8 +36,27 @@ pub struct Placement {
     placed: HashMap<Stripe, u128>,
     /// Bytes that others said they have room for, less what was sent to them since.
     free: HashMap<u128, u64>,
-    /// Who asked last for a block of what nobody keeps, and when.
-    lent: HashMap<(ObjectId, u32), (u128, Instant)>,
+    /// Who asked last for a block of what nobody keeps, when, and as which of all.
+    lent: HashMap<(ObjectId, u32), (u128, Instant, u64)>,
+    tickets: u64,
+}
+
+/// What somebody is told who asks for what nobody keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loan {
+    /// As which asker he counts, of all who ask for such: who asks later has a greater one. 0 is none.
+    pub ticket: u64,
+    /// Who asked before and may have it in memory.
+    pub lender: Option<Lender>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lender {
+    pub member: u128,
+    /// The block up to which it asked.
+    pub until: u32,
+    /// As which asker it counted.
+    pub ticket: u64,
 }
 
 impl Placement {
@@ -74,8 +93,8 @@ impl Placement {
     }
 
     /// Somebody asks for blocks that nobody keeps: who asked for the first of them just before, if that was somebody else, and
-    /// until which block. `refused`: this one was asked in vain. Of each block who asks waits for who asked before, so
-    /// nobody waits in a circle.
+    /// until which block. `refused`: this one was asked in vain. Who asks waits for who asked before him, as long as that one
+    /// did: so nobody waits in a circle.
     pub fn lend(
         &mut self,
         object: ObjectId,
@@ -83,22 +102,23 @@ impl Placement {
         asker: u128,
         refused: Option<u128>,
         now: Instant,
-    ) -> Option<(u128, u32)> {
+    ) -> Loan {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < LENT_FOR;
         if self.lent.len() + blocks.len() > LENT_MAX {
-            self.lent.retain(|_, (_, at)| is_fresh(*at));
+            self.lent.retain(|_, (_, at, _)| is_fresh(*at));
         }
         if self.lent.len() + blocks.len() > LENT_MAX {
-            return None;
+            return Loan::default();
         }
         let had = |block: u32| {
-            let (holder, at) = *self.lent.get(&(object, block))?;
-            (holder != asker && Some(holder) != refused && is_fresh(at)).then_some(holder)
+            let (member, at, ticket) = *self.lent.get(&(object, block))?;
+            (member != asker && Some(member) != refused && is_fresh(at)).then_some((member, ticket))
         };
-        let holder = had(blocks.start);
-        let until = blocks.clone().find(|block| holder.is_some() && had(*block) != holder).unwrap_or(blocks.end);
-        self.lent.extend((blocks.start..until).map(|block| ((object, block), (asker, now))));
-        holder.map(|holder| (holder, until))
+        let before = had(blocks.start);
+        let until = blocks.clone().find(|block| before.is_some() && had(*block) != before).unwrap_or(blocks.end);
+        self.tickets += 1;
+        self.lent.extend((blocks.start..until).map(|block| ((object, block), (asker, now, self.tickets))));
+        Loan { ticket: self.tickets, lender: before.map(|(member, ticket)| Lender { member, until, ticket }) }
     }
 
     /// A member says that it keeps a stripe in this owner's stead.
@@ -145,7 +165,9 @@ mod tests {
     fn who_asks_for_what_nobody_keeps_is_sent_to_who_asked_just_before() {
         let (mut placement, now) = (Placement::default(), Instant::now());
         let mut lend = |blocks, asker, refused, after| {
-            placement.lend(ObjectId(1), blocks, asker, refused, now + Duration::from_secs(after))
+            let loan = placement.lend(ObjectId(1), blocks, asker, refused, now + Duration::from_secs(after));
+            assert!(loan.lender.is_none_or(|lender| lender.ticket < loan.ticket));
+            loan.lender.map(|lender| (lender.member, lender.until))
         };
         assert_eq!(lend(0..32, 1, None, 0), None, "the first one asks the store");
         assert_eq!([lend(31..32, 2, None, 1), lend(31..32, 3, None, 2)], [Some((1, 32)), Some((2, 32))], "a chain");
@@ -174,9 +196,9 @@ mod tests {
             if blocks.is_empty() || waits.contains_key(&(start, asker)) {
                 continue;
             }
-            let lent = placement.lend(ObjectId(1), blocks.clone(), asker, None, now);
-            for block in blocks.start..lent.map_or(blocks.end, |(_, until)| until) {
-                waits.insert((block, asker), (turn, lent.map(|(holder, _)| holder)));
+            let lent = placement.lend(ObjectId(1), blocks.clone(), asker, None, now).lender;
+            for block in blocks.start..lent.map_or(blocks.end, |lender| lender.until) {
+                waits.insert((block, asker), (turn, lent.map(|lender| lender.member)));
             }
         }
         for ((block, _), (turn, holder)) in &waits {

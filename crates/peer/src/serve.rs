@@ -7,7 +7,7 @@
 use crate::lines::Lines;
 use crate::link::{BEAT, write_all};
 use crate::names::Names;
-use crate::placement::Verdict;
+use crate::placement::{Loan, Verdict};
 use crate::transport::{Handshake, Listener, Wire};
 use crate::wire::{
     self, Brought, Failure, GREETING, Greeting, HEADER, Header, Manner, REQUEST_BYTES_MAX, REQUESTS_MAX, State, Wish,
@@ -59,8 +59,9 @@ pub trait Giver: Send + Sync {
     /// The same from its disk alone.
     fn held(&self, run: Run) -> Option<Blocks>;
 
-    /// The same from the memory of its readers alone; ends with an error at the first block that is not there.
-    fn lent(&self, run: Run) -> Option<Blocks>;
+    /// The same from the memory of its readers alone; ends with an error at the first block that is not there, or is waited
+    /// for by a reader whom the owner counts as an asker after this one.
+    fn lent(&self, run: Run, ticket: u64) -> Option<Blocks>;
 
     /// What the truth says about all bytes of an object. Nothing if it doesn't read that store.
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>>;
@@ -307,8 +308,8 @@ async fn answer(parts: &Parts, header: Header, wish: Wish) {
 
 /// Give what this node has or keeps; of what it has no room for, say who is to be asked.
 async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
-    if wish.manner.is_lent {
-        return match send_blocks(parts, request, parts.giver.lent(wish.run)).await {
+    if let Some(ticket) = wish.manner.lent {
+        return match send_blocks(parts, request, parts.giver.lent(wish.run, ticket)).await {
             (Word::Failed, _) => (Word::NotHeld, Vec::new()),
             last => last,
         };
@@ -345,11 +346,11 @@ fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
         return Some((Word::NotHeld, Vec::new()));
     }
     Some(match parts.lines.verdict(&address, wish.manner.refused) {
-        Verdict::Yours if !has_memory => (Word::Yours, Vec::new()),
-        Verdict::Yours => match parts.lines.lend(&wish.run, parts.from, wish.manner.refused) {
-            Some((holder, until)) => (Word::Lent, wire::encode_lent(holder, until)),
-            None => (Word::Yours, Vec::new()),
-        },
+        Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::default())),
+        Verdict::Yours => {
+            let loan = parts.lines.lend(&wish.run, parts.from, wish.manner.refused);
+            (if loan.lender.is_some() { Word::Lent } else { Word::Yours }, wire::encode_loan(loan))
+        }
         Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
     })
 }

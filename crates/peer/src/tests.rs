@@ -84,7 +84,7 @@ impl Giver for Inner {
         Some(self.blocks(run))
     }
 
-    fn lent(&self, run: Run) -> Option<Blocks> {
+    fn lent(&self, run: Run, _ticket: u64) -> Option<Blocks> {
         let has = self.memory.lock().expect("nobody panicked").contains(&run.object.id());
         let missing = Error::missing("not in memory", &*run.object);
         Some(if has { self.fixed.fetch(run) } else { futures_util::stream::iter([Err(missing)]).boxed() })

@@ -5,6 +5,7 @@
 //!
 //! Invariant: bytes that were not written here do not decode, and never panic.
 
+use crate::placement::{Lender, Loan};
 use block::{Block, Checksum, Error, Kind, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL, SUM, Stripe, crc64};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -174,8 +175,8 @@ pub struct Manner {
     pub refused: Option<u128>,
     /// What lies there already is to be compared again.
     pub verify: bool,
-    /// Nobody keeps it: it is asked for from memory alone.
-    pub is_lent: bool,
+    /// Nobody keeps it: it is asked for from memory alone, of who asked for it as this one of all.
+    pub lent: Option<u64>,
     /// In how many milliseconds a reader will wait for it; none if nobody knows.
     pub due_ms: Option<u32>,
 }
@@ -185,19 +186,20 @@ const NEVER: u32 = u32::MAX;
 
 impl Manner {
     fn encode(self) -> Vec<u8> {
-        let Manner { is_urgent, for_owner, refused, verify, is_lent, due_ms } = self;
-        let bits = [is_urgent, for_owner, refused.is_some(), verify, is_lent];
+        let Manner { is_urgent, for_owner, refused, verify, lent, due_ms } = self;
+        let bits = [is_urgent, for_owner, refused.is_some(), verify, lent.is_some()];
         let bits = bits.into_iter().rev().fold(0, |all, bit| all << 1 | u8::from(bit));
         let due = due_ms.map_or(NEVER, |due| due.min(NEVER - 1));
-        [&[bits][..], &due.to_le_bytes(), &refused.unwrap_or(0).to_le_bytes()].concat()
+        let (refused, lent) = (refused.unwrap_or(0), lent.unwrap_or(0));
+        [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes(), &lent.to_le_bytes()].concat()
     }
 
-    fn decode(bits: u8, due: u32, refused: u128) -> Option<Manner> {
+    fn decode(bits: u8, due: u32, refused: u128, lent: u64) -> Option<Manner> {
         let has = |bit: u8| bits & 1 << bit != 0;
         let due_ms = Some(due).filter(|due| *due != NEVER);
         let [is_urgent, for_owner, is_back, verify, is_lent] = [0, 1, 2, 3, 4].map(has);
-        let refused = is_back.then_some(refused);
-        (bits < 32).then_some(Manner { is_urgent, for_owner, refused, verify, is_lent, due_ms })
+        let (refused, lent) = (is_back.then_some(refused), is_lent.then_some(lent));
+        (bits < 32).then_some(Manner { is_urgent, for_owner, refused, verify, lent, due_ms })
     }
 }
 
@@ -307,14 +309,25 @@ pub fn decode_member(bytes: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The member that an owner names, which has blocks up to this one.
-pub fn encode_lent(member: u128, until: u32) -> Vec<u8> {
-    [&member.to_le_bytes()[..], &until.to_le_bytes()].concat()
+/// As which asker an owner counts one who asks for what nobody keeps, and who asked before.
+pub fn encode_loan(loan: Loan) -> Vec<u8> {
+    let mut out = loan.ticket.to_le_bytes().to_vec();
+    if let Some(Lender { member, until, ticket }) = loan.lender {
+        out.extend(member.to_le_bytes());
+        out.extend(until.to_le_bytes());
+        out.extend(ticket.to_le_bytes());
+    }
+    out
 }
 
-pub fn decode_lent(bytes: &[u8]) -> Option<(u128, u32)> {
-    let (member, until) = bytes.split_at_checked(16)?;
-    Some((decode_member(member)?, u32::from_le_bytes(until.try_into().ok()?)))
+pub fn decode_loan(bytes: &[u8]) -> Option<Loan> {
+    let mut reader = Reader(bytes);
+    let ticket = reader.u64()?;
+    if reader.0.is_empty() {
+        return Some(Loan { ticket, lender: None });
+    }
+    let lender = Lender { member: reader.u128()?, until: reader.u32()?, ticket: reader.u64()? };
+    reader.0.is_empty().then_some(Loan { ticket, lender: Some(lender) })
 }
 
 impl Wish {
@@ -335,7 +348,7 @@ impl Wish {
 
     pub fn decode(bytes: &[u8]) -> Option<Wish> {
         let mut reader = Reader(bytes);
-        let manner = Manner::decode(reader.take(1)?[0], reader.u32()?, reader.u128()?)?;
+        let manner = Manner::decode(reader.take(1)?[0], reader.u32()?, reader.u128()?, reader.u64()?)?;
         let (start, end, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let (store, key, version) = (reader.text()?.into(), reader.text()?, reader.text()?);
         let object = Object { store, key, version, size };

@@ -71,6 +71,8 @@ pub async fn run(args: Args) -> Result<()> {
         let error = block::Error::invalid("one key was given without the other", "the environment");
         return Err(error.hint("set both STOKER_EMULATE_ACCESS_KEY and STOKER_EMULATE_SECRET_KEY, or neither").into());
     }
+    // Of connections that it takes at a time, each may have a file open.
+    crate::node::raise_descriptors();
     let signed = args.access_key.is_some();
     let bucket = args.bucket.clone().unwrap_or_else(|| "BUCKET".into());
     let server = Server::start(settings(args)).await.map_err(crate::bench::named)?;

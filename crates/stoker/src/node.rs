@@ -240,7 +240,7 @@ fn write_to(log: &str) -> anyhow::Result<()> {
 }
 
 /// Every complete file that is open is a descriptor: ask for as many as the system gives.
-fn raise_descriptors() {
+pub fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -4,6 +4,7 @@ use super::*;
 use block::{BLOCK, Fixed, Kind, SMALL};
 use futures_util::stream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use tokio::sync::Semaphore;
 
 /// A source that counts what it is asked for, waits for leave before each block, and may fail.
 struct Below {
@@ -224,7 +225,7 @@ async fn a_reader_that_stops_halfway_stalls_nobody() {
 }
 
 #[tokio::test]
-async fn those_who_bring_no_room_hold_a_part_of_the_budget_however_slowly_they_read() {
+async fn those_who_bring_no_room_stop_nobody_who_brings_some_however_slowly_they_read() {
     let (below, object, flight) = set(Below::open());
     below.leave.add_permits(10_000);
     let (_, budget) = flight.0.budget.usage();
@@ -241,7 +242,7 @@ async fn those_who_bring_no_room_hold_a_part_of_the_budget_however_slowly_they_r
     until(|| below.ended.load(Relaxed) > 0).await;
     for _ in 0..999 {
         tokio::task::yield_now().await;
-        assert!(flight.0.budget.usage().0 <= budget / GUESTS_PART);
+        assert!(flight.0.budget.usage().0 <= budget);
     }
     assert!(flight.0.budget.usage().0 > 0, "the first of them holds what it was given");
     assert_eq!(read(&flight, whole(&object).with_room()).await.expect("a reader").expect("blocks"), 16);
@@ -319,6 +320,24 @@ async fn a_fetch_is_urgent_once_a_reader_joins_it() {
         assert_eq!(reader.await.expect("it ends").expect("blocks"), BLOCKS);
     }
     assert_eq!(below.fetches.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_fetch_that_was_joined_is_urgent_once_the_reader_of_who_joined_waits() {
+    let (below, object, flight) = set(Below::open());
+    let [first, second] = [(), ()].map(|()| Course::begin(std::time::Instant::now, false));
+    let readers = [&first, &second].map(|course| read(&flight, Run { course: course.clone(), ..whole(&object) }));
+    until(|| on_their_way(&flight) == BLOCKS as usize).await;
+    for _ in 0..99 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!first.is_urgent());
+    second.urge();
+    until(|| first.is_urgent()).await;
+    below.leave.add_permits(BLOCKS as usize);
+    for reader in readers {
+        assert_eq!(reader.await.expect("a reader").expect("blocks"), BLOCKS);
+    }
 }
 
 #[tokio::test]

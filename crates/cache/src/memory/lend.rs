@@ -13,8 +13,8 @@ const LENT_WITHIN: Duration = Duration::from_secs(5);
 
 impl Memory {
     /// The blocks of a run as far as they are in memory or soon will be, for somebody else: they are not read by that. Ends with
-    /// an error at the first one that isn't.
-    pub fn lend(&self, run: Run) -> Blocks {
+    /// an error at the first one that isn't, or whose reader here asked after that one: as the owner counts, after this asker.
+    pub fn lend(&self, run: Run, ticket: u64) -> Blocks {
         let (memory, urgent) = (self.clone(), run.course.clone());
         let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
             let place = memory.shelf().look(&(address.object.id(), address.index));
@@ -30,8 +30,15 @@ impl Memory {
                 }
                 let mut promise = coming.promise;
                 // Who waits for it may in turn be waited for: nobody waits for long.
-                let came = tokio::time::timeout(LENT_WITHIN, promise.wait_for(Option::is_some)).await;
-                let came = came.ok().and_then(|came| came.ok()?.clone());
+                let came = async {
+                    tokio::select! {
+                        biased;
+                        came = promise.wait_for(Option::is_some) => came.ok()?.clone(),
+                        () = coming.course.counts_after(ticket) => None,
+                        () = tokio::time::sleep(LENT_WITHIN) => None,
+                    }
+                };
+                let came = came.await;
                 came.unwrap_or_else(|| Err(Error::missing("the block is not in memory yet", &*address.object)))
             }
         });

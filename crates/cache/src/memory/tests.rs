@@ -1,7 +1,7 @@
 //! The memory tier against a source that answers when it is allowed to.
 
 use super::*;
-use block::{Blocks, Fixed};
+use block::{Blocks, Fixed, Kind};
 use block::{SMALL, STRIPE_BLOCKS};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -280,4 +280,52 @@ async fn what_was_asked_for_ahead_is_urgent_once_a_reader_waits_for_it() {
     assert!(course.is_urgent());
     assert_eq!(below.0.lock().expect("nobody panicked").len(), 1);
     reader.abort();
+}
+
+#[tokio::test]
+async fn what_was_declared_is_asked_for_a_bounded_number_at_a_time_and_a_reader_passes_it() {
+    let (soon, later) = DECLARED_AT_ONCE;
+    let (below, objects) = set(2 * soon, 1);
+    let (gate, below) = (below.gate.clone(), Arc::new(below));
+    let memory = Memory::over(below.clone(), Budget::of(999 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
+    let (now, hour) = (clock(), Duration::from_secs(3600));
+    let ask = |due| objects.iter().filter(|object| memory.ahead_until(object, 0..1, DOOR, due) == 1).count();
+    assert_eq!((ask(now + hour), ask(now)), (later, soon), "the others are told to come again");
+    let last = objects.last().expect("some").clone();
+    let (reader, object) = (memory.clone(), last.clone());
+    let reading = tokio::spawn(async move { reader.read(&object, 0, 10, DOOR).await });
+    while below.requests.load(Relaxed) as usize <= soon {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(999);
+    assert_eq!(reading.await.expect("a reader").expect("bytes").concat().len(), 10);
+    while memory.0.declared.load(Relaxed) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ask(now), 2 * soon);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_who_asked_after_him_for_what_nobody_keeps() {
+    let (below, objects) = set(1, 1);
+    let (gate, object) = (below.gate.clone(), objects[0].clone());
+    let memory =
+        Memory::over(Arc::new(below), Budget::of(64 * SMALL), Duration::MAX, tokio::runtime::Handle::current());
+    let run = || Run::new(object.clone(), 0..1);
+    let lent = |ticket| {
+        let mut blocks = memory.lend(run(), ticket);
+        tokio::spawn(async move { blocks.next().await.expect("a block or an error") })
+    };
+    assert!(lent(1).await.expect("it ends").is_err(), "nobody asked for it here");
+    memory.ahead(&object, 0..1, DOOR);
+    let asked = memory.shelf().look(&(object.id(), 0));
+    let Some(Place::Coming(asked)) = asked else { panic!("it is on its way") };
+    asked.course.counts_as(5);
+    assert!(lent(4).await.expect("it ends").is_err(), "it asked again since");
+    let (before, after) = (lent(5), lent(6));
+    tokio::task::yield_now().await;
+    asked.course.counts_as(6);
+    assert!(before.await.expect("it ends").is_err(), "it asks again while it is waited for");
+    gate.add_permits(1);
+    assert!(after.await.expect("it ends").is_ok());
 }

@@ -124,7 +124,7 @@ impl Giver for Keeper {
         Some(if self.has(&run) { self.blocks(run) } else { futures_util::stream::iter([Err(missing)]).boxed() })
     }
 
-    fn lent(&self, _run: Run) -> Option<Blocks> {
+    fn lent(&self, _run: Run, _ticket: u64) -> Option<Blocks> {
         None
     }
 

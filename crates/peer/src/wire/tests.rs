@@ -20,16 +20,23 @@ fn what_is_said_is_understood() {
     for bits in 0..32 {
         let due = if bits % 2 == 0 { NEVER } else { NEVER - u32::from(bits) };
         let refused = if bits & 4 == 0 { 0 } else { u128::MAX - u128::from(bits) };
-        let manner = Manner::decode(bits, due, refused).expect("five bits");
+        let lent = if bits & 16 == 0 { 0 } else { u64::from(bits) };
+        let manner = Manner::decode(bits, due, refused, lent).expect("five bits");
         let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), manner };
         let told = Wish::decode(&wish.encode().expect("short names")).expect("a wish");
         assert_eq!(told.run.object, wish.run.object);
         assert_eq!(
             (told.run.blocks, told.manner, manner.encode()),
-            (3..67, manner, [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes()].concat())
+            (3..67, manner, [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes(), &lent.to_le_bytes()].concat())
         );
     }
-    assert_eq!(Manner::decode(32, 0, 0), None);
+    assert_eq!(Manner::decode(32, 0, 0, 0), None);
+    let lender = Lender { member: u128::MAX - 1, until: 7, ticket: 8 };
+    for loan in [Loan { ticket: u64::MAX, lender: None }, Loan { ticket: 9, lender: Some(lender) }] {
+        let told = encode_loan(loan);
+        assert_eq!(decode_loan(&told), Some(loan));
+        assert!((1..told.len()).all(|end| end == 8 || decode_loan(&told[..end]).is_none()));
+    }
     for brought in [Brought::Unkept, Brought::There { found: 0 }, Brought::There { found: u64::MAX }] {
         assert_eq!(Brought::decode(&brought.encode()), Some(brought));
     }

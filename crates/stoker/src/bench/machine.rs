@@ -12,7 +12,6 @@ use ::bench::train::counters::{Counters, Tiers, disk, read_bytes, received};
 use block::{Error, Result};
 use ranks::Ranks;
 use report::Environment;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -202,12 +201,6 @@ pub fn can_start(readers: u64) -> Result<()> {
     let what = format!("this machine runs at most {most} threads, and each reader is one");
     Err(Error::invalid(what, format!("{readers} readers"))
         .hint("ask for fewer --accelerators, fewer threads of each with --set threads=N, or more ranks"))
-}
-
-/// Readers keep files open: as many as this user may.
-pub fn allow_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 #[cfg(test)]

@@ -117,7 +117,8 @@ fn measure(args: &Args, ranks: &dyn Ranks) -> Result<ExitCode> {
         ends::exit_if_told(interrupted(args))?;
     }
     let mut machine = Machine::look(&asked, args.drop_command.as_deref());
-    machine::allow_files();
+    // Readers keep files open: as many as this user may.
+    crate::node::raise_descriptors();
     job.transfer = machine.transfer();
     if job.workload.checkpoint.is_some() {
         return checkpoints(args, (&job, plain.as_ref()), &machine, ranks, runtime.handle());
