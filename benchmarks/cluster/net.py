@@ -1,10 +1,13 @@
 """A network of its own: a switch with a rate-limited link to each host, in network namespaces. Its namespaces end with it."""
 
+import itertools
 import os
 import subprocess
 
 # Of the block for documentation, which is nobody's.
 HERE = "192.0.2.1"
+
+COUNT = itertools.count()
 
 
 def ip(words):
@@ -15,7 +18,7 @@ class Net:
     """Hosts n0, n1, ... each on a link of so many bytes a second each way; the store sits at the switch."""
 
     def __init__(self, hosts, rate):
-        self.name, self.rate, self.hosts, self.here = f"stoker{os.getpid()}", rate, hosts, HERE
+        self.name, self.rate, self.hosts, self.here = f"stoker{os.getpid()}n{next(COUNT)}", rate, hosts, HERE
         hub = self.space("hub")
         ip(f"netns add {hub}")
         ip(f"-n {hub} link set lo up")

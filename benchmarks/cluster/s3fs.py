@@ -44,7 +44,7 @@ def run(rows):
     for name in ["s3fs", "stoker"]:
         with Bed(FILES, BYTES, latency="20ms") as bed:
             if name == "stoker":
-                bed.mount(NODES, bed.total)
+                bed.mount(NODES, bed.total, fill="auto")
                 rates[name] = epochs(bed)
                 continue
             servers = [mount_s3fs(bed, node) for node in range(NODES)]

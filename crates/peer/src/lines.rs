@@ -184,6 +184,10 @@ impl Lines {
         Some(u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now()
+    }
+
     pub(crate) fn age_ms(&self) -> u64 {
         self.0.began.elapsed().as_millis() as u64
     }

@@ -23,6 +23,10 @@ use tokio::time::MissedTickBehavior;
 pub const BEAT: Duration = Duration::from_millis(100);
 pub const SILENT_BEATS: u32 = 6;
 
+/// A connection over which less than so much comes meanwhile, 4 MB/s, is slower than any store: who reads doesn't wait for it.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+const SLOW_BYTES: u64 = 2 << 20;
+
 /// Within which a connection is there, greeting included.
 const GREETED_WITHIN: Duration = Duration::from_millis(600);
 
@@ -60,8 +64,11 @@ struct Parts {
     /// Requests for blocks that may be under way.
     turns: Arc<Semaphore>,
     is_broken: AtomicBool,
-    /// Bytes that came, of whatever.
+    /// Times that something came, of whatever.
     heard: AtomicU64,
+    /// Bytes of payloads that came, and beats: times that the member had nothing to send.
+    bytes: AtomicU64,
+    beats: AtomicU64,
 }
 
 #[derive(Default)]
@@ -120,9 +127,9 @@ impl Link {
             ));
         }
         let (requests, asks) = mpsc::channel(REQUESTS_WAITING);
-        let (open, is_broken, heard) = Default::default();
+        let (open, is_broken, heard, bytes, beats) = Default::default();
         let (name, turns) = (name.into(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-        let link = Link(Arc::new(Parts { name, requests, open, turns, is_broken, heard }));
+        let link = Link(Arc::new(Parts { name, requests, open, turns, is_broken, heard, bytes, beats }));
         runtime.spawn(link.clone().live(read, write, asks));
         Ok(link)
     }
@@ -236,7 +243,7 @@ impl Link {
             let header = Header::decode(&head, ANSWER_BYTES_MAX).ok_or_else(|| wrong("an answer makes no sense"))?;
             let payload = self.payload(&mut read, header.length as usize).await?;
             match header.word {
-                Word::Beat => {}
+                Word::Beat => drop(self.0.beats.fetch_add(1, Relaxed)),
                 Word::Block => self.block(&header, payload),
                 Word::Done => self.over(header.request, None),
                 Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
@@ -279,8 +286,9 @@ impl Link {
             let left = (length - payload.len()) as u64;
             match (&mut *read).take(left).read_buf(&mut payload).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => self.0.heard.fetch_add(1, Relaxed),
+                came => self.0.bytes.fetch_add(came as u64, Relaxed),
             };
+            self.0.heard.fetch_add(1, Relaxed);
         }
         Ok(payload.freeze())
     }
@@ -345,6 +353,23 @@ impl Answer {
 }
 
 impl Answer {
+    /// Ends when a reader should wait no longer: for a while little came over the connection, though the member had more to
+    /// send. One that has nothing to send waits for its store, as whoever asks instead would.
+    pub fn slowness(&self) -> impl Future<Output = Lost> + Send + use<> {
+        let link = self.link.clone();
+        async move {
+            let seen = || (link.0.beats.load(Relaxed), link.0.bytes.load(Relaxed));
+            loop {
+                let before = seen();
+                tokio::time::sleep(SLOW_AFTER).await;
+                let now = seen();
+                if now.0 == before.0 && now.1 - before.1 < SLOW_BYTES {
+                    return link.broken("is too slow");
+                }
+            }
+        }
+    }
+
     /// A reader waits for it by now.
     pub async fn urge(&self) {
         let _ = self.link.0.requests.send(wire::frame(Word::Urge, self.request, Vec::new())).await;

@@ -16,9 +16,14 @@ use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Questions to members about one run before the store is asked.
 pub(crate) const ASKED_MAX: usize = 5;
+
+/// After which a run whose member breaks off is not asked of another one, but of the store.
+const AWAY_AFTER: Duration = Duration::from_millis(300);
 
 /// Asks members, and this node's own tiers where none gives. A run lies within one stripe.
 #[derive(Clone)]
@@ -62,7 +67,7 @@ impl Owners {
     }
 
     fn ask(&self, run: Run, line: VecDeque<Arc<Contact>>, named: Option<Named>) -> Blocks {
-        let (owners, next, from) = (self.clone(), run.blocks.start, From::Nobody);
+        let (owners, next, from, began) = (self.clone(), run.blocks.start, From::Nobody, self.lines.now());
         let asking = Asking {
             owners,
             run,
@@ -71,6 +76,7 @@ impl Owners {
             named,
             owner: None,
             asked: 0,
+            began,
             from,
             is_named: false,
             until: next,
@@ -93,6 +99,7 @@ struct Asking {
     /// Who named somebody; none if it was this node.
     owner: Option<Arc<Contact>>,
     asked: usize,
+    began: Instant,
     from: From,
     /// Whether who is asked was named by the owner.
     is_named: bool,
@@ -103,7 +110,7 @@ struct Asking {
     is_over: bool,
 }
 
-/// The next block of an answer. If a reader comes to wait for it, the member hears so.
+/// The next block of an answer. If a reader comes to wait for it, the member hears so, and may not be slow.
 async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Option<std::result::Result<Block, Lost>> {
     if !*was_urgent {
         tokio::select! {
@@ -114,7 +121,12 @@ async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Op
         *was_urgent = true;
         answer.urge().await;
     }
-    answer.next().await
+    let slow = answer.slowness();
+    tokio::select! {
+        biased;
+        got = answer.next() => got,
+        lost = slow => Some(Err(lost)),
+    }
 }
 
 /// Whom an owner names that has no room itself.
@@ -251,6 +263,8 @@ impl Asking {
             }
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
+            // A reader waited for somebody who is away: the next one may be as well.
+            Lost::Broken(_) if self.owners.lines.now() - self.began > AWAY_AFTER => self.own(true),
             Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {
                 if self.is_named {
                     self.back(Some(contact.seat.id)).await;

@@ -339,7 +339,7 @@ fn play(seed: u64, is_calm: bool) -> (BTreeMap<(String, u32), u32>, Duration) {
             }
             if is_calm {
                 // Slower than this, who is silent counts as dead.
-                let delay = world.chance.below(100);
+                let delay = world.chance.below(30);
                 world.weather.slow(delay);
             } else if world.chance.below(6) == 0 {
                 world.happen();

@@ -54,7 +54,7 @@ fn an_impossible_wish_is_not_understood() {
     let wish = |blocks, size| {
         Wish { run: Run { blocks, ..Run::new(object(200 * BLOCK), 0..1) }, manner: Manner::default() }.encode().map(
             |mut bytes| {
-                bytes[29..37].copy_from_slice(&u64::to_le_bytes(size));
+                bytes[37..45].copy_from_slice(&u64::to_le_bytes(size));
                 Wish::decode(&bytes).is_some()
             },
         )
