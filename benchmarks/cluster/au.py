@@ -4,7 +4,7 @@ from bed import Bed
 from job import Job
 
 FILES, BYTES, STORE, DEMAND, NODES, EPOCHS = 300, 4_000_000, 64e6, 132.4e6, 4, 5
-RATIOS = [0, 0.25, 0.45, 0.52]
+RATIOS = [0, 0.25, 0.45, 0.5, 0.52]
 
 
 def measure(rows, ratio, declared):
@@ -17,12 +17,18 @@ def measure(rows, ratio, declared):
         bound = min(1, STORE / ((1 - ratio) * DEMAND))
         shares = [round((after - before) / bed.total, 4) for before, after in zip(sent, sent[1:])]
         how = "order declared" if declared else "no order declared"
-        note = f"store bytes by epoch {shares}, {bed.cpu_seconds() - cpu:.1f} s of CPU, slowest read {max(job.stalls):.2f} s"
-        rows.at_least(f"AU of epochs 2-5 at cache ratio {ratio}, {how}", 100 * bound, 100 * job.au(ends, 1, EPOCHS - 1), 0.98, note)
-        rows.at_most(f"errors and wrong bytes at cache ratio {ratio}, {how}", 0, job.errors + job.wrong, 0)
+        note = f"store bytes by epoch {shares}, {bed.cpu_seconds() - cpu:.1f} s of CPU, slowest read {job.longest():.2f} s"
+        au = 100 * job.au(ends, 1, EPOCHS - 1)
+        rows.at_least(f"AU of epochs 2-5 at cache ratio {ratio}, {how}", 100 * bound, au, 0.98, note)
+        job.judge(rows, f"cache ratio {ratio}, {how}")
+        steady = sum(shares[1:EPOCHS]) / (EPOCHS - 1)
+        rows.at_most(f"store bytes of a steady epoch at cache ratio {ratio}, {how}", 1 - ratio, steady, 1 - ratio + 0.005)
+        return au
 
 
 def run(rows):
     for ratio in RATIOS:
-        for declared in [False, True]:
-            measure(rows, ratio, declared)
+        for declared in [True, False] if ratio == 0.52 else [True]:
+            au = measure(rows, ratio, declared)
+            if ratio == 0.5:
+                rows.add("cache ratio at which AU reaches 93.1 %", 0.481, ratio, "<= 0.5", au >= 93.1, f"AU {au:.1f} there")

@@ -7,8 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 STOKER = Path(os.environ.get("STOKER") or Path(__file__).parents[2] / "target/release/stoker").resolve()
@@ -30,11 +32,13 @@ class Bed:
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STOKER_"))}
         self.environment |= {"STOKER_RUNTIME_DIR": str(self.scratch / "run"), "HOME": str(self.scratch), "NO_COLOR": "1"}
         self.files, self.bytes_each, self.total = files, bytes_each, files * bytes_each
+        self.sums = []
         self.nodes, self.servers, self.store = [], [], None
         data = self.scratch / "data"
         data.mkdir()
         for number in range(files):
             (data / f"{number:05}").write_bytes(content(number, bytes_each))
+            self.sums.append(zlib.crc32(content(number, bytes_each)))
         self.serve(**limits)
 
     def serve(self, bandwidth=None, latency=None, requests=None, throttle=None):
@@ -62,7 +66,20 @@ class Bed:
         """A list of so many members."""
         address = self.net.address if self.net else lambda number: "127.0.0.1"
         lines = [f"{address(number)}:{free_port()} name=n{number}\n" for number in range(count)]
-        (self.scratch / "hosts").write_text("".join(lines))
+        for number in range(count):
+            self.tell(number, "".join(lines))
+
+    def hosts_of(self, number):
+        """The list of members that a node is told by: each has its own."""
+        return self.scratch / f"hosts{number}"
+
+    def tell(self, number, text):
+        """Tell a node of other members; of whom it was told before."""
+        path, new = self.hosts_of(number), self.scratch / "hosts.new"
+        before = path.read_text() if path.exists() else ""
+        new.write_text(text)
+        os.replace(new, path)
+        return before
 
     def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False):
         at = self.scratch / f"m{number}"
@@ -71,7 +88,7 @@ class Bed:
         words += ["--region", "us-east-1", "--cache", self.scratch / f"cache{number}", "--cache-size", f"{max(cache_bytes, 1_000_000)}B"]
         words += ["--fill", fill, "--memory", memory, *more]
         if not alone:
-            words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
+            words += ["--members", self.hosts_of(number), "--plaintext", "--listen", f"n{number}"]
         subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
         self.nodes.append(number)
 
@@ -79,7 +96,7 @@ class Bed:
         """A node without a mount, which keeps its part for the others. Its process."""
         words = [*self.inside(number), STOKER, "node", f"s3://{BUCKET}", "--endpoint", f"http://{self.store_at}", "--anonymous", "--region", "us-east-1"]
         words += ["--cache", self.scratch / f"cache{number}", "--cache-size", f"{cache_bytes}B", "--memory", memory]
-        words += ["--members", self.scratch / "hosts", "--plaintext", "--listen", f"n{number}"]
+        words += ["--members", self.hosts_of(number), "--plaintext", "--listen", f"n{number}"]
         node = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.servers.append(node)
         wait_for(lambda: any(status.get("serving") for status in self.status()), "it is there")
@@ -107,9 +124,14 @@ class Bed:
         members = [member for node in self.status() for member in node["cluster"]["members"]]
         return len(members) == count * count and all(member["answering"] for member in members)
 
+    def counters(self):
+        """What the store counted itself."""
+        words = [*self.inside("hub"), sys.executable, "-c", f"import urllib.request as u; print(u.urlopen('http://{self.store_at}/-/counters').read().decode())"]
+        return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+
     def sent(self):
-        """Bytes of objects that left the store."""
-        return sum(node["tiers"]["origin"]["bytes"] for node in self.status())
+        """Bytes of objects that left the store, by its own count: whether anybody took them or not."""
+        return self.counters()["get"]["bytes_out"]
 
     def figure(self, name):
         return sum(node["cluster"][name] for node in self.status() if node.get("cluster"))
@@ -134,17 +156,20 @@ class Bed:
             subprocess.run([STOKER, "umount", "--lazy", self.at(number)], env=self.environment, check=False, stdout=subprocess.DEVNULL)
         self.nodes = []
         for server in self.servers:
+            server.send_signal(signal.SIGCONT)
             server.terminate()
             server.wait()
         self.servers = []
         wait_for(lambda: not self.status(), "the nodes have ended")
 
     def close(self):
-        self.unmount()
-        if self.net:
-            self.net.close()
-        self.store.terminate()
-        self.store.wait()
+        try:
+            self.unmount()
+        finally:
+            self.store.terminate()
+            self.store.wait()
+            if self.net:
+                self.net.close()
         # At the end of all: ext4 takes long to find an inode for a new file where many were deleted within half a minute.
         atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)
 
@@ -153,6 +178,19 @@ class Bed:
 
     def __exit__(self, *_):
         self.close()
+
+
+def sum_of(path):
+    """The sum of all bytes of a file, which leaves the kernel's cache at once."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        crc, at = 0, 0
+        while piece := os.pread(descriptor, 1 << 20, at):
+            crc, at = zlib.crc32(piece, crc), at + len(piece)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    return crc
 
 
 def content(number, size):

@@ -2,9 +2,7 @@
 
 import os
 import random
-import shutil
 import signal
-import subprocess
 import threading
 import time
 
@@ -12,7 +10,7 @@ from bed import Bed, wait_for
 from job import Job
 from net import Net
 
-FILES, BYTES, RATIO, TIMES = 160, 1_000_000, 0.52, int(os.environ.get("TIMES", 2))
+FILES, BYTES, RATIO, TIMES = 600, 1_000_000, 0.52, int(os.environ.get("TIMES", 2))
 
 
 class Readers:
@@ -46,6 +44,9 @@ class Pool:
         self.net = Net(4, 100e6)
         self.bed = Bed(FILES, BYTES, net=self.net)
         self.cache = int(RATIO * self.bed.total / 4)
+        self.readers = None
+
+    def begin(self):
         self.bed.write_hosts(4)
         for number in range(3):
             self.bed.mount_one(number, self.cache)
@@ -88,56 +89,60 @@ class Pool:
 
     def parted(self):
         """Two see two, and all of them the store."""
-        pairs = [(one, other) for one in (0, 1) for other in (2, 3)]
-        for one, other in pairs + [(other, one) for one, other in pairs]:
-            self.net.route(one, other, "add")
+        self.net.part([0, 1], [2, 3])
         time.sleep(2)
-        for one, other in pairs + [(other, one) for one, other in pairs]:
-            self.net.route(one, other, "del")
+        self.net.heal()
 
     def slow(self):
-        self.net.limit(3, 2e6)
+        self.net.limit(3, 0.2e6)
         time.sleep(2)
         self.net.limit(3, self.net.rate)
 
     def damaged(self):
         """Bytes on the disk of the keeper change."""
+        noticed = self.bed.figure("damaged")
         files = [path for path in (self.bed.scratch / "cache3").rglob("*") if path.is_file() and path.stat().st_size > BYTES // 2]
-        for path in random.sample(files, min(8, len(files))):
+        for path in random.sample(files, 16):
             with open(path, "r+b", buffering=0) as file:
                 file.seek(random.randrange(BYTES // 2))
                 file.write(bytes(64))
-        time.sleep(2)
+        wait_for(lambda: self.bed.figure("damaged") > noticed, "somebody notices a damaged block")
 
     def two_views(self):
-        """Two of the members were told of three, the others of four."""
-        hosts = self.bed.scratch / "hosts"
-        all_four = hosts.read_text()
-        hosts.write_text("".join(all_four.splitlines(keepends=True)[:3]))
-        # They look every few seconds, each at its own moment.
-        time.sleep(3)
-        hosts.write_text(all_four)
+        """Two of the members are told of three, the others of four."""
+        three = "".join(self.bed.hosts_of(0).read_text().splitlines(keepends=True)[:3])
+        before = [self.bed.tell(number, three) for number in (0, 1)]
+        # They look every two seconds.
+        time.sleep(4)
+        for number in (0, 1):
+            self.bed.tell(number, before[0])
         time.sleep(3)
 
     def close(self):
-        self.readers.close()
+        if self.readers:
+            self.readers.close()
         self.bed.close()
 
 
 def run(rows):
     pool = Pool()
     try:
-        job = pool.readers.job
+        pool.begin()
+        job, all_reads = pool.readers.job, 0
         time.sleep(5)
         for happens in [pool.killed, pool.stopped, pool.unplugged, pool.unplugged_host, pool.parted, pool.slow, pool.damaged, pool.two_views]:
             job.stalls, job.reads, job.errors, job.wrong = [], 0, 0, 0
+            began, had = time.monotonic(), pool.bed.figure("had_bytes")
             for _ in range(TIMES):
                 happens()
                 pool.wait()
             name = happens.__name__.replace("_", " ")
-            rows.at_most(f"a member is {name}, {TIMES} times: errors and wrong bytes", 0, job.errors + job.wrong, 0, f"{job.reads} reads")
-            stalls = sorted(job.stalls)
-            note = f"median {stalls[len(stalls) // 2]:.3f}, 99 of 100 {stalls[len(stalls) * 99 // 100]:.3f}"
-            rows.at_most(f"a member is {name}: the longest read of 1 MB, seconds", 0, stalls[-1], 1, note)
+            reads, all_reads = job.reads, all_reads + job.reads
+            job.judge(rows, f"a member is {name}, {TIMES} times")
+            stalls = sorted(seconds for _, seconds in job.stalls)
+            had = (pool.bed.figure("had_bytes") - had) / (reads * BYTES)
+            note = f"median {stalls[len(stalls) // 2]:.3f}, 99 of 100 {stalls[len(stalls) * 99 // 100]:.3f}, {had:.2f} of it from members"
+            rows.at_most(f"a member is {name}: the longest read of 1 MB, seconds", 0, job.longest(began), 1, note)
+        rows.add("reads that were compared meanwhile", 10_000, all_reads, ">= 10000", all_reads >= 10_000, f"{TIMES} times each")
     finally:
         pool.close()

@@ -1,11 +1,11 @@
 """A training job over the mounts of several nodes: accelerators that step together, each with workers that load ahead."""
 
-import os
 import queue
 import random
 import threading
 import time
-import zlib
+
+from bed import sum_of
 
 
 class Job:
@@ -17,11 +17,12 @@ class Job:
     def __init__(self, bed, nodes, step_seconds, epochs, workers=4, ahead=2, seed=1, declared=False):
         self.bed, self.nodes, self.step, self.epochs = bed, nodes, step_seconds, epochs
         self.workers, self.ahead, self.declared = workers, ahead, declared
-        self.sums = [zlib.crc32((bed.scratch / "data" / f"{n:05}").read_bytes()) for n in range(bed.files)]
         chance = random.Random(seed)
         self.orders = [chance.sample(range(bed.files), bed.files) for _ in range(epochs + 1)]
         self.steps = bed.files // len(nodes)
-        self.errors, self.wrong, self.reads, self.stalls = 0, 0, 0, []
+        self.errors, self.wrong, self.reads = 0, 0, 0
+        # Reads that have ended: when each began, and how long it took; and when those began that have not.
+        self.stalls, self.reading = [], {}
         self.lock = threading.Lock()
         self.over = False
 
@@ -31,23 +32,28 @@ class Job:
 
     def read(self, node, number):
         began = time.monotonic()
+        with self.lock:
+            self.reading[threading.get_ident()] = began
         try:
-            descriptor = os.open(self.bed.at(node) / f"{number:05}", os.O_RDONLY)
-            try:
-                crc, at = 0, 0
-                while piece := os.pread(descriptor, 1 << 20, at):
-                    crc, at = zlib.crc32(piece, crc), at + len(piece)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
-            is_right = crc == self.sums[number]
+            is_right = sum_of(self.bed.at(node) / f"{number:05}") == self.bed.sums[number]
         except OSError:
             is_right = None
         with self.lock:
+            del self.reading[threading.get_ident()]
             self.reads += 1
             self.errors += is_right is None
             self.wrong += is_right is False
-            self.stalls.append(time.monotonic() - began)
+            self.stalls.append((began, time.monotonic() - began))
+
+    def longest(self, since=0):
+        """The longest that a read took that was under way at some time since then, whether it has ended or not."""
+        now = time.monotonic()
+        with self.lock:
+            ended = [seconds for began, seconds in self.stalls if began + seconds >= since]
+            return max([*ended, *(now - began for began in self.reading.values())], default=0)
+
+    def judge(self, rows, what):
+        rows.at_most(f"errors and wrong bytes: {what}", 0, self.errors + self.wrong, 0, f"{self.reads} reads")
 
     def work(self, node, mine, ready):
         for number in mine:
@@ -64,7 +70,8 @@ class Job:
 
     def run(self, at_epoch=None):
         """Seconds at which each epoch ended, beginning with 0 for the start. `at_epoch(e)` is called before epoch e."""
-        lanes = []
+        # Also what is said beforehand takes its time.
+        lanes, began = [], time.monotonic()
         for rank, node in enumerate(self.nodes):
             all_mine = list(self.samples(rank))
             if self.declared:
@@ -74,7 +81,6 @@ class Job:
                 mine = all_mine[worker :: self.workers]
                 threading.Thread(target=self.work, args=(node, mine, ready), daemon=True).start()
             lanes.append(queues)
-        began = time.monotonic()
         ends, count, over_at = [0.0], 0, began
         for epoch in range(self.epochs):
             if at_epoch:

@@ -39,7 +39,7 @@ class Net:
         bits = int(8 * self.rate)
         for space, device in [("hub", f"port{host}"), (host, "cable")]:
             words = f"qdisc add dev {device} root tbf rate {bits} burst 256k latency 50ms"
-            subprocess.run(["tc", "-n", self.space(space), *words.split()], check=True)
+            self.tc(space, words)
 
     def space(self, host):
         return f"{self.name}-{host}"
@@ -58,11 +58,22 @@ class Net:
         """Another rate for the link of a host."""
         for space, device in [("hub", f"port{host}"), (host, "cable")]:
             words = f"qdisc change dev {device} root tbf rate {int(8 * rate)} burst 256k latency 50ms"
-            subprocess.run(["tc", "-n", self.space(space), *words.split()], check=True)
+            self.tc(space, words)
 
-    def route(self, host, other, verb):
-        """`add`: a host sends nothing to another one any more; `del`: it does again."""
-        ip(f"-n {self.space(host)} route {verb} blackhole {self.address(other)}/32")
+    def part(self, some, others):
+        """From now on nothing arrives that some of the hosts send to the others, or those to them; nobody is told."""
+        for here, there in [(some, others), (others, some)]:
+            for host in here:
+                self.tc(host, "qdisc add dev cable ingress")
+                for other in there:
+                    self.tc(host, f"filter add dev cable parent ffff: protocol ip u32 match ip src {self.address(other)}/32 action drop")
+
+    def heal(self):
+        for host in range(self.hosts):
+            self.tc(host, "qdisc del dev cable ingress")
+
+    def tc(self, host, words):
+        subprocess.run(["tc", "-n", self.space(host), *words.split()], check=True)
 
     def close(self):
         for host in ["hub", *range(self.hosts)]:

@@ -13,13 +13,22 @@ from store import read
 FILES, BYTES, NODES, READERS, EPOCHS = 4_000, 100_000, 4, 8, 3
 
 
-def epochs(bed):
+def dealt(number):
+    return random.Random(number).sample(range(FILES), FILES)
+
+
+def epochs(bed, declared=False):
+    """Images a second of each epoch. What is declared is said in the time of the first."""
+    for node in range(NODES):
+        os.listdir(bed.at(node))
     rates = []
-    for number in range(EPOCHS):
-        order = random.Random(number).sample(range(FILES), FILES)
+    for epoch in range(EPOCHS):
+        order = dealt(epoch)
         shares = [(reader % NODES, order[reader :: NODES * READERS]) for reader in range(NODES * READERS)]
         with Timer() as timer, ThreadPoolExecutor(len(shares)) as pool:
-            list(pool.map(lambda share: [read(bed.at(share[0]) / f"{number:05}") for number in share[1]], shares))
+            for node in range(NODES) if declared and epoch == 0 else []:
+                bed.hint(node, [file for number in range(EPOCHS) for file in dealt(number)[node::NODES]])
+            list(pool.map(lambda share: [read(bed, share[0], number) for number in share[1]], shares))
         rates.append(FILES / timer.seconds)
     return rates
 
@@ -38,14 +47,14 @@ def mount_s3fs(bed, node):
 
 def run(rows):
     if not shutil.which("s3fs"):
-        print("       left out: there is no s3fs here", flush=True)
+        rows.add("images a second of 4 nodes in the first epoch, times s3fs on each", 1, 0, ">= 9", False, "there is no s3fs here")
         return
     rates = {}
-    for name in ["s3fs", "stoker"]:
+    for name in ["s3fs", "stoker", "stoker, order declared"]:
         with Bed(FILES, BYTES, latency="20ms") as bed:
-            if name == "stoker":
+            if name != "s3fs":
                 bed.mount(NODES, bed.total, fill="auto")
-                rates[name] = epochs(bed)
+                rates[name] = epochs(bed, "declared" in name)
                 continue
             servers = [mount_s3fs(bed, node) for node in range(NODES)]
             rates[name] = epochs(bed)
@@ -53,5 +62,7 @@ def run(rows):
                 subprocess.run(["umount", bed.at(node)], check=True)
                 server.wait()
     told = {name: [round(rate) for rate in each] for name, each in rates.items()}
-    times = rates["stoker"][0] / rates["s3fs"][0]
-    rows.add("images a second of 4 nodes in the first epoch, times s3fs on each", 1, times, ">= 9", times >= 9, f"images/s by epoch {told}")
+    for name in ["stoker", "stoker, order declared"]:
+        times = rates[name][0] / rates["s3fs"][0]
+        measure = f"images a second of 4 nodes in the first epoch, times s3fs on each: {name}"
+        rows.add(measure, 1, times, ">= 9", times >= 9, f"images/s by epoch {told}")

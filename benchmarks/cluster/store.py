@@ -2,24 +2,19 @@
 
 import os
 import random
-import threading
+import statistics
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
-from bed import Bed, wait_for
+from bed import Bed, content, sum_of, wait_for
 from rows import Timer
 
 
-def read(path, pieces=None, piece=1 << 20):
-    """All of a file, or some pieces of it, past the kernel's cache."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-        for at in pieces if pieces is not None else range(0, size, piece):
-            os.pread(descriptor, piece, at)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+def read(bed, node, number):
+    """All of a file, compared."""
+    if sum_of(bed.at(node) / f"{number:05}") != bed.sums[number]:
+        raise ValueError(f"file {number} is wrong at node {node}")
 
 
 def epoch(bed, nodes, seed=0, threads=2):
@@ -29,7 +24,7 @@ def epoch(bed, nodes, seed=0, threads=2):
 
     def work(share):
         for number in share[1]:
-            read(bed.at(share[0]) / f"{number:05}")
+            read(bed, share[0], number)
 
     with ThreadPoolExecutor(len(shares)) as pool:
         list(pool.map(work, shares))
@@ -37,17 +32,20 @@ def epoch(bed, nodes, seed=0, threads=2):
 
 def hits(rows):
     for ratio in [0.9, 1.0]:
-        with Bed(800, 500_000) as bed:
+        with Bed(2_400, 500_000) as bed:
             bed.mount(4, int(ratio * bed.total / 4))
-            for number in range(3):
+            for number in range(2):
                 epoch(bed, [0, 1, 2, 3], number)
-            # All have told by now how much room they have.
+            # All have told by now how much room they have, and nobody lends any more what was read before.
             time.sleep(12)
             epoch(bed, [0, 1, 2, 3], 8)
+            time.sleep(6)
             before = bed.sent()
             epoch(bed, [0, 1, 2, 3], 9)
             share = 1 - (bed.sent() - before) / bed.total
-            rows.add(f"hits at r = {ratio}, 4 members", ratio, share, f">= {ratio - 0.005}", share >= ratio - 0.005)
+            # What was read last may be in memory still.
+            holds = ratio - 0.005 <= share <= ratio + 0.03
+            rows.add(f"hits at r = {ratio}, 4 members", ratio, share, f">= {ratio - 0.005}, <= {ratio + 0.03}", holds)
 
 
 def shards(rows):
@@ -55,12 +53,16 @@ def shards(rows):
         bed.mount(4, bed.total)
         records = [(shard, at) for shard in range(64) for at in range(0, 16_000_000, 100_000)]
         random.Random(1).shuffle(records)
+        shards = {shard: content(shard, 16_000_000) for shard in range(64)}
+        sums = {(shard, at): zlib.crc32(shards[shard][at : at + 100_000]) for shard, at in records}
+        del shards
 
         def work(node):
             held = {}
             for shard, at in records[node::4]:
                 held[shard] = held.get(shard) or os.open(bed.at(node) / f"{shard:05}", os.O_RDONLY)
-                os.pread(held[shard], 100_000, at)
+                if zlib.crc32(os.pread(held[shard], 100_000, at)) != sums[shard, at]:
+                    raise ValueError(f"a record of shard {shard} is wrong at node {node}")
             for descriptor in held.values():
                 os.close(descriptor)
 
@@ -73,7 +75,7 @@ def one_file(rows):
     with Bed(1, 1_000_000_000, bandwidth="200MB/s") as bed:
         bed.mount(8, int(0.5 * bed.total / 8))
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda node: read(bed.at(node) / "00000"), range(8)))
+            list(pool.map(lambda node: read(bed, node, 0), range(8)))
         served = [node["cluster"]["served_bytes"] for node in bed.status()]
         rows.at_most("store bytes: 8 nodes read one 1 GB file at once, r = .5, of the file", 1, bed.sent() / bed.total, 1.005)
         mean = sum(served) / len(served)
@@ -83,12 +85,13 @@ def one_file(rows):
 def lists(rows):
     with Bed(2_000, 1_000) as bed:
         bed.write_hosts(4)
-        threads = [threading.Thread(target=bed.mount_one, args=(number, 100_000_000)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        count = sum(node["store"]["lists"] for node in bed.status())
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: bed.mount_one(number, 100_000_000), range(4)))
+        wait_for(lambda: bed.all_answer(4), "all members answer")
+        seen = [len(os.listdir(bed.at(number))) for number in range(4)]
+        if seen != 4 * [2_000]:
+            raise ValueError(f"2,000 files are seen as {seen}")
+        count = bed.counters()["list"]["requests"]
         # Of 1,000 names a page, and one with which the store is asked whether it is there.
         rows.at_most("LIST requests of 4 nodes that start at once, of one listing", 1, count / 2, 1, f"{count} pages of 2")
 
@@ -96,16 +99,21 @@ def lists(rows):
 def join(rows):
     with Bed(400, 1_000_000) as bed:
         bed.write_hosts(5)
-        five = (bed.scratch / "hosts").read_text()
-        (bed.scratch / "hosts").write_text("".join(five.splitlines(keepends=True)[:4]))
+        five = bed.hosts_of(0).read_text()
         for number in range(4):
-            bed.mount_one(number, bed.total)
+            bed.tell(number, "".join(five.splitlines(keepends=True)[:4]))
+        for number in range(4):
+            bed.mount_one(number, int(1.01 * bed.total / 4))
         wait_for(lambda: bed.all_answer(4), "all members answer")
-        epoch(bed, [0, 1, 2, 3])
+        # Until all room is found.
+        for number in range(3):
+            epoch(bed, [0, 1, 2, 3], number)
+            time.sleep(11)
         time.sleep(4)
         before = bed.sent()
-        (bed.scratch / "hosts").write_text(five)
-        bed.mount_one(4, bed.total)
+        for number in range(4):
+            bed.tell(number, five)
+        bed.mount_one(4, int(1.01 * bed.total / 4))
         wait_for(lambda: all(len(node["cluster"]["members"]) == 5 for node in bed.status()), "all know the fifth")
         epoch(bed, [4, 0, 1, 2, 3], 1)
         epoch(bed, [4, 3, 2, 1, 0], 2)
@@ -115,16 +123,20 @@ def join(rows):
 def cold(rows):
     """All of a set by four nodes, each byte through the wire of the store once, and kept on the way."""
     with Bed(300, 4_000_000, bandwidth="64MB/s") as bed:
-        bed.mount(4, bed.total)
+        bed.mount(4, int(1.05 * bed.total / 4))
         with Timer() as timer:
             epoch(bed, [0, 1, 2, 3], threads=4)
-        rows.at_most("cold epoch over wire time, cache filled in the same pass", 1, timer.seconds * 64e6 / bed.total, 1.03)
+        times = timer.seconds * 64e6 / bed.total
+        rows.add("cold epoch over wire time", 1, times, "<= 1.03, >= 0.98", 0.98 <= times <= 1.03)
         rows.at_most("store bytes of a cold epoch, of the set", 1, bed.sent() / bed.total, 1.005)
+        before = bed.sent()
+        epoch(bed, [0, 1, 2, 3], 1)
+        rows.at_most("store bytes of the epoch after it: the cache was filled in the same pass", 0, (bed.sent() - before) / bed.total, 0.005)
 
 
 def fill(rows):
     """Where each disk holds the set, a cluster is as fast as a private mount."""
-    rates = {}
+    rates, costs = {}, {}
     for alone in [True, False, True, False]:
         with Bed(300, 2_000_000) as bed:
             if alone:
@@ -139,11 +151,15 @@ def fill(rows):
                 with Timer() as timer:
                     epoch(bed, nodes[:1], number)
                 seconds.append(timer.seconds)
-            rates.setdefault(alone, []).append(bed.total / min(seconds))
+            costs.setdefault(alone, []).append((bed.cpu_seconds() - cpu) / len(seconds) / (bed.total / 1e9))
+            rates.setdefault(alone, []).append(bed.total / statistics.median(seconds))
             if not alone:
                 rows.at_most("peer bytes once each disk holds the set", 0, bed.figure("had_bytes") - had, 0)
-    share = max(rates[False]) / max(rates[True])
+    share = statistics.mean(rates[False]) / statistics.mean(rates[True])
     rows.add("warm rate of a node of four whose disk holds the set, of a private mount's", 1, share, ">= 0.95", share >= 0.95)
+    pool, private = statistics.mean(costs[False]), statistics.mean(costs[True])
+    note = f"{1000 * pool:.1f} and {1000 * private:.1f} ms of all nodes"
+    rows.add("CPU seconds a GB of a private mount, of those of four nodes then", 1, private / pool, ">= 0.95", private >= 0.95 * pool, note)
 
 
 def run(rows):

@@ -10,7 +10,7 @@ use crate::wire::{Greeting, Wish, Word};
 use crate::{Figures, Seat};
 use block::Error;
 use bytes::Bytes;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -28,6 +28,8 @@ pub struct Contact {
     transport: Arc<dyn Transport>,
     runtime: tokio::runtime::Handle,
     figures: Arc<Figures>,
+    /// Bytes that came from all members.
+    of_all: Arc<AtomicU64>,
     breaker: Mutex<Breaker>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
     turn: AtomicUsize,
@@ -41,10 +43,10 @@ impl Contact {
         me: u128,
         transport: Arc<dyn Transport>,
         runtime: tokio::runtime::Handle,
-        figures: Arc<Figures>,
+        (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
         let (breaker, links, turn, knocked) = Default::default();
-        Arc::new(Contact { seat, me, transport, runtime, figures, breaker, links, turn, knocked })
+        Arc::new(Contact { seat, me, transport, runtime, figures, of_all, breaker, links, turn, knocked })
     }
 
     /// Ask for the blocks of a run. `None` if the member is known to be away.
@@ -82,9 +84,10 @@ impl Contact {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
             Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::NotHeld => {}
-            Lost::Broken(error) => {
+            Lost::Broken(error) | Lost::Slow(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
-                if self.breaker().failed() {
+                let is_slow = matches!(lost, Lost::Slow(_));
+                if self.breaker().failed(is_slow) {
                     tracing::warn!("another member is passed over until it answers: {error}");
                     let runtime = self.runtime.clone();
                     runtime.spawn(probe(Arc::downgrade(self)));
@@ -130,7 +133,9 @@ impl Contact {
         let connecting = self.transport.connect(&self.seat);
         let wire = tokio::time::timeout(CONNECTED_WITHIN, connecting).await.map_err(|late| failed(late.into()))?;
         let greeting = Greeting { from: self.me, to: self.seat.id };
-        Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, &self.runtime).await.map_err(failed)
+        Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, (&self.runtime, self.of_all.clone()))
+            .await
+            .map_err(failed)
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -145,7 +150,10 @@ async fn probe(contact: Weak<Contact>) {
         let Some(pause) = contact.breaker().pause() else { return };
         let _ = tokio::time::timeout(pause, contact.knocked.notified()).await;
         if let Ok(link) = contact.connect().await {
-            *contact.links[0].lock().await = Some(link);
+            let mut place = contact.links[0].lock().await;
+            // One that is slow has connections that live.
+            *place = place.take().filter(|link| !link.is_broken()).or(Some(link));
+            drop(place);
             contact.breaker().answered();
             tracing::info!("another member answers again: {}", contact.seat.name);
         }

@@ -4,10 +4,11 @@
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 
 use crate::lines::Lines;
-use crate::link::Answer;
+use crate::link::{Answer, Lost};
+use crate::owners::Slowness;
 use crate::wire::{Manner, Wish, Word};
 use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
 
 /// Asks who was the owner before, over the store.
@@ -33,7 +34,7 @@ struct Asking {
 
 enum From {
     Nobody,
-    Elder(Answer),
+    Elder(Answer, Slowness),
     Store(Blocks),
 }
 
@@ -42,7 +43,7 @@ impl Asking {
         loop {
             match &mut self.from {
                 From::Store(blocks) => return blocks.next().await.map(|got| (got, self)),
-                From::Elder(answer) => match answer.next().await {
+                From::Elder(answer, slow) => match until_slow(answer, slow).await {
                     Some(Ok(block)) => {
                         self.next += 1;
                         self.lines.figures().had.add(block.len());
@@ -52,7 +53,10 @@ impl Asking {
                     _ => self.ask_store(),
                 },
                 From::Nobody => match elder(&self.lines, &self.run).await {
-                    Some(answer) => self.from = From::Elder(answer),
+                    Some(answer) => {
+                        let slow = answer.slowness().boxed();
+                        self.from = From::Elder(answer, slow);
+                    }
                     None => self.ask_store(),
                 },
             }
@@ -61,6 +65,15 @@ impl Asking {
 
     fn ask_store(&mut self) {
         self.from = From::Store(self.store.fetch(self.run.part(self.next..self.run.blocks.end)));
+    }
+}
+
+/// The next block, unless it takes too long.
+async fn until_slow(answer: &mut Answer, slow: &mut Slowness) -> Option<std::result::Result<Block, Lost>> {
+    tokio::select! {
+        biased;
+        got = answer.next() => got,
+        lost = slow => Some(Err(lost)),
     }
 }
 

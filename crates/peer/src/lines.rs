@@ -9,7 +9,7 @@ use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
 use block::{Address, Course, Run, Stripe};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -49,6 +49,8 @@ struct Parts {
     transport: Arc<dyn Transport>,
     runtime: tokio::runtime::Handle,
     figures: Arc<Figures>,
+    /// Bytes that came from all members.
+    of_all: Arc<AtomicU64>,
 }
 
 /// How long others have been members, and who of them came back and was not told yet what others keep for it.
@@ -65,7 +67,7 @@ impl Lines {
         runtime: tokio::runtime::Handle,
     ) -> Lines {
         let (contacts, placement, ages, somebody_returned) = Default::default();
-        let (wanted, figures, came_late) = Default::default();
+        let (wanted, figures, came_late, of_all) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
@@ -79,6 +81,7 @@ impl Lines {
             transport,
             runtime: runtime.clone(),
             figures,
+            of_all,
         }));
         let exchanging = Arc::downgrade(&lines.0);
         runtime.spawn(async move {
@@ -157,8 +160,9 @@ impl Lines {
             return Some(known.clone());
         }
         contacts.retain(|id, _| roster.seat(*id).is_some());
-        let Parts { transport, runtime, figures, .. } = &*self.0;
-        let contact = Contact::new(seat.clone(), roster.me(), transport.clone(), runtime.clone(), figures.clone());
+        let Parts { transport, runtime, figures, of_all, .. } = &*self.0;
+        let counts = (figures.clone(), of_all.clone());
+        let contact = Contact::new(seat.clone(), roster.me(), transport.clone(), runtime.clone(), counts);
         contacts.insert(id, contact.clone());
         Some(contact)
     }

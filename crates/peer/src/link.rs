@@ -25,7 +25,11 @@ pub const SILENT_BEATS: u32 = 6;
 
 /// A connection over which less than so much comes meanwhile, 4 MB/s, is slower than any store: who reads doesn't wait for it.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
+const SLOW_STEPS: u32 = 5;
 const SLOW_BYTES: u64 = 2 << 20;
+
+/// As long as so much comes from all members together, 32 MB/s, it is shared by many and none of them is slow.
+const SLOW_BYTES_OF_ALL: u64 = 16 << 20;
 
 /// Within which a connection is there, greeting included.
 const GREETED_WITHIN: Duration = Duration::from_millis(600);
@@ -51,15 +55,17 @@ pub enum Lost {
     NotHeld,
     /// The connection broke, or fell silent.
     Broken(Error),
+    /// It lives, and is too slow to wait for.
+    Slow(Error),
 }
 
 /// A connection.
 #[derive(Clone)]
-pub struct Link(Arc<Parts>);
+pub struct Link(Arc<Parts>, mpsc::Sender<Vec<Bytes>>);
 
+/// What the asker and its connection share. The connection ends when nobody can ask on it any more.
 struct Parts {
     name: String,
-    requests: mpsc::Sender<Vec<Bytes>>,
     open: Mutex<Open>,
     /// Requests for blocks that may be under way.
     turns: Arc<Semaphore>,
@@ -69,6 +75,8 @@ struct Parts {
     /// Bytes of payloads that came, and beats: times that the member had nothing to send.
     bytes: AtomicU64,
     beats: AtomicU64,
+    /// Bytes that came from all members.
+    of_all: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -109,7 +117,7 @@ impl Link {
         wire: Wire,
         name: &str,
         greeting: Greeting,
-        runtime: &tokio::runtime::Handle,
+        (runtime, of_all): (&tokio::runtime::Handle, Arc<AtomicU64>),
     ) -> io::Result<Link> {
         let Wire { mut read, mut write, .. } = wire;
         let greeted = async {
@@ -129,9 +137,9 @@ impl Link {
         let (requests, asks) = mpsc::channel(REQUESTS_WAITING);
         let (open, is_broken, heard, bytes, beats) = Default::default();
         let (name, turns) = (name.into(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-        let link = Link(Arc::new(Parts { name, requests, open, turns, is_broken, heard, bytes, beats }));
-        runtime.spawn(link.clone().live(read, write, asks));
-        Ok(link)
+        let parts = Arc::new(Parts { name, open, turns, is_broken, heard, bytes, beats, of_all });
+        runtime.spawn(parts.clone().live(read, write, asks));
+        Ok(Link(parts, requests))
     }
 
     /// Ask for the blocks of a run.
@@ -146,7 +154,7 @@ impl Link {
         let mut answer = self.send(word, payload, None, 0..1).await?;
         match answer.hear().await? {
             Said::Words(words) => Ok(words),
-            Said::Block(_) => Err(self.broken("answered with a block that nobody asked for")),
+            Said::Block(_) => Err(self.0.broken("answered with a block that nobody asked for")),
         }
     }
 
@@ -163,10 +171,10 @@ impl Link {
         };
         let (sender, answers) = mpsc::channel(left.len() + 1);
         let request = {
-            let mut open = self.open();
+            let mut open = self.0.open();
             // Nobody waits for one that broke before it was asked.
             if self.is_broken() {
-                return Err(self.broken("is gone"));
+                return Err(self.0.broken("is gone"));
             }
             open.next = open.next.wrapping_add(1);
             let request = open.next;
@@ -174,26 +182,28 @@ impl Link {
             request
         };
         let answer = Answer { link: self.clone(), request, left, answers, _turn: turn };
-        let sent = self.0.requests.send(wire::frame(word, request, payload)).await;
-        sent.map_err(|_| self.broken("is gone"))?;
+        let sent = self.1.send(wire::frame(word, request, payload)).await;
+        sent.map_err(|_| self.0.broken("is gone"))?;
         Ok(answer)
     }
 
     pub fn is_broken(&self) -> bool {
         self.0.is_broken.load(Relaxed)
     }
+}
 
+impl Parts {
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn broken(&self, what: &str) -> Lost {
-        Lost::Broken(Error::unavailable(format!("the connection to another member {what}"), &self.0.name))
+        Lost::Broken(Error::unavailable(format!("the connection to another member {what}"), &self.name))
     }
 
     /// Read, write and listen for silence until one of them ends.
     async fn live(
-        self,
+        self: Arc<Self>,
         read: Box<dyn AsyncRead + Send + Unpin>,
         write: Box<dyn AsyncWrite + Send + Unpin>,
         asks: mpsc::Receiver<Vec<Bytes>>,
@@ -207,7 +217,7 @@ impl Link {
         };
         let asked = {
             let mut open = self.open();
-            self.0.is_broken.store(true, Relaxed);
+            self.is_broken.store(true, Relaxed);
             std::mem::take(&mut open.asked)
         };
         for asked in asked.into_values() {
@@ -223,7 +233,7 @@ impl Link {
         let (mut silent, mut before) = (0, 0);
         while silent <= SILENT_BEATS {
             beat.tick().await;
-            let heard = self.0.heard.load(Relaxed);
+            let heard = self.heard.load(Relaxed);
             let is_silent = heard == before && !self.open().asked.is_empty();
             (silent, before) = (if is_silent { silent + 1 } else { 0 }, heard);
         }
@@ -238,12 +248,12 @@ impl Link {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 read => read?,
             };
-            self.0.heard.fetch_add(1, Relaxed);
+            self.heard.fetch_add(1, Relaxed);
             let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
             let header = Header::decode(&head, ANSWER_BYTES_MAX).ok_or_else(|| wrong("an answer makes no sense"))?;
             let payload = self.payload(&mut read, header.length as usize).await?;
             match header.word {
-                Word::Beat => drop(self.0.beats.fetch_add(1, Relaxed)),
+                Word::Beat => drop(self.beats.fetch_add(1, Relaxed)),
                 Word::Block => self.block(&header, payload),
                 Word::Done => self.over(header.request, None),
                 Word::NotMine => self.over(header.request, Some(Err(Lost::NotMine))),
@@ -277,7 +287,7 @@ impl Link {
     fn on(&self, request: u32) -> String {
         let open = self.open();
         let object = open.asked.get(&request).and_then(|asked| asked.object.as_ref());
-        object.map_or_else(|| self.0.name.clone(), |object| object.to_string())
+        object.map_or_else(|| self.name.clone(), |object| object.to_string())
     }
 
     async fn payload(&self, read: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<Bytes> {
@@ -286,9 +296,12 @@ impl Link {
             let left = (length - payload.len()) as u64;
             match (&mut *read).take(left).read_buf(&mut payload).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                came => self.0.bytes.fetch_add(came as u64, Relaxed),
-            };
-            self.0.heard.fetch_add(1, Relaxed);
+                came => {
+                    self.bytes.fetch_add(came as u64, Relaxed);
+                    self.of_all.fetch_add(came as u64, Relaxed);
+                }
+            }
+            self.heard.fetch_add(1, Relaxed);
         }
         Ok(payload.freeze())
     }
@@ -341,7 +354,7 @@ impl Answer {
         }
         let got = match self.hear().await {
             Ok(Said::Block(block)) => Ok(block),
-            Ok(Said::Words(_)) => Err(self.link.broken("answered with words where a block was asked for")),
+            Ok(Said::Words(_)) => Err(self.link.0.broken("answered with words where a block was asked for")),
             Err(lost) => Err(lost),
         };
         self.left.start += 1;
@@ -354,38 +367,43 @@ impl Answer {
 
 impl Answer {
     /// Ends when a reader should wait no longer: for a while little came over the connection, though the member had more to
-    /// send. One that has nothing to send waits for its store, as whoever asks instead would.
+    /// send, and little from all others. One that has nothing to send waits for its store, as whoever asks instead would.
     pub fn slowness(&self) -> impl Future<Output = Lost> + Send + use<> {
-        let link = self.link.clone();
+        let link = self.link.0.clone();
         async move {
-            let seen = || (link.0.beats.load(Relaxed), link.0.bytes.load(Relaxed));
+            let seen = || [&link.beats, &link.bytes, &*link.of_all].map(|count| count.load(Relaxed));
             loop {
                 let before = seen();
-                tokio::time::sleep(SLOW_AFTER).await;
+                // In steps: while we don't get to count them, we don't get to hear either.
+                for _ in 0..SLOW_STEPS {
+                    tokio::time::sleep(SLOW_AFTER / SLOW_STEPS).await;
+                }
                 let now = seen();
-                if now.0 == before.0 && now.1 - before.1 < SLOW_BYTES {
-                    return link.broken("is too slow");
+                let [beats, bytes, of_all] = std::array::from_fn(|at| now[at] - before[at]);
+                if beats == 0 && bytes < SLOW_BYTES && of_all < SLOW_BYTES_OF_ALL {
+                    let what = "the connection to another member is too slow";
+                    return Lost::Slow(Error::unavailable(what, &link.name));
                 }
             }
         }
     }
 
     /// A reader waits for it by now.
-    pub async fn urge(&self) {
-        let _ = self.link.0.requests.send(wire::frame(Word::Urge, self.request, Vec::new())).await;
+    pub fn urge(&self) {
+        let _ = self.link.1.try_send(wire::frame(Word::Urge, self.request, Vec::new()));
     }
 
     async fn hear(&mut self) -> Heard {
-        self.answers.recv().await.unwrap_or_else(|| Err(self.link.broken("ended an answer too early")))
+        self.answers.recv().await.unwrap_or_else(|| Err(self.link.0.broken("ended an answer too early")))
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let was_open = self.link.open().asked.remove(&self.request).is_some();
+        let was_open = self.link.0.open().asked.remove(&self.request).is_some();
         if was_open {
             // Not heard, it is sent in vain, and nobody gets it.
-            let _ = self.link.0.requests.try_send(wire::frame(Word::Cancel, self.request, Vec::new()));
+            let _ = self.link.1.try_send(wire::frame(Word::Cancel, self.request, Vec::new()));
         }
     }
 }

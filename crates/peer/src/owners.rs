@@ -12,7 +12,8 @@ use crate::wire::{self, Manner, Wish, Word};
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
 };
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,9 +57,11 @@ impl Owners {
         match self.lines.verdict(&address, None) {
             Verdict::Yours => {
                 let loan = self.lines.lend(&run, self.lines.roster().me(), None);
-                run.course.counts_as(loan.ticket);
                 match loan.lender {
-                    Some(lender) => self.ask(run, VecDeque::new(), Some(Named::Lender(lender))),
+                    Some(lender) => {
+                        run.course.counts_as(loan.ticket);
+                        self.ask(run, VecDeque::new(), Some(Named::Lender(lender)))
+                    }
                     None => self.inner.fetch(run),
                 }
             }
@@ -67,7 +70,7 @@ impl Owners {
     }
 
     fn ask(&self, run: Run, line: VecDeque<Arc<Contact>>, named: Option<Named>) -> Blocks {
-        let (owners, next, from, began) = (self.clone(), run.blocks.start, From::Nobody, self.lines.now());
+        let (owners, next, from, came_at) = (self.clone(), run.blocks.start, From::Nobody, self.lines.now());
         let asking = Asking {
             owners,
             run,
@@ -76,7 +79,8 @@ impl Owners {
             named,
             owner: None,
             asked: 0,
-            began,
+            came_at,
+            lost_one: false,
             from,
             is_named: false,
             until: next,
@@ -99,7 +103,10 @@ struct Asking {
     /// Who named somebody; none if it was this node.
     owner: Option<Arc<Contact>>,
     asked: usize,
-    began: Instant,
+    /// When the last block came, or the run was asked for.
+    came_at: Instant,
+    /// Whether somebody who was asked is away.
+    lost_one: bool,
     from: From,
     /// Whether who is asked was named by the owner.
     is_named: bool,
@@ -111,7 +118,12 @@ struct Asking {
 }
 
 /// The next block of an answer. If a reader comes to wait for it, the member hears so, and may not be slow.
-async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Option<std::result::Result<Block, Lost>> {
+async fn next(
+    answer: &mut Answer,
+    slow: &mut Slowness,
+    course: &Course,
+    was_urgent: &mut bool,
+) -> Option<std::result::Result<Block, Lost>> {
     if !*was_urgent {
         tokio::select! {
             biased;
@@ -119,15 +131,17 @@ async fn next(answer: &mut Answer, course: &Course, was_urgent: &mut bool) -> Op
             () = course.urged() => {}
         }
         *was_urgent = true;
-        answer.urge().await;
+        answer.urge();
     }
-    let slow = answer.slowness();
     tokio::select! {
         biased;
         got = answer.next() => got,
         lost = slow => Some(Err(lost)),
     }
 }
+
+/// What tells that an answer is too slow, for as long as it comes.
+pub type Slowness = BoxFuture<'static, Lost>;
 
 /// Whom an owner names that has no room itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,7 +155,7 @@ enum Named {
 /// Who answers at the moment.
 enum From {
     Nobody,
-    Member(Arc<Contact>, Answer),
+    Member(Arc<Contact>, Answer, Slowness),
     Inner(Blocks),
 }
 
@@ -160,10 +174,12 @@ impl Asking {
                     self.back(None).await;
                     continue;
                 }
-                From::Member(contact, answer) => {
+                From::Member(contact, answer, slow) => {
                     self.run.course.enter(Cause::Peer);
-                    match next(answer, &self.run.course, &mut self.was_urgent).await? {
+                    match next(answer, slow, &self.run.course, &mut self.was_urgent).await? {
                         Ok(block) => {
+                            // Who gives may be one of many who each give some.
+                            (self.asked, self.came_at) = (0, self.owners.lines.now());
                             self.owners.lines.figures().had.add(block.len());
                             Ok(block)
                         }
@@ -199,7 +215,7 @@ impl Asking {
             // It is to be kept here, in the owner's stead.
             return self.own(false);
         }
-        while self.asked < ASKED_MAX {
+        while self.asked < ASKED_MAX && !self.waited_in_vain() {
             let Some((contact, manner, until)) = self.next_asked(&roster) else { break };
             self.is_named = manner.for_owner || manner.lent.is_some();
             let member = contact.seat.id;
@@ -214,6 +230,12 @@ impl Asking {
             }
         }
         self.own(self.asked > 0 || !self.line.is_empty());
+    }
+
+    /// Whether a reader has waited for somebody who is away: the next one may be as well.
+    fn waited_in_vain(&self) -> bool {
+        let is_late = self.owners.lines.now() - self.came_at > AWAY_AFTER;
+        is_late && self.asked > 0 && self.lost_one && self.run.course.is_urgent()
     }
 
     /// Whom to ask, how, and until which block: who was named, else who comes next in line.
@@ -241,7 +263,10 @@ impl Asking {
         match contact.ask(Word::Fetch, &wish).await {
             // Known to be away, it counts as none.
             None => return false,
-            Some(Ok(answer)) => self.from = From::Member(contact, answer),
+            Some(Ok(answer)) => {
+                let slow = answer.slowness().boxed();
+                self.from = From::Member(contact, answer, slow);
+            }
             Some(Err(lost)) => {
                 self.asked += 1;
                 self.note(&lost);
@@ -263,9 +288,7 @@ impl Asking {
             }
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
-            // A reader waited for somebody who is away: the next one may be as well.
-            Lost::Broken(_) if self.owners.lines.now() - self.began > AWAY_AFTER => self.own(true),
-            Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) => {
+            Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) | Lost::Slow(_) => {
                 if self.is_named {
                     self.back(Some(contact.seat.id)).await;
                 }
@@ -296,9 +319,12 @@ impl Asking {
 
     /// Nobody keeps it: who asked before may have it, else this node asks the store.
     fn borrow(&mut self, loan: Loan) {
-        self.run.course.counts_as(loan.ticket);
         match loan.lender {
-            Some(lender) => self.named = Some(Named::Lender(lender)),
+            Some(lender) => {
+                self.run.course.counts_as(loan.ticket);
+                self.named = Some(Named::Lender(lender));
+            }
+            // Who asks the store waits for nobody: whoever waits for him may go on.
             None => self.own(false),
         }
     }
@@ -317,7 +343,8 @@ impl Asking {
         }
     }
 
-    fn note(&self, lost: &Lost) {
+    fn note(&mut self, lost: &Lost) {
+        self.lost_one |= matches!(lost, Lost::Broken(_) | Lost::Slow(_));
         if let Lost::Failed(error) = lost {
             if error.kind == Kind::Corrupt {
                 self.owners.lines.figures().damaged.fetch_add(1, Relaxed);

@@ -21,6 +21,9 @@ const LENT_FOR: Duration = Duration::from_secs(5);
 /// Blocks of which that is remembered: some 64 bytes each, and 16 GiB of large ones.
 const LENT_MAX: usize = 1 << 16;
 
+/// Between two looks for what is too old, while there is no room.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
+
 /// What an owner without room says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -39,6 +42,8 @@ pub struct Placement {
     /// Who asked last for a block of what nobody keeps, when, and as which of all.
     lent: HashMap<(ObjectId, u32), (u128, Instant, u64)>,
     tickets: u64,
+    /// When what is too old was last taken off.
+    swept: Option<Instant>,
 }
 
 /// What somebody is told who asks for what nobody keeps.
@@ -104,8 +109,10 @@ impl Placement {
         now: Instant,
     ) -> Loan {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < LENT_FOR;
-        if self.lent.len() + blocks.len() > LENT_MAX {
+        let is_full = self.lent.len() + blocks.len() > LENT_MAX;
+        if is_full && self.swept.is_none_or(|at| now.saturating_duration_since(at) > SWEPT_EVERY) {
             self.lent.retain(|_, (_, at, _)| is_fresh(*at));
+            self.swept = Some(now);
         }
         if self.lent.len() + blocks.len() > LENT_MAX {
             return Loan::default();

@@ -198,6 +198,9 @@ impl Asker {
             match header.word {
                 Word::Fetch | Word::Held | Word::Sum | Word::Bring => {
                     let wish = Wish::decode(&payload).ok_or_else(|| wrong("a request makes no sense"))?;
+                    if self.0.running().contains_key(&header.request) {
+                        return Err(wrong("two requests have one number"));
+                    }
                     let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
                     let (parts, course) = (self.0.clone(), self.0.giver.course(wish.manner));
                     let wish = Wish { run: Run { course: course.clone(), ..wish.run }, ..wish };
@@ -377,24 +380,38 @@ async fn send_blocks(parts: &Parts, request: u32, blocks: Option<Blocks>) -> Las
         };
         parts.lines.figures().served.add(block.len());
         let frame = Frame { bytes: wire::block_frame(request, &block), _block: Some(block) };
-        // Nobody hears it any more; then this task is ended too.
-        let _ = parts.frames.send(frame).await;
+        if parts.frames.send(frame).await.is_err() {
+            // Nobody hears it any more.
+            break;
+        }
     }
     (Word::Done, Vec::new())
 }
 
-/// Write frames; a beat where there is none for a while, as long as something is worked on.
+/// Write frames; and beats as long as something is worked on, one for each time in which there was mostly nothing to write. So an
+/// asker can tell a member that waits from one whose frames don't get through.
 async fn send(mut write: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Frame>, parts: &Parts) -> io::Result<()> {
+    let (mut idle, mut since) = (Duration::ZERO, parts.lines.now());
     loop {
+        let before = parts.lines.now();
         let frame = match tokio::time::timeout(BEAT, frames.recv()).await {
-            Ok(Some(frame)) => frame,
+            Ok(Some(frame)) => Some(frame),
             Ok(None) => return Ok(()),
-            Err(_) if parts.running().is_empty() => continue,
-            Err(_) => Frame::of(Word::Beat, 0, Vec::new()),
+            Err(_) => None,
         };
+        let now = parts.lines.now();
+        idle += now - before;
+        let mut pieces = Vec::new();
+        if now - since >= BEAT {
+            if 2 * idle >= now - since && !parts.running().is_empty() {
+                pieces.extend(Frame::of(Word::Beat, 0, Vec::new()).bytes);
+            }
+            (idle, since) = (Duration::ZERO, now);
+        }
+        pieces.extend(frame.iter().flat_map(|frame| frame.bytes.clone()));
         // An asker has room for what it asks for: one that doesn't read is dead, or out of reach.
         let wrote = async {
-            write_all(&mut write, &frame.bytes).await?;
+            write_all(&mut write, &pieces).await?;
             if frames.is_empty() { write.flush().await } else { Ok(()) }
         };
         tokio::time::timeout(STALLED, wrote).await??;

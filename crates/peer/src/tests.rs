@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 mod failure;
+mod lending;
 mod simulation;
 mod weather;
 

@@ -18,22 +18,25 @@ impl Memory {
         let (memory, urgent) = (self.clone(), run.course.clone());
         let blocks = futures_util::stream::iter(run.addresses()).then(move |address| {
             let place = memory.shelf().look(&(address.object.id(), address.index));
-            let is_urgent = urgent.is_urgent();
+            let asker = urgent.clone();
             async move {
                 let coming = match place {
                     Some(Place::Here(block)) => return Ok(block),
                     Some(Place::Coming(coming)) => coming,
                     None => return Err(Error::missing("the block is not in memory", &*address.object)),
                 };
-                if is_urgent {
-                    coming.course.urge();
-                }
                 let mut promise = coming.promise;
+                let urging = async {
+                    asker.urged().await;
+                    coming.course.urge();
+                    std::future::pending::<()>().await;
+                };
                 // Who waits for it may in turn be waited for: nobody waits for long.
                 let came = async {
                     tokio::select! {
                         biased;
                         came = promise.wait_for(Option::is_some) => came.ok()?.clone(),
+                        () = urging => None,
                         () = coming.course.counts_after(ticket) => None,
                         () = tokio::time::sleep(LENT_WITHIN) => None,
                     }

@@ -56,7 +56,7 @@ async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not(
         }
     });
     let reading = read(&cluster.peers[asker], run);
-    let got = tokio::time::timeout(Duration::from_secs(5), reading).await.expect("not for long").expect("blocks");
+    let got = tokio::time::timeout(Duration::from_millis(1_500), reading).await.expect("not for long").expect("blocks");
     assert!(got == content[..4 * BLOCK as usize]);
     swallowing.abort();
 }

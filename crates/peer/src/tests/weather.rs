@@ -3,7 +3,7 @@
 
 use crate::{Seat, Transport, Twin, Wire};
 use futures_util::future::BoxFuture;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -47,8 +47,8 @@ struct Parts {
 struct Sky {
     chance: Chance,
     delay_ms: u64,
-    /// Pairs of members between which nothing travels, either way.
-    silent: BTreeSet<(u128, u128)>,
+    /// Pairs of members between which nothing travels, either way, and for how many reasons.
+    silent: BTreeMap<(u128, u128), u32>,
     /// Of each member, what ends its wires.
     breaks: BTreeMap<u128, Arc<Notify>>,
 }
@@ -61,7 +61,7 @@ pub struct At {
 
 impl Weather {
     pub fn new(twin: Twin, seed: u64) -> Weather {
-        let sky = Sky { chance: Chance::new(seed), delay_ms: 1, silent: BTreeSet::new(), breaks: BTreeMap::new() };
+        let sky = Sky { chance: Chance::new(seed), delay_ms: 1, silent: BTreeMap::new(), breaks: BTreeMap::new() };
         Weather(Arc::new(Parts { twin, sky: Mutex::new(sky), changed: Notify::new() }))
     }
 
@@ -76,12 +76,21 @@ impl Weather {
 
     /// Between two members nothing travels any more, or it does again.
     pub fn silence(&self, one: u128, other: u128, is_silent: bool) {
-        let pair = (one.min(other), one.max(other));
-        match is_silent {
-            true => self.sky().silent.insert(pair),
-            false => self.sky().silent.remove(&pair),
-        };
+        *self.sky().silent.entry(pair(one, other)).or_default() += u32::from(is_silent);
+        if !is_silent {
+            self.sky().silent.entry(pair(one, other)).and_modify(|reasons| *reasons -= 1);
+        }
         self.0.changed.notify_waiters();
+    }
+
+    async fn speaks(&self, pair: (u128, u128)) {
+        loop {
+            let changed = self.0.changed.notified();
+            if self.sky().silent.get(&pair).is_none_or(|reasons| *reasons == 0) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// All wires of a member break.
@@ -108,13 +117,7 @@ impl Weather {
                 sky.chance.below(most + 1)
             };
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            loop {
-                let changed = self.0.changed.notified();
-                if !self.sky().silent.contains(&pair) {
-                    break;
-                }
-                changed.await;
-            }
+            self.speaks(pair).await;
             if to.write_all(&packet[..length]).await.is_err() {
                 return;
             }
@@ -123,14 +126,19 @@ impl Weather {
     }
 }
 
+fn pair(one: u128, other: u128) -> (u128, u128) {
+    (one.min(other), one.max(other))
+}
+
 impl Transport for At {
     fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>> {
         let (weather, me, seat) = (self.weather.clone(), self.me, seat.clone());
         Box::pin(async move {
+            let pair = pair(me, seat.id);
+            weather.speaks(pair).await;
             let there = weather.0.twin.connect(&seat).await?;
             let (here, near) = tokio::io::duplex(WIRE_BYTES);
             let (near_read, near_write) = tokio::io::split(near);
-            let pair = (me.min(seat.id), me.max(seat.id));
             let [mine, theirs] = [me, seat.id].map(|member| weather.breaks(member));
             tokio::spawn(async move {
                 let away = weather.clone().carry(near_read, there.write, pair);
