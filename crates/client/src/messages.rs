@@ -467,7 +467,7 @@ mod tests {
             serving: vec![Serving::default()],
             listing: vec![Listing::default()],
             stores: vec![store],
-            cluster: Some(Cluster { members: vec![Member::default()], ..Cluster::default() }),
+            cluster: Some(Cluster { members: vec![Member::default()], members_trouble: text(), ..Cluster::default() }),
             lease: Some(Lease { credentials_end_at: Some(0.0), ..Lease::default() }),
             kept: Some(Kept { entries: vec![KeptEntry::default()], ..Kept::default() }),
             ..Status::default()
