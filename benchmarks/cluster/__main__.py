@@ -33,10 +33,12 @@ if __name__ == "__main__":
         sys.exit(f"there is no part {unknown[0]}: {', '.join(PARTS)}")
     rows, began = Rows(), time.monotonic()
     for name in named:
-        PARTS[name](rows)
+        try:
+            PARTS[name](rows)
+        finally:
+            if out := os.environ.get("OUT"):
+                Path(out).mkdir(parents=True, exist_ok=True)
+                rows.write(Path(out) / "rows.json")
     short = [row for row in rows.all if not row["holds"]]
     print(f"{len(rows.all) - len(short)} of {len(rows.all)} rows hold, in {(time.monotonic() - began) / 60:.1f} minutes")
-    if out := os.environ.get("OUT"):
-        Path(out).mkdir(parents=True, exist_ok=True)
-        rows.write(Path(out) / "rows.json")
     sys.exit(1 if short else 0)

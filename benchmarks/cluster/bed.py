@@ -44,7 +44,7 @@ class Bed:
     def serve(self, bandwidth=None, latency=None, requests=None, throttle=None):
         self.port = getattr(self, "port", None) or free_port()
         self.store_at = f"{self.net.here if self.net else '127.0.0.1'}:{self.port}"
-        words = [*self.inside("hub"), STOKER, "emulate", self.scratch / "data", "--bucket", BUCKET, "--listen", self.store_at]
+        words = [*self.inside("hub"), STOKER, "emulate", self.scratch / "data", "--bucket", BUCKET, "--listen", f"{'0.0.0.0' if self.net else '127.0.0.1'}:{self.port}"]
         words += ["--bandwidth", bandwidth] if bandwidth else []
         words += ["--latency", latency] if latency else []
         words += ["--requests-per-second", str(requests)] if requests else []
@@ -125,8 +125,8 @@ class Bed:
         return len(members) == count * count and all(member["answering"] for member in members)
 
     def counters(self):
-        """What the store counted itself."""
-        words = [*self.inside("hub"), sys.executable, "-c", f"import urllib.request as u; print(u.urlopen('http://{self.store_at}/-/counters').read().decode())"]
+        """What the store counted itself: it tells programs of its own machine."""
+        words = [*self.inside("hub"), sys.executable, "-c", f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{self.port}/-/counters').read().decode())"]
         return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
 
     def sent(self):
@@ -136,10 +136,11 @@ class Bed:
     def figure(self, name):
         return sum(node["cluster"][name] for node in self.status() if node.get("cluster"))
 
-    def cpu_seconds(self):
-        """Of all nodes so far."""
+    def cpu_seconds(self, number=None):
+        """Of all nodes so far, or of one."""
         ticks = os.sysconf("SC_CLK_TCK")
-        fields = [Path(f"/proc/{node['pid']}/stat").read_text().rsplit(")", 1)[1].split() for node in self.status()]
+        pids = [node["pid"] for node in self.status()] if number is None else [self.pid(number)]
+        fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
         return sum(int(field[11]) + int(field[12]) for field in fields) / ticks
 
     def pid(self, number):

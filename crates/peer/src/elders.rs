@@ -30,6 +30,8 @@ struct Asking {
     run: Run,
     next: u32,
     from: From,
+    /// Who keeps it in the elder's stead, once it said so.
+    keeper: Option<u128>,
 }
 
 enum From {
@@ -50,9 +52,12 @@ impl Asking {
                         return Some((Ok(block), self));
                     }
                     None if self.next == self.run.blocks.end => return None,
+                    Some(Err(Lost::Elsewhere(keeper))) if self.keeper.is_none() => {
+                        (self.keeper, self.from) = (Some(keeper), From::Nobody);
+                    }
                     _ => self.ask_store(),
                 },
-                From::Nobody => match elder(&self.lines, &self.run).await {
+                From::Nobody => match elder(&self.lines, &self.run, self.keeper).await {
                     Some(answer) => {
                         let slow = answer.slowness().boxed();
                         self.from = From::Elder(answer, slow);
@@ -77,13 +82,13 @@ async fn until_slow(answer: &mut Answer, slow: &mut Slowness) -> Option<std::res
     }
 }
 
-/// What the next in line has of a run. `None` if this node is not the owner, or nobody is next.
-async fn elder(lines: &Lines, run: &Run) -> Option<Answer> {
+/// What the next in line has of a run, or who keeps it in its stead. `None` if this node is not the owner, or nobody is next.
+async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Answer> {
     let roster = lines.roster();
     let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
     let order = roster.order(&stripe);
-    let next = order.get(1).filter(|_| order[0] == roster.me())?;
-    let contact = lines.contact(&roster, *next)?;
+    let next = *order.get(1).filter(|_| order[0] == roster.me())?;
+    let contact = lines.contact(&roster, keeper.unwrap_or(next))?;
     run.course.enter(Cause::Peer);
     let wish = Wish { run: run.clone(), manner: Manner::default() };
     contact.ask(Word::Held, &wish).await?.ok()
@@ -95,7 +100,7 @@ impl Source for Elders {
             return self.store.fetch(run);
         }
         let (lines, store, next) = (self.lines.clone(), self.store.clone(), run.blocks.start);
-        let asking = Asking { lines, store, run, next, from: From::Nobody };
+        let asking = Asking { lines, store, run, next, from: From::Nobody, keeper: None };
         futures_util::stream::unfold(asking, Asking::step).boxed()
     }
 

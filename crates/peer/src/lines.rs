@@ -214,6 +214,11 @@ impl Lines {
         verdict
     }
 
+    /// Who keeps the stripe of a block in this node's stead.
+    pub(crate) fn keeper(&self, address: &Address) -> Option<u128> {
+        self.placement().keeper(&Stripe::of(address))
+    }
+
     /// Who asked just before for the first blocks of a run that nobody keeps, and until which block.
     pub(crate) fn lend(&self, run: &Run, asker: u128, refused: Option<u128>) -> Loan {
         let id = run.object.id();

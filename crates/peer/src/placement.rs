@@ -128,6 +128,11 @@ impl Placement {
         Loan { ticket: self.tickets, lender: before.map(|(member, ticket)| Lender { member, until, ticket }) }
     }
 
+    /// Who keeps a stripe in this owner's stead, as far as it remembers.
+    pub fn keeper(&self, stripe: &Stripe) -> Option<u128> {
+        self.placed.get(stripe).copied()
+    }
+
     /// A member says that it keeps a stripe in this owner's stead.
     pub fn keeps(&mut self, stripe: Stripe, member: u128) {
         self.make_room();

@@ -301,7 +301,14 @@ async fn answer(parts: &Parts, header: Header, wish: Wish) {
         Word::Fetch => fetch(parts, header.request, wish).await,
         Word::Held => {
             let _turn = parts.held.acquire().await.expect("it is never closed");
-            send_blocks(parts, header.request, parts.giver.held(wish.run)).await
+            let first = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
+            match parts.lines.keeper(&first) {
+                // It was this node's, and another one keeps it.
+                Some(keeper) if parts.giver.room(&first) != Room::Here => {
+                    (Word::Elsewhere, keeper.to_le_bytes().into())
+                }
+                _ => send_blocks(parts, header.request, parts.giver.held(wish.run)).await,
+            }
         }
         Word::Bring => bring(parts, wish).await,
         _ => sum(parts, &wish.run.object).await,
