@@ -96,7 +96,7 @@ fn nobody_waits_long_for_what_nobody_keeps_though_all_read_it_again_and_again() 
 /// Blocks that were read, and that left the store, and how long the slowest read took.
 async fn play(seed: u64) -> (u64, u64, Duration) {
     let (mut fixed, mut servers, mut memories) = (Fixed::default(), Vec::new(), Vec::new());
-    let content = |number: u64| vec![number as u8; if number % 2 == 0 { 900_000 } else { 2_000_000 }];
+    let content = |number: u64| vec![number as u8; if number.is_multiple_of(2) { 900_000 } else { 2_000_000 }];
     let samples: Vec<Sample> =
         (0..OBJECTS).map(|number| (fixed.add(&format!("{number}"), content(number)), content(number))).collect();
     let store = Arc::new(Store(Arc::new(fixed), AtomicU64::new(0)));
