@@ -26,6 +26,10 @@ pub(crate) const RUN_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
 /// Stripes of a large object that are brought side by side to the disks of a cluster.
 const STRIPES_AT_ONCE: usize = 8;
 
+/// How often, and how many times, it is looked whether a stripe is kept whose blocks have all come.
+const KEPT_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+const KEPT_LOOKS: u32 = 50;
+
 /// Runs of one object side by side: while one is written, the next is on its way.
 const RUNS_AT_ONCE: usize = 2;
 
@@ -202,7 +206,13 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
     let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
     runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await?;
     let found = whole.bytes().saturating_sub(came.load(Relaxed));
-    stack.settled_part(address, via).await;
+    // A block is kept a moment after it was handed on.
+    for _ in 0..KEPT_LOOKS {
+        if whole.addresses().all(|address| stack.holds(&address)) {
+            break;
+        }
+        tokio::time::sleep(KEPT_LOOK_EVERY).await;
+    }
     if !whole.addresses().all(|address| stack.holds(&address)) {
         return Ok(Brought::Unkept);
     }

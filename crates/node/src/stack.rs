@@ -259,11 +259,6 @@ impl Stack {
         self.disk.settled(object, via).await
     }
 
-    /// The same for the stripe of a block.
-    pub async fn settled_part(&self, address: &Address, via: Door) {
-        self.disk.settled_part(address, via).await;
-    }
-
     /// Whether all of an object is here, trusted or to be checked.
     pub fn is_complete(&self, object: &Arc<Object>) -> bool {
         self.disk.is_complete(object)

@@ -6,7 +6,7 @@ use super::index::Found;
 use super::segment::Segment;
 use super::table::Class;
 use super::{Below, Disk, Standing};
-use block::{Address, Checksum, Door, Fixed, Object, Source};
+use block::{Address, Checksum, Fixed, Object, Source};
 use std::sync::Arc;
 
 impl Disk {
@@ -47,11 +47,6 @@ impl Disk {
     /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.
     pub fn spare_bytes(&self) -> u64 {
         self.index().spare_bytes()
-    }
-
-    /// Wait until the segment of a block, of which all blocks were handed on, is complete, or will not be for now.
-    pub async fn settled_part(&self, address: &Address, via: Door) {
-        self.settle(&self.segment(address), via).await;
     }
 
     /// The checksum of an object that is here complete, from those of its pieces.
