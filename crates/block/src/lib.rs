@@ -31,5 +31,5 @@ pub use checksum::{Checksum, Digest, SUM, crc64, sums};
 pub use course::{Cause, Clock, Course, Spent, last_try};
 pub use door::Door;
 pub use error::{Error, Kind, Result, quoted};
-pub use source::{Blocks, Fixed, Source, Waiting};
+pub use source::{Blocks, Fixed, Source, Waiting, until_failed};
 pub use stripe::{Member, ONE_STRIPE_BYTES_MAX, STRIPE_BLOCKS, Stripe, stripe_end};

@@ -2,14 +2,23 @@
 
 use crate::{Address, Block, Checksum, Door, Error, Object, ObjectId, Proof, Result, Run};
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Verified blocks of one run, in order, each as soon as it is there; nothing after the first error.
 pub type Blocks = BoxStream<'static, Result<Block>>;
+
+/// The blocks of a stream up to the first error, and that.
+pub fn until_failed(blocks: impl Stream<Item = Result<Block>> + Send + 'static) -> Blocks {
+    let until_failed = blocks.scan(false, |failed, got| {
+        let is_over = std::mem::replace(failed, got.is_err());
+        std::future::ready((!is_over).then_some(got))
+    });
+    until_failed.boxed()
+}
 
 /// An answer that takes time.
 pub type Waiting<T> = BoxFuture<'static, Result<T>>;

@@ -326,26 +326,22 @@ impl Disk {
     /// a moment after its reader has it, so one may still be missing when this is asked.
     pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
         for segment in self.segments(object) {
-            self.settle(&segment, via).await;
+            let found = self.index().known(&segment);
+            let Found::Filling(filling) = found else { continue };
+            let settled = filling.settled.notified();
+            // What no room was found for will not come.
+            let may_come = filling.has_room_for(&segment.blocks);
+            if may_come && self.index().is_filling(&filling) && !filling.is_full() {
+                let _ = tokio::time::timeout(KEPT_WITHIN, settled).await;
+            }
+            // Blocks that were at hand in memory bring nobody who would compare the whole.
+            if filling.is_full()
+                && let Err(error) = self.finish(&filling, false, via).await
+            {
+                tracing::warn!("an object is whole but could not be compared with the store: {error}");
+            }
         }
         self.find(object)
-    }
-
-    async fn settle(&self, segment: &Segment, via: Door) {
-        let found = self.index().known(segment);
-        let Found::Filling(filling) = found else { return };
-        let settled = filling.settled.notified();
-        // What no room was found for will not come.
-        let may_come = filling.has_room_for(&segment.blocks);
-        if may_come && self.index().is_filling(&filling) && !filling.is_full() {
-            let _ = tokio::time::timeout(KEPT_WITHIN, settled).await;
-        }
-        // Blocks that were at hand in memory bring nobody who would compare the whole.
-        if filling.is_full()
-            && let Err(error) = self.finish(&filling, false, via).await
-        {
-            tracing::warn!("an object is whole but could not be compared with the store: {error}");
-        }
     }
 
     /// Objects that their data set does not list any more: they give way first.

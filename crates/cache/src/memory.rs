@@ -397,12 +397,7 @@ impl Source for Memory {
             let (memory, one) = (memory.clone(), run.part(index..index + 1));
             async move { memory.one(&one, one.bytes() as usize, None).await }
         });
-        // Nothing after the first error.
-        let until_failed = blocks.scan(false, |failed, got| {
-            let over = std::mem::replace(failed, got.is_err());
-            std::future::ready((!over).then_some(got))
-        });
-        until_failed.boxed()
+        block::until_failed(blocks)
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {

@@ -3,6 +3,7 @@
 //!
 //! Costs a look at each object of each data set, about a microsecond, off everybody's way.
 
+use crate::load;
 use crate::node::Node;
 use crate::view::View;
 use block::{Address, Object, Stripe};
@@ -73,19 +74,13 @@ async fn look<T: Send + 'static>(
     let looking = move || {
         let views = node.views();
         let objects = views.iter().filter(|view| !view.is_local()).flat_map(|view| objects(view));
-        objects.flat_map(|object| stripes(&object)).filter_map(|address| found(&node, &address)).collect()
+        objects.flat_map(|object| load::stripes(&object)).filter_map(|address| found(&node, &address)).collect()
     };
     tokio::task::spawn_blocking(looking).await.unwrap_or_default()
 }
 
 fn objects(view: &View) -> impl Iterator<Item = Arc<Object>> + use<> {
     let manifest = view.manifest();
-    let files = crate::load::below(&manifest, b"");
+    let files = load::below(&manifest, b"");
     files.into_iter().filter_map(move |(node, _)| manifest.object(node).filter(|object| object.size > 0))
-}
-
-fn stripes(object: &Arc<Object>) -> impl Iterator<Item = Address> + use<> {
-    let first = Address { object: object.clone(), index: 0 };
-    let step = Stripe::of(&first).blocks(object).len();
-    (0..object.blocks()).step_by(step).map(move |index| Address { index, ..first.clone() })
 }

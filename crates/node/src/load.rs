@@ -26,10 +26,6 @@ pub(crate) const RUN_BLOCKS: u32 = RUN_BLOCKS_MAX / 2;
 /// Stripes of a large object that are brought side by side to the disks of a cluster.
 const STRIPES_AT_ONCE: usize = 8;
 
-/// How often, and how many times, it is looked whether a stripe is kept whose blocks have all come.
-const KEPT_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
-const KEPT_LOOKS: u32 = 50;
-
 /// Runs of one object side by side: while one is written, the next is on its way.
 const RUNS_AT_ONCE: usize = 2;
 
@@ -172,9 +168,6 @@ async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<B
     if reach.stack.lines().is_none() {
         return object_to_disk(&reach.stack, reach.via, object, verify).await;
     }
-    let first = Address { object: object.clone(), index: 0 };
-    let step = Stripe::of(&first).blocks(object).len();
-    let stripes = (0..object.blocks()).step_by(step).map(|index| Address { index, ..first.clone() });
     let bring = |address: Address| {
         let reach = reach.clone();
         async move {
@@ -184,7 +177,7 @@ async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<B
             }
         }
     };
-    let (mut all, mut stripes) = (0, stream::iter(stripes.map(bring)).buffer_unordered(STRIPES_AT_ONCE));
+    let (mut all, mut stripes) = (0, stream::iter(stripes(object).map(bring)).buffer_unordered(STRIPES_AT_ONCE));
     let mut is_kept = true;
     while let Some(brought) = stripes.try_next().await? {
         match brought {
@@ -194,6 +187,13 @@ async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<B
         }
     }
     Ok(if is_kept { Brought::There { found: all } } else { Brought::Unkept })
+}
+
+/// The first block of each stripe of an object.
+pub(crate) fn stripes(object: &Arc<Object>) -> impl Iterator<Item = Address> + use<> {
+    let first = Address { object: object.clone(), index: 0 };
+    let step = Stripe::of(&first).blocks(object).len();
+    (0..object.blocks()).step_by(step).map(move |index| Address { index, ..first.clone() })
 }
 
 /// Bring the stripe of a block to this node's disk, whoever owns it.
@@ -206,14 +206,7 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
     let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
     runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await?;
     let found = whole.bytes().saturating_sub(came.load(Relaxed));
-    // A block is kept a moment after it was handed on.
-    for _ in 0..KEPT_LOOKS {
-        if whole.addresses().all(|address| stack.holds(&address)) {
-            break;
-        }
-        tokio::time::sleep(KEPT_LOOK_EVERY).await;
-    }
-    if !whole.addresses().all(|address| stack.holds(&address)) {
+    if !stack.keeps_all(&whole).await {
         return Ok(Brought::Unkept);
     }
     if verify && found > 0 {

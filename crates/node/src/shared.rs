@@ -6,10 +6,11 @@
 use crate::manifest::{Draft, Manifest};
 use crate::view::View;
 use block::{Error, Result};
-use peer::{Lines, Names};
+use peer::{Lines, Names, Soon};
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a snapshot that is taken from another member: names of some three hundred million files.
@@ -22,17 +23,23 @@ pub struct Sets(Mutex<HashMap<u128, Set>>);
 #[derive(Default)]
 struct Set {
     opening: usize,
+    /// How many of those list, or are about to.
+    listing: usize,
     views: Vec<Weak<View>>,
 }
 
 /// A data set that is about to be opened; dropped, it is or failed.
-pub struct Opening<'a>(&'a Sets, u128);
+pub struct Opening<'a> {
+    sets: &'a Sets,
+    set: u128,
+    lists: AtomicBool,
+}
 
 impl Sets {
     /// From now on others are told that this node is about to have the names of a set.
     pub fn opening(&self, set: u128) -> Opening<'_> {
         self.sets().entry(set).or_default().opening += 1;
-        Opening(self, set)
+        Opening { sets: self, set, lists: AtomicBool::new(false) }
     }
 
     /// This node has the names of a set.
@@ -52,10 +59,14 @@ impl Sets {
 
     /// What others are told.
     pub fn names(&self, set: u128) -> Names {
-        let is_opening = self.sets().get(&set).is_some_and(|set| set.opening > 0);
+        let soon = self.sets().get(&set).map(|set| match set {
+            Set { listing: 1.., .. } => Soon::Lists,
+            Set { opening: 1.., .. } => Soon::Asks,
+            _ => Soon::Not,
+        });
         let newest = self.views(set).into_iter().max_by_key(|view| view.manifest().listed_ns());
         let names = newest.map(|view| view.shared_names()).unwrap_or_default();
-        Names { is_opening, ..names }
+        Names { soon: soon.unwrap_or_default(), ..names }
     }
 
     fn sets(&self) -> MutexGuard<'_, HashMap<u128, Set>> {
@@ -63,14 +74,26 @@ impl Sets {
     }
 }
 
+impl Opening<'_> {
+    /// Tell others that this node lists the set, or that it doesn't.
+    pub fn lists(&self, lists: bool) {
+        let mut sets = self.sets.sets();
+        let Some(set) = sets.get_mut(&self.set) else { return };
+        if self.lists.swap(lists, Relaxed) != lists {
+            set.listing = if lists { set.listing + 1 } else { set.listing - 1 };
+        }
+    }
+}
+
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        let mut sets = self.0.sets();
-        let Some(set) = sets.get_mut(&self.1) else { return };
+        self.lists(false);
+        let mut sets = self.sets.sets();
+        let Some(set) = sets.get_mut(&self.set) else { return };
         set.opening -= 1;
         set.views.retain(|view| view.strong_count() > 0);
         if set.opening == 0 && set.views.is_empty() {
-            sets.remove(&self.1);
+            sets.remove(&self.set);
         }
     }
 }

@@ -259,6 +259,11 @@ impl Stack {
         self.disk.settled(object, via).await
     }
 
+    /// Whether all blocks of a run, which were handed on, lie on the disk.
+    pub async fn keeps_all(&self, run: &Run) -> bool {
+        self.disk.keeps_all(run).await
+    }
+
     /// Whether all of an object is here, trusted or to be checked.
     pub fn is_complete(&self, object: &Arc<Object>) -> bool {
         self.disk.is_complete(object)

@@ -93,7 +93,7 @@ impl View {
         let pinned = if source.local.is_none() { pinned(&snapshot, &name, &source.prefix) } else { None };
         let opening = node.sets.opening(identity);
         let theirs = match source.local.is_none() {
-            true => of_another(&node, (identity, &snapshot), (&name, &source.prefix), pinned.as_ref()).await,
+            true => of_another(&node, (identity, &opening, &snapshot), (&name, &source.prefix), pinned.as_ref()).await,
             false => None,
         };
         let manifest = match theirs.or(pinned) {

@@ -4,11 +4,10 @@
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 
 use crate::lines::Lines;
-use crate::link::{Answer, Lost};
-use crate::owners::Slowness;
+use crate::link::{Answer, Lost, Slowness};
 use crate::wire::{Manner, Wish, Word};
 use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use std::sync::Arc;
 
 /// Asks who was the owner before, over the store.
@@ -45,7 +44,7 @@ impl Asking {
         loop {
             match &mut self.from {
                 From::Store(blocks) => return blocks.next().await.map(|got| (got, self)),
-                From::Elder(answer, slow) => match until_slow(answer, slow).await {
+                From::Elder(answer, slow) => match answer.next_unless(slow).await {
                     Some(Ok(block)) => {
                         self.next += 1;
                         self.lines.figures().had.add(block.len());
@@ -59,7 +58,7 @@ impl Asking {
                 },
                 From::Nobody => match elder(&self.lines, &self.run, self.keeper).await {
                     Some(answer) => {
-                        let slow = answer.slowness().boxed();
+                        let slow = answer.slowness();
                         self.from = From::Elder(answer, slow);
                     }
                     None => self.ask_store(),
@@ -70,15 +69,6 @@ impl Asking {
 
     fn ask_store(&mut self) {
         self.from = From::Store(self.store.fetch(self.run.part(self.next..self.run.blocks.end)));
-    }
-}
-
-/// The next block, unless it takes too long.
-async fn until_slow(answer: &mut Answer, slow: &mut Slowness) -> Option<std::result::Result<Block, Lost>> {
-    tokio::select! {
-        biased;
-        got = answer.next() => got,
-        lost = slow => Some(Err(lost)),
     }
 }
 

@@ -36,7 +36,7 @@ pub use elders::Elders;
 pub use figures::Figures;
 pub use lines::Lines;
 pub use members::{Claim, Leave, Members, PORT, Taken, Told};
-pub use names::{Names, PIECE_BYTES};
+pub use names::{Names, PIECE_BYTES, Soon};
 pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};

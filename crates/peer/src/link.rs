@@ -8,6 +8,7 @@ use crate::transport::Wire;
 use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
 use block::{Address, Block, Error, Object, Proof, Run};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -110,6 +111,9 @@ pub struct Answer {
     answers: mpsc::Receiver<Heard>,
     _turn: Option<OwnedSemaphorePermit>,
 }
+
+/// Tells that an answer is too slow, for as long as it comes.
+pub type Slowness = BoxFuture<'static, Lost>;
 
 impl Link {
     /// Greet whoever is at the other end: it has to be this member.
@@ -263,7 +267,7 @@ impl Parts {
                         wire::decode_member(&payload).ok_or_else(|| wrong("a member's name makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Elsewhere(member))));
                 }
-                Word::Yours | Word::Lent => {
+                Word::Yours => {
                     let loan = wire::decode_loan(&payload).ok_or_else(|| wrong("a loan makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Lent(loan))));
                 }
@@ -366,11 +370,20 @@ impl Answer {
 }
 
 impl Answer {
+    /// The same, unless it is too slow.
+    pub async fn next_unless(&mut self, slow: &mut Slowness) -> Option<std::result::Result<Block, Lost>> {
+        tokio::select! {
+            biased;
+            got = self.next() => got,
+            lost = slow => Some(Err(lost)),
+        }
+    }
+
     /// Ends when a reader should wait no longer: for a while little came over the connection, though the member had more to
     /// send, and little from all others. One that has nothing to send waits for its store, as whoever asks instead would.
-    pub fn slowness(&self) -> impl Future<Output = Lost> + Send + use<> {
+    pub fn slowness(&self) -> Slowness {
         let link = self.link.0.clone();
-        async move {
+        Box::pin(async move {
             let seen = || [&link.beats, &link.bytes, &*link.of_all].map(|count| count.load(Relaxed));
             loop {
                 let before = seen();
@@ -385,7 +398,7 @@ impl Answer {
                     return Lost::Slow(Error::unavailable(what, &link.name));
                 }
             }
-        }
+        })
     }
 
     /// A reader waits for it by now.

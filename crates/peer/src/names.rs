@@ -15,11 +15,22 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Bytes of one answer with a piece of a snapshot.
 pub const PIECE_BYTES: usize = 512 << 10;
 
+/// How a member is about to have the names of a data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Soon {
+    /// It isn't.
+    #[default]
+    Not,
+    /// It asks the others for them.
+    Asks,
+    /// It lists, or will unless somebody before it in line is about to have them too.
+    Lists,
+}
+
 /// What a member has of the names of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// It is about to have them.
-    pub is_opening: bool,
+    pub soon: Soon,
     /// A hash of its snapshot, and of the one that this was built on; 0 is none.
     pub id: u128,
     pub before: u128,
@@ -31,7 +42,7 @@ pub struct Names {
 
 impl Names {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![u8::from(self.is_opening)];
+        let mut out = vec![self.soon as u8];
         out.extend(self.id.to_le_bytes());
         out.extend(self.before.to_le_bytes());
         out.extend(self.bytes.to_le_bytes());
@@ -46,7 +57,7 @@ impl Names {
         let (length, rest) = rest.split_first_chunk()?;
         let listed = rest.try_into().ok()?;
         Some(Names {
-            is_opening: *head != 0,
+            soon: [Soon::Not, Soon::Asks, Soon::Lists].into_iter().find(|soon| *soon as u8 == *head)?,
             id: u128::from_le_bytes(*id),
             before: u128::from_le_bytes(*before),
             bytes: u64::from_le_bytes(*length),
@@ -56,19 +67,32 @@ impl Names {
 }
 
 impl Lines {
-    /// The newest names of a set that another member has. `None` if this node is to list: nobody has any, and nobody
-    /// before it in line is about to.
-    pub async fn names(&self, set: u128) -> Option<(u128, Names)> {
+    /// The newest names of a set that another member has. `None` if this node is to list: nobody has any, and nobody lists or
+    /// comes before it in line. `lists` is told so first, for the others to hear. Who hears that somebody lists waits; two
+    /// who say so at once hear it of each other when they ask again, and the first in line goes on.
+    pub async fn names(&self, set: u128, lists: impl Fn(bool)) -> Option<(u128, Names)> {
+        let mut is_said = false;
         loop {
             let told = self.ask_names(set).await;
             let newest = told.iter().filter(|(_, names)| names.id != 0).max_by_key(|(_, names)| names.listed_ns);
             if let Some(newest) = newest {
+                lists(false);
                 return Some(*newest);
             }
-            if !told.iter().any(|(member, names)| names.is_opening && self.is_before_me(set, *member)) {
+            let goes_first = |(member, names): &(u128, Names)| match names.soon {
+                Soon::Not => false,
+                Soon::Lists if !is_said => true,
+                Soon::Asks | Soon::Lists => self.is_before_me(set, *member),
+            };
+            let waits = told.iter().any(goes_first);
+            if is_said && !waits {
                 return None;
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            is_said = !waits;
+            lists(is_said);
+            if waits {
+                tokio::time::sleep(ASK_EVERY).await;
+            }
         }
     }
 
@@ -125,12 +149,13 @@ mod tests {
 
     #[test]
     fn what_is_said_of_names_is_understood_and_nothing_else() {
-        let names = Names { is_opening: true, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5 };
+        let names = Names { soon: Soon::Lists, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5 };
         let bytes = names.encode();
         assert_eq!(Names::decode(&bytes), Some(names));
         for length in 0..bytes.len() {
             assert_eq!(Names::decode(&bytes[..length]), None);
         }
+        assert_eq!(Names::decode(&[&[3], &bytes[1..]].concat()), None);
         assert_eq!(Names::decode(&[bytes, vec![0]].concat()), None);
     }
 

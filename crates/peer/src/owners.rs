@@ -6,14 +6,13 @@
 use crate::Roster;
 use crate::contact::Contact;
 use crate::lines::Lines;
-use crate::link::{Answer, Lost};
+use crate::link::{Answer, Lost, Slowness};
 use crate::placement::{Lender, Loan, Verdict};
 use crate::wire::{self, Manner, Wish, Word};
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
 };
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,26 +56,25 @@ impl Owners {
         match self.lines.verdict(&address, None) {
             Verdict::Yours => {
                 let loan = self.lines.lend(&run, self.lines.roster().me(), None);
-                match loan.lender {
-                    Some(lender) => {
-                        run.course.counts_as(loan.ticket);
-                        self.ask(run, VecDeque::new(), Some(Named::Lender(lender)))
-                    }
-                    None => self.inner.fetch(run),
-                }
+                let mut asking = self.asking(run, VecDeque::new());
+                asking.borrow(loan);
+                asking.blocks()
             }
-            Verdict::Elsewhere(member) => self.ask(run, VecDeque::new(), Some(Named::Keeper(member))),
+            Verdict::Elsewhere(member) => {
+                let asking = self.asking(run, VecDeque::new());
+                Asking { named: Some(Named::Keeper(member)), ..asking }.blocks()
+            }
         }
     }
 
-    fn ask(&self, run: Run, line: VecDeque<Arc<Contact>>, named: Option<Named>) -> Blocks {
+    fn asking(&self, run: Run, line: VecDeque<Arc<Contact>>) -> Asking {
         let (owners, next, from, came_at) = (self.clone(), run.blocks.start, From::Nobody, self.lines.now());
-        let asking = Asking {
+        Asking {
             owners,
             run,
             next,
             line,
-            named,
+            named: None,
             owner: None,
             asked: 0,
             came_at,
@@ -86,8 +84,7 @@ impl Owners {
             until: next,
             was_urgent: true,
             is_over: false,
-        };
-        futures_util::stream::unfold(asking, Asking::step).boxed()
+        }
     }
 }
 
@@ -133,23 +130,16 @@ async fn next(
         *was_urgent = true;
         answer.urge();
     }
-    tokio::select! {
-        biased;
-        got = answer.next() => got,
-        lost = slow => Some(Err(lost)),
-    }
+    answer.next_unless(slow).await
 }
-
-/// What tells that an answer is too slow, for as long as it comes.
-pub type Slowness = BoxFuture<'static, Lost>;
 
 /// Whom an owner names that has no room itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// It keeps it in the owner's stead.
     Keeper(u128),
-    /// It asked for it last, and may have it in memory.
-    Lender(Lender),
+    /// It asked for it last, up to this block, and may have it in memory.
+    Lender(Lender, u32),
 }
 
 /// Who answers at the moment.
@@ -160,6 +150,10 @@ enum From {
 }
 
 impl Asking {
+    fn blocks(self) -> Blocks {
+        futures_util::stream::unfold(self, Asking::step).boxed()
+    }
+
     async fn step(mut self) -> Option<(Result<Block>, Asking)> {
         while !self.is_over && self.next < self.run.blocks.end {
             let got = match &mut self.from {
@@ -167,7 +161,23 @@ impl Asking {
                     self.turn().await;
                     continue;
                 }
-                From::Inner(blocks) => blocks.next().await?,
+                // The tiers below finish what they keep when they are asked for what comes after the last block.
+                From::Inner(blocks) if self.next == self.until => match blocks.next().await {
+                    None => {
+                        self.from = From::Nobody;
+                        self.back(None).await;
+                        continue;
+                    }
+                    Some(end) => {
+                        self.is_over = true;
+                        return Some((end, self));
+                    }
+                },
+                From::Inner(blocks) => {
+                    let got = blocks.next().await?;
+                    self.asked = 0;
+                    got
+                }
                 // What it has for this node was all of that.
                 From::Member(..) if self.next == self.until => {
                     self.from = From::Nobody;
@@ -197,7 +207,6 @@ impl Asking {
             self.is_over = got.is_err();
             return Some((got, self));
         }
-        // The tiers below finish what they keep when they are asked for what comes after the last block.
         match &mut self.from {
             From::Inner(blocks) if !self.is_over => {
                 let end = blocks.next().await?;
@@ -213,7 +222,7 @@ impl Asking {
         let roster = self.owners.lines.roster();
         if self.named == Some(Named::Keeper(roster.me())) {
             // It is to be kept here, in the owner's stead.
-            return self.own(false);
+            return self.own(false, self.run.blocks.end);
         }
         while self.asked < ASKED_MAX && !self.waited_in_vain() {
             let Some((contact, manner, until)) = self.next_asked(&roster) else { break };
@@ -229,7 +238,7 @@ impl Asking {
                 return;
             }
         }
-        self.own(self.asked > 0 || !self.line.is_empty());
+        self.own(self.asked > 0 || !self.line.is_empty(), self.run.blocks.end);
     }
 
     /// Whether a reader has waited for somebody who is away: the next one may be as well.
@@ -243,7 +252,7 @@ impl Asking {
         let end = self.run.blocks.end;
         let (id, manner, until) = match self.named.take() {
             Some(Named::Keeper(id)) => (Some(id), Manner { for_owner: true, ..self.manner() }, end),
-            Some(Named::Lender(Lender { member, until, ticket })) => {
+            Some(Named::Lender(Lender { member, ticket }, until)) => {
                 (Some(member), Manner { lent: Some(ticket), ..self.manner() }, until.clamp(self.next + 1, end))
             }
             None => (None, self.manner(), end),
@@ -264,7 +273,7 @@ impl Asking {
             // Known to be away, it counts as none.
             None => return false,
             Some(Ok(answer)) => {
-                let slow = answer.slowness().boxed();
+                let slow = answer.slowness();
                 self.from = From::Member(contact, answer, slow);
             }
             Some(Err(lost)) => {
@@ -287,7 +296,7 @@ impl Asking {
                 self.borrow(loan);
             }
             // It was patient with the store already: the next one would be as long again.
-            Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true),
+            Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true, self.run.blocks.end),
             Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) | Lost::Slow(_) => {
                 if self.is_named {
                     self.back(Some(contact.seat.id)).await;
@@ -322,17 +331,18 @@ impl Asking {
         match loan.lender {
             Some(lender) => {
                 self.run.course.counts_as(loan.ticket);
-                self.named = Some(Named::Lender(lender));
+                self.named = Some(Named::Lender(lender, loan.until));
             }
             // Who asks the store waits for nobody: whoever waits for him may go on.
-            None => self.own(false),
+            None => self.own(false, loan.until),
         }
     }
 
-    /// From here on this node's own tiers answer. `around`: though others own it.
-    fn own(&mut self, around: bool) {
+    /// Up to a block this node's own tiers answer. `around`: though others own it.
+    fn own(&mut self, around: bool, until: u32) {
         self.owners.lines.figures().around.fetch_add(u64::from(around), Relaxed);
-        self.from = From::Inner(self.owners.inner.fetch(self.run.part(self.next..self.run.blocks.end)));
+        self.until = until.clamp(self.next + 1, self.run.blocks.end);
+        self.from = From::Inner(self.owners.inner.fetch(self.run.part(self.next..self.until)));
     }
 
     fn manner(&self) -> Manner {
@@ -357,7 +367,7 @@ impl Asking {
 impl Source for Owners {
     fn fetch(&self, run: Run) -> Blocks {
         let line = self.line(&run);
-        if line.is_empty() { self.inner.fetch(run) } else { self.ask(run, line, None) }
+        if line.is_empty() { self.inner.fetch(run) } else { self.asking(run, line).blocks() }
     }
 
     /// The owner compared the whole before it called it complete, and says with what; it alone asks the store.

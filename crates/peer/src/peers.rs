@@ -57,12 +57,7 @@ impl Source for Peers {
         let parts = [run.part(run.blocks.start..cut), run.part(cut..run.blocks.end)];
         let peers = self.clone();
         let blocks = futures_util::stream::iter(parts).flat_map(move |part| peers.stripe(part));
-        // Nothing after the first error.
-        let until_failed = blocks.scan(false, |failed, got| {
-            let is_over = std::mem::replace(failed, got.is_err());
-            std::future::ready((!is_over).then_some(got))
-        });
-        until_failed.boxed()
+        block::until_failed(blocks)
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {

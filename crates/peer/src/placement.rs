@@ -47,19 +47,26 @@ pub struct Placement {
 }
 
 /// What somebody is told who asks for what nobody keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loan {
     /// As which asker he counts, of all who ask for such: who asks later has a greater one. 0 is none.
     pub ticket: u64,
+    /// The block up to which that holds. Of what comes then, others may know more.
+    pub until: u32,
     /// Who asked before and may have it in memory.
     pub lender: Option<Lender>,
+}
+
+impl Loan {
+    /// Nobody is known to have it.
+    pub fn none(until: u32) -> Loan {
+        Loan { ticket: 0, until, lender: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lender {
     pub member: u128,
-    /// The block up to which it asked.
-    pub until: u32,
     /// As which asker it counted.
     pub ticket: u64,
 }
@@ -98,7 +105,7 @@ impl Placement {
     }
 
     /// Somebody asks for blocks that nobody keeps: who asked for the first of them just before, if that was somebody else, and
-    /// until which block. `refused`: this one was asked in vain. Who asks waits for who asked before him, as long as that one
+    /// until which block that is so. `refused`: this one was asked in vain. Who asks waits for who asked before him, as long as that one
     /// did: so nobody waits in a circle.
     pub fn lend(
         &mut self,
@@ -115,17 +122,17 @@ impl Placement {
             self.swept = Some(now);
         }
         if self.lent.len() + blocks.len() > LENT_MAX {
-            return Loan::default();
+            return Loan::none(blocks.end);
         }
         let had = |block: u32| {
             let (member, at, ticket) = *self.lent.get(&(object, block))?;
             (member != asker && Some(member) != refused && is_fresh(at)).then_some((member, ticket))
         };
         let before = had(blocks.start);
-        let until = blocks.clone().find(|block| before.is_some() && had(*block) != before).unwrap_or(blocks.end);
+        let until = blocks.clone().find(|block| had(*block) != before).unwrap_or(blocks.end);
         self.tickets += 1;
         self.lent.extend((blocks.start..until).map(|block| ((object, block), (asker, now, self.tickets))));
-        Loan { ticket: self.tickets, lender: before.map(|(member, ticket)| Lender { member, until, ticket }) }
+        Loan { ticket: self.tickets, until, lender: before.map(|(member, ticket)| Lender { member, ticket }) }
     }
 
     /// Who keeps a stripe in this owner's stead, as far as it remembers.
@@ -179,15 +186,19 @@ mod tests {
         let mut lend = |blocks, asker, refused, after| {
             let loan = placement.lend(ObjectId(1), blocks, asker, refused, now + Duration::from_secs(after));
             assert!(loan.lender.is_none_or(|lender| lender.ticket < loan.ticket));
-            loan.lender.map(|lender| (lender.member, lender.until))
+            (loan.lender.map(|lender| lender.member), loan.until)
         };
-        assert_eq!(lend(0..32, 1, None, 0), None, "the first one asks the store");
-        assert_eq!([lend(31..32, 2, None, 1), lend(31..32, 3, None, 2)], [Some((1, 32)), Some((2, 32))], "a chain");
-        assert_eq!(lend(0..40, 4, None, 2), Some((1, 31)), "as far as it goes");
-        assert_eq!([lend(31..40, 4, None, 2), lend(32..40, 4, None, 2)], [Some((3, 32)), None]);
-        assert_eq!(lend(0..1, 4, None, 3), None, "it had it itself");
-        assert_eq!(lend(0..1, 5, Some(4), 3), None, "whom it was sent to has let go of it");
-        assert_eq!([lend(0..1, 6, Some(9), 7), lend(0..1, 7, None, 12)], [Some((5, 1)), None], "long ago");
+        assert_eq!(lend(0..32, 1, None, 0), (None, 32), "the first one asks the store");
+        assert_eq!([lend(31..32, 2, None, 1), lend(31..32, 3, None, 2)], [(Some(1), 32), (Some(2), 32)], "a chain");
+        assert_eq!(lend(0..40, 4, None, 2), (Some(1), 31), "as far as it goes");
+        assert_eq!([lend(31..40, 4, None, 2), lend(32..40, 4, None, 2)], [(Some(3), 32), (None, 40)]);
+        assert_eq!(lend(40..44, 1, None, 2), (None, 44));
+        assert_eq!(lend(44..46, 2, None, 2), (None, 46));
+        assert_eq!(lend(46..50, 1, None, 2), (None, 50));
+        assert_eq!(lend(42..48, 1, None, 2), (None, 44), "what others asked for is theirs to give");
+        assert_eq!(lend(0..1, 4, None, 3), (None, 1), "it had it itself");
+        assert_eq!(lend(0..1, 5, Some(4), 3), (None, 1), "whom it was sent to has let go of it");
+        assert_eq!([lend(0..1, 6, Some(9), 7), lend(0..1, 7, None, 12)], [(Some(5), 1), (None, 1)], "long ago");
     }
 
     /// Whoever asks for whichever blocks in whichever order: following who waits for whom leads to the store.
@@ -208,9 +219,9 @@ mod tests {
             if blocks.is_empty() || waits.contains_key(&(start, asker)) {
                 continue;
             }
-            let lent = placement.lend(ObjectId(1), blocks.clone(), asker, None, now).lender;
-            for block in blocks.start..lent.map_or(blocks.end, |lender| lender.until) {
-                waits.insert((block, asker), (turn, lent.map(|lender| lender.member)));
+            let loan = placement.lend(ObjectId(1), blocks.clone(), asker, None, now);
+            for block in blocks.start..loan.until {
+                waits.insert((block, asker), (turn, loan.lender.map(|lender| lender.member)));
             }
         }
         for ((block, _), (turn, holder)) in &waits {

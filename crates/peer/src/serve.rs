@@ -356,10 +356,9 @@ fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
         return Some((Word::NotHeld, Vec::new()));
     }
     Some(match parts.lines.verdict(&address, wish.manner.refused) {
-        Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::default())),
+        Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
         Verdict::Yours => {
-            let loan = parts.lines.lend(&wish.run, parts.from, wish.manner.refused);
-            (if loan.lender.is_some() { Word::Lent } else { Word::Yours }, wire::encode_loan(loan))
+            (Word::Yours, wire::encode_loan(parts.lines.lend(&wish.run, parts.from, wish.manner.refused)))
         }
         Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
     })

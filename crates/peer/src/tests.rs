@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 mod failure;
 mod lending;
+mod names;
 mod simulation;
 mod weather;
 
@@ -41,6 +42,11 @@ enum Mood {
 }
 
 impl Inner {
+    fn of(fixed: Arc<Fixed>, room: Option<usize>) -> Inner {
+        let (fetched, sums, kept, names, memory, course) = Default::default();
+        Inner { fixed, fetched, mood: Mood::Well.into(), is_mine: true.into(), sums, kept, room, names, memory, course }
+    }
+
     fn blocks(&self, run: Run) -> Blocks {
         let mood = *self.mood.lock().expect("nobody panicked");
         let mut kept = self.kept.lock().expect("nobody panicked");
@@ -173,18 +179,7 @@ impl Cluster {
             servers: Vec::new(),
         };
         for seat in &seats {
-            let inner = Arc::new(Inner {
-                fixed: fixed.clone(),
-                fetched: AtomicU64::new(0),
-                mood: Mood::Well.into(),
-                is_mine: true.into(),
-                sums: AtomicU64::new(0),
-                kept: Mutex::default(),
-                room,
-                names: Mutex::default(),
-                memory: Mutex::default(),
-                course: Mutex::default(),
-            });
+            let inner = Arc::new(Inner::of(fixed.clone(), room));
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
             let lines = Lines::new(roster, Arc::new(twin.clone()), runtime);

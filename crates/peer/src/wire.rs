@@ -93,17 +93,16 @@ pub enum Word {
     Beat = 20,
     /// The asked member has no room for it; the payload names another one that keeps it.
     Elsewhere = 21,
-    /// Nobody has room for it: the asker is to fetch it for itself.
+    /// Nobody has room for it: the asker is to fetch it for itself, or have it of who asked just before. The payload is a
+    /// [`Loan`].
     Yours = 22,
     /// It doesn't lie there, and won't be kept there.
     NotHeld = 23,
     /// What was asked for, in words of its own.
     Told = 24,
-    /// Nobody has room for it; the payload names the member that last asked for it, and may have it in memory.
-    Lent = 25,
 }
 
-const WORDS: [Word; 21] = [
+const WORDS: [Word; 20] = [
     Word::Fetch,
     Word::Held,
     Word::Cancel,
@@ -124,7 +123,6 @@ const WORDS: [Word; 21] = [
     Word::Yours,
     Word::NotHeld,
     Word::Told,
-    Word::Lent,
 ];
 
 /// What every frame begins with.
@@ -312,9 +310,9 @@ pub fn decode_member(bytes: &[u8]) -> Option<u128> {
 /// As which asker an owner counts one who asks for what nobody keeps, and who asked before.
 pub fn encode_loan(loan: Loan) -> Vec<u8> {
     let mut out = loan.ticket.to_le_bytes().to_vec();
-    if let Some(Lender { member, until, ticket }) = loan.lender {
+    out.extend(loan.until.to_le_bytes());
+    if let Some(Lender { member, ticket }) = loan.lender {
         out.extend(member.to_le_bytes());
-        out.extend(until.to_le_bytes());
         out.extend(ticket.to_le_bytes());
     }
     out
@@ -322,12 +320,12 @@ pub fn encode_loan(loan: Loan) -> Vec<u8> {
 
 pub fn decode_loan(bytes: &[u8]) -> Option<Loan> {
     let mut reader = Reader(bytes);
-    let ticket = reader.u64()?;
+    let (ticket, until) = (reader.u64()?, reader.u32()?);
     if reader.0.is_empty() {
-        return Some(Loan { ticket, lender: None });
+        return Some(Loan { ticket, until, lender: None });
     }
-    let lender = Lender { member: reader.u128()?, until: reader.u32()?, ticket: reader.u64()? };
-    reader.0.is_empty().then_some(Loan { ticket, lender: Some(lender) })
+    let lender = Lender { member: reader.u128()?, ticket: reader.u64()? };
+    reader.0.is_empty().then_some(Loan { ticket, until, lender: Some(lender) })
 }
 
 impl Wish {

@@ -23,12 +23,7 @@ pub fn serve(disk: Disk, run: Run) -> Blocks {
     }
     let blocks =
         futures_util::stream::iter(parts).flat_map(move |(segment, run)| serve_part(disk.clone(), &segment, run));
-    // Nothing after the first error.
-    let until_failed = blocks.scan(false, |failed, got| {
-        let is_over = std::mem::replace(failed, got.is_err());
-        std::future::ready((!is_over).then_some(got))
-    });
-    until_failed.boxed()
+    block::until_failed(blocks)
 }
 
 /// The part of a run that lies in one segment.

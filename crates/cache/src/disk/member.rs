@@ -5,9 +5,13 @@
 use super::index::Found;
 use super::segment::Segment;
 use super::table::Class;
-use super::{Below, Disk, Standing};
-use block::{Address, Checksum, Fixed, Object, Source};
+use super::{Below, Disk, KEPT_WITHIN, Standing};
+use block::{Address, Checksum, Fixed, Object, Run, Source};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks whether what was handed on is kept.
+const KEPT_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Disk {
     /// The same disk, over nobody: what it doesn't have is missing.
@@ -47,6 +51,25 @@ impl Disk {
     /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.
     pub fn spare_bytes(&self) -> u64 {
         self.index().spare_bytes()
+    }
+
+    /// Whether all blocks of a run within one segment lie here, once none of them is still to come: each is kept a moment after it
+    /// was handed on, if room was taken for it.
+    pub async fn keeps_all(&self, run: &Run) -> bool {
+        let segment = self.segment(&Address { object: run.object.clone(), index: run.blocks.start });
+        let has_all = || run.addresses().all(|address| self.holds(&address));
+        let coming = async {
+            while !has_all() {
+                let found = self.index().known(&segment);
+                let Found::Filling(filling) = found else { return };
+                if !filling.has_room_for(&run.blocks) || !self.index().is_filling(&filling) {
+                    return;
+                }
+                tokio::time::sleep(KEPT_LOOK_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(KEPT_WITHIN, coming).await;
+        has_all()
     }
 
     /// The checksum of an object that is here complete, from those of its pieces.

@@ -45,10 +45,6 @@ impl Memory {
                 came.unwrap_or_else(|| Err(Error::missing("the block is not in memory yet", &*address.object)))
             }
         });
-        let until_failed = blocks.scan(false, |failed, got| {
-            let over = std::mem::replace(failed, got.is_err());
-            std::future::ready((!over).then_some(got))
-        });
-        until_failed.boxed()
+        block::until_failed(blocks)
     }
 }

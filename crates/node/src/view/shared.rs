@@ -21,7 +21,7 @@ impl View {
         let one = self.refreshing.lock().await;
         let previous = self.names.current();
         let known_ns = previous.listed_ns().max(self.seen_ns.load(Relaxed));
-        let newer = lines.names(self.set).await.filter(|(_, names)| names.listed_ns > known_ns);
+        let newer = lines.names(self.set, |_| ()).await.filter(|(_, names)| names.listed_ns > known_ns);
         let Some((member, names)) = newer else { return Ok(None) };
         if names.before != previous.id() {
             drop(one);
@@ -59,7 +59,7 @@ impl View {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest = self.manifest();
         let (id, bytes, listed_ns) = (manifest.id(), manifest.file_bytes(), manifest.listed_ns());
-        Names { is_opening: false, id, before: *before, bytes, listed_ns }
+        Names { id, before: *before, bytes, listed_ns, ..Names::default() }
     }
 }
 
@@ -67,12 +67,12 @@ impl View {
 /// this node is to list.
 pub(super) async fn of_another(
     node: &Node,
-    (set, snapshot): (u128, &Path),
+    (set, opening, snapshot): (u128, &shared::Opening<'_>, &Path),
     (name, prefix): (&Arc<str>, &str),
     pinned: Option<&Manifest>,
 ) -> Option<Manifest> {
     let lines = node.stack.lines()?;
-    let theirs = lines.names(set).await?;
+    let theirs = lines.names(set, |lists| opening.lists(lists)).await?;
     if pinned.is_some_and(|pinned| pinned.listed_ns() >= theirs.1.listed_ns) {
         return None;
     }

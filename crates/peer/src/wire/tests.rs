@@ -31,11 +31,11 @@ fn what_is_said_is_understood() {
         );
     }
     assert_eq!(Manner::decode(32, 0, 0, 0), None);
-    let lender = Lender { member: u128::MAX - 1, until: 7, ticket: 8 };
-    for loan in [Loan { ticket: u64::MAX, lender: None }, Loan { ticket: 9, lender: Some(lender) }] {
+    let lender = Lender { member: u128::MAX - 1, ticket: 8 };
+    for loan in [Loan::none(u32::MAX), Loan { ticket: 9, until: 7, lender: Some(lender) }] {
         let told = encode_loan(loan);
         assert_eq!(decode_loan(&told), Some(loan));
-        assert!((1..told.len()).all(|end| end == 8 || decode_loan(&told[..end]).is_none()));
+        assert!((1..told.len()).all(|end| end == 12 || decode_loan(&told[..end]).is_none()));
     }
     for brought in [Brought::Unkept, Brought::There { found: 0 }, Brought::There { found: u64::MAX }] {
         assert_eq!(Brought::decode(&brought.encode()), Some(brought));

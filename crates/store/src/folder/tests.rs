@@ -169,20 +169,28 @@ fn reads_that_hang_and_were_given_up_leave_threads_and_turns_to_others() {
     });
 }
 
-#[tokio::test]
-async fn a_read_that_waits_for_its_first_bytes_counts_as_in_flight() {
-    let scratch = Scratch::new();
-    scratch.write("k", b"content");
-    let object = find(&scratch.1, "k").await;
-    let in_flight = || scratch.1.counters().snapshot().in_flight;
-    let mut waits = scratch.1.get(&object, 0..7);
-    assert!((&mut waits).now_or_never().is_none() && in_flight() == 1);
-    waits.await.expect("the file");
-    assert_eq!(in_flight(), 0);
-    let mut given_up = scratch.1.get(&object, 0..7);
-    assert!((&mut given_up).now_or_never().is_none() && in_flight() == 1);
-    drop(given_up);
-    assert_eq!(in_flight(), 0);
+#[test]
+fn a_read_that_waits_for_its_first_bytes_counts_as_in_flight() {
+    // One thread reads, and is busy until it is told that it isn't.
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let scratch = Scratch::new();
+        scratch.write("k", b"content");
+        let object = find(&scratch.1, "k").await;
+        let in_flight = || scratch.1.counters().snapshot().in_flight;
+        let (go, busy) = std::sync::mpsc::sync_channel::<()>(0);
+        let busy = tokio::task::spawn_blocking(move || busy.recv());
+        let mut waits = scratch.1.get(&object, 0..7);
+        assert!((&mut waits).now_or_never().is_none() && in_flight() == 1);
+        let mut given_up = scratch.1.get(&object, 0..7);
+        assert!((&mut given_up).now_or_never().is_none() && in_flight() == 2);
+        drop(given_up);
+        assert_eq!(in_flight(), 1);
+        drop(go);
+        waits.await.expect("the file");
+        assert_eq!(in_flight(), 0);
+        assert!(busy.await.expect("it ends").is_err(), "nothing was sent");
+    });
 }
 
 #[test]

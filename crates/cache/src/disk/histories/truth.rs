@@ -215,11 +215,7 @@ impl Source for Store {
                 store.state().block(address, is_whole)
             }
         });
-        let until_failed = blocks.scan(false, |failed, got| {
-            let over = std::mem::replace(failed, got.is_err());
-            std::future::ready((!over).then_some(got))
-        });
-        until_failed.boxed()
+        block::until_failed(blocks)
     }
 
     fn checksum(&self, object: &Arc<Object>, _: Door) -> Waiting<Option<Checksum>> {
