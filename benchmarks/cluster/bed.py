@@ -1,8 +1,11 @@
 """A store with limits and the nodes of a cluster, as processes of this machine. Ends what it started, and nothing else."""
 
 import atexit
+import contextlib
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,11 +19,19 @@ from pathlib import Path
 STOKER = Path(os.environ.get("STOKER") or Path(__file__).parents[2] / "target/release/stoker").resolve()
 BUCKET = "bucket"
 
+# Nothing packs it.
+NOISE = random.Random(0).randbytes(1 << 20)
+
+
+# Below those that the kernel gives to whoever connects: members connect to each other before all of them listen.
+PORTS = itertools.count(random.randrange(22_000))
+
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    for number in PORTS:
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", 10_000 + number % 22_000))
+            return one.getsockname()[1]
 
 
 class Bed:
@@ -33,13 +44,19 @@ class Bed:
         self.environment |= {"STOKER_RUNTIME_DIR": str(self.scratch / "run"), "HOME": str(self.scratch), "NO_COLOR": "1"}
         self.files, self.bytes_each, self.total = files, bytes_each, files * bytes_each
         self.sums = []
-        self.nodes, self.servers, self.store = [], [], None
+        self.nodes, self.servers, self.store, self.others = [], [], None, []
         data = self.scratch / "data"
         data.mkdir()
         for number in range(files):
-            (data / f"{number:05}").write_bytes(content(number, bytes_each))
-            self.sums.append(zlib.crc32(content(number, bytes_each)))
+            self.sums.append(self.put(number, content(number, bytes_each)))
         self.serve(**limits)
+
+    def put(self, name, bytes_of_it):
+        """An object from outside, new or in the place of what there was; its sum. A number is a name, too."""
+        new = self.scratch / "object.new"
+        new.write_bytes(bytes_of_it)
+        os.replace(new, self.scratch / "data" / (f"{name:05}" if isinstance(name, int) else name))
+        return zlib.crc32(bytes_of_it)
 
     def serve(self, bandwidth=None, latency=None, requests=None, throttle=None):
         self.port = getattr(self, "port", None) or free_port()
@@ -62,16 +79,20 @@ class Bed:
             self.mount_one(number, cache_bytes, fill, memory, more)
         wait_for(lambda: self.all_answer(count), "all members answer")
 
-    def write_hosts(self, count):
+    def write_hosts(self, count, weights=None):
         """A list of so many members."""
         address = self.net.address if self.net else lambda number: "127.0.0.1"
-        lines = [f"{address(number)}:{free_port()} name=n{number}\n" for number in range(count)]
+        weights = weights or count * [1]
+        lines = [f"{address(number)}:{free_port()} name=n{number} weight={weights[number]}\n" for number in range(count)]
         for number in range(count):
             self.tell(number, "".join(lines))
 
     def hosts_of(self, number):
         """The list of members that a node is told by: each has its own."""
         return self.scratch / f"hosts{number}"
+
+    def told_by_file(self, number):
+        return ["--members", self.hosts_of(number), "--listen", f"n{number}"]
 
     def tell(self, number, text):
         """Tell a node of other members; of whom it was told before."""
@@ -81,25 +102,32 @@ class Bed:
         os.replace(new, path)
         return before
 
-    def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False):
-        at = self.scratch / f"m{number}"
+    def mount_one(self, number, cache_bytes, fill="off", memory="128MiB", more=(), alone=False, who=None, told=None):
+        """`who`: whose keys requests are signed with. `told`: what tells of members and which this is, if not a file."""
+        at = self.at(number, who)
         at.mkdir(exist_ok=True)
-        words = [*self.inside(number), STOKER, "mount", f"s3://{BUCKET}", at, "--detach", "--endpoint", f"http://{self.store_at}", "--anonymous"]
+        words = [*self.inside(number), STOKER, "mount", f"s3://{BUCKET}", at, "--detach", "--endpoint", f"http://{self.store_at}"]
         words += ["--region", "us-east-1", "--cache", self.scratch / f"cache{number}", "--cache-size", f"{max(cache_bytes, 1_000_000)}B"]
         words += ["--fill", fill, "--memory", memory, *more]
         if not alone:
-            words += ["--members", self.hosts_of(number), "--plaintext", "--listen", f"n{number}"]
-        subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
-        self.nodes.append(number)
+            words += [*(told or self.told_by_file(number)), "--plaintext"]
+        keys = {"AWS_ACCESS_KEY_ID": who, "AWS_SECRET_ACCESS_KEY": "secret"} if who else {}
+        words += [] if who else ["--anonymous"]
+        subprocess.run(words, env=self.environment | keys, check=True, stdout=subprocess.DEVNULL)
+        if who:
+            self.others.append(at)
+        else:
+            self.nodes.append(number)
 
-    def serve_one(self, number, cache_bytes, memory="256MiB"):
+    def serve_one(self, number, cache_bytes, memory="256MiB", told=None):
         """A node without a mount, which keeps its part for the others. Its process."""
         words = [*self.inside(number), STOKER, "node", f"s3://{BUCKET}", "--endpoint", f"http://{self.store_at}", "--anonymous", "--region", "us-east-1"]
         words += ["--cache", self.scratch / f"cache{number}", "--cache-size", f"{cache_bytes}B", "--memory", memory]
-        words += ["--members", self.hosts_of(number), "--plaintext", "--listen", f"n{number}"]
+        words += [*(told or self.told_by_file(number)), "--plaintext"]
         node = subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.servers.append(node)
-        wait_for(lambda: any(status.get("serving") for status in self.status()), "it is there")
+        own = str(self.scratch / f"cache{number}")
+        wait_for(lambda: any(status.get("serving") and status["cache"] == own for status in self.status()), "it is there")
         return node
 
     def load(self, node):
@@ -112,8 +140,8 @@ class Bed:
         words = [STOKER, "hint", self.at(node), "--files", "-"]
         subprocess.run(words, env=self.environment, check=True, input=lines, text=True, stdout=subprocess.DEVNULL)
 
-    def at(self, node):
-        return self.scratch / f"m{node}"
+    def at(self, node, who=None):
+        return self.scratch / f"m{node}{who or ''}"
 
     def status(self):
         said = subprocess.run([STOKER, "status", "--json"], env=self.environment, check=True, capture_output=True).stdout
@@ -153,9 +181,9 @@ class Bed:
         self.nodes.remove(number)
 
     def unmount(self):
-        for number in self.nodes:
-            subprocess.run([STOKER, "umount", "--lazy", self.at(number)], env=self.environment, check=False, stdout=subprocess.DEVNULL)
-        self.nodes = []
+        for at in [*map(self.at, self.nodes), *self.others]:
+            subprocess.run([STOKER, "umount", "--lazy", at], env=self.environment, check=False, stdout=subprocess.DEVNULL)
+        self.nodes, self.others = [], []
         for server in self.servers:
             server.send_signal(signal.SIGCONT)
             server.terminate()
@@ -195,10 +223,12 @@ def sum_of(path):
 
 
 def content(number, size):
-    """Bytes that tell which file they are of, at any place."""
-    import hashlib
-
-    return hashlib.shake_128(f"file {number}".encode()).digest(size)
+    """Bytes that tell every 4 KiB which file they are of, and where in it; noise between."""
+    pieces = []
+    for at in range(0, size, 4096):
+        of_noise = at % len(NOISE)
+        pieces += [number.to_bytes(8, "little"), at.to_bytes(8, "little"), NOISE[of_noise + 16 : of_noise + 4096]]
+    return b"".join(pieces)[:size]
 
 
 def wait_for(what, name, seconds=30):

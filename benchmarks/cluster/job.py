@@ -35,7 +35,7 @@ class Job:
         with self.lock:
             self.reading[threading.get_ident()] = began
         try:
-            is_right = sum_of(self.bed.at(node) / f"{number:05}") == self.bed.sums[number]
+            is_right = self.compare(node, number)
         except OSError:
             is_right = None
         with self.lock:
@@ -44,6 +44,9 @@ class Job:
             self.errors += is_right is None
             self.wrong += is_right is False
             self.stalls.append((began, time.monotonic() - began))
+
+    def compare(self, node, number):
+        return sum_of(self.bed.at(node) / f"{number:05}") == self.bed.sums[number]
 
     def longest(self, since=0):
         """The longest that a read took that was under way at some time since then, whether it has ended or not."""

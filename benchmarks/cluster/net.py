@@ -61,16 +61,15 @@ class Net:
             self.tc(space, words)
 
     def part(self, some, others):
-        """From now on nothing arrives that some of the hosts send to the others, or those to them; nobody is told."""
+        """From now on what some of the hosts send to the others, or those to them, goes to an address that nobody has; nobody is told."""
         for here, there in [(some, others), (others, some)]:
             for host in here:
-                self.tc(host, "qdisc add dev cable ingress")
                 for other in there:
-                    self.tc(host, f"filter add dev cable parent ffff: protocol ip u32 match ip src {self.address(other)}/32 action drop")
+                    ip(f"-n {self.space(host)} neigh replace {self.address(other)} lladdr 02:00:00:00:00:01 nud permanent dev cable")
 
     def heal(self):
         for host in range(self.hosts):
-            self.tc(host, "qdisc del dev cable ingress")
+            ip(f"-n {self.space(host)} neigh flush dev cable nud permanent")
 
     def tc(self, host, words):
         subprocess.run(["tc", "-n", self.space(host), *words.split()], check=True)

@@ -30,22 +30,23 @@ def epoch(bed, nodes, seed=0, threads=2):
         list(pool.map(work, shares))
 
 
-def hits(rows):
+def hits(rows, members=4, files=2_400, size=500_000, memory="128MiB"):
+    nodes = list(range(members))
     for ratio in [0.9, 1.0]:
-        with Bed(2_400, 500_000) as bed:
-            bed.mount(4, int(ratio * bed.total / 4))
+        with Bed(files, size) as bed:
+            bed.mount(members, int(ratio * bed.total / members), memory=memory)
             for number in range(2):
-                epoch(bed, [0, 1, 2, 3], number)
+                epoch(bed, nodes, number)
             # All have told by now how much room they have, and nobody lends any more what was read before.
             time.sleep(12)
-            epoch(bed, [0, 1, 2, 3], 8)
+            epoch(bed, nodes, 8)
             time.sleep(6)
             before = bed.sent()
-            epoch(bed, [0, 1, 2, 3], 9)
+            epoch(bed, nodes, 9)
             share = 1 - (bed.sent() - before) / bed.total
             # What was read last may be in memory still.
             holds = ratio - 0.005 <= share <= ratio + 0.03
-            rows.add(f"hits at r = {ratio}, 4 members", ratio, share, f">= {ratio - 0.005}, <= {ratio + 0.03}", holds)
+            rows.add(f"hits at r = {ratio}, {members} members", ratio, share, f">= {ratio - 0.005}, <= {ratio + 0.03}", holds)
 
 
 def shards(rows):
