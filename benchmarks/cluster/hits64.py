@@ -1,0 +1,29 @@
+"""Hits of many members: 16 as processes with a mount each, and 64 as `stoker bench simulate` has them.
+
+64 processes on two cores are too slow to answer each other in time, so that readers go to the store. The simulation draws who
+reads what and what lies where; it knows nothing of what members say to each other.
+"""
+
+import json
+import subprocess
+
+import store
+from bed import STOKER, Bed
+
+
+def run(rows):
+    store.hits(rows, 16, 4_800, 131_072, memory="64MiB")
+    for ratio in [0.9, 1.0]:
+        simulated(rows, ratio)
+
+
+def simulated(rows, ratio):
+    with Bed(0, 0) as bed:
+        words = [STOKER, "bench", "simulate", "--workload", "unet3d", "--accelerator", "v100", "--accelerators", "64", "--node", "1,25Gbit/s"]
+        words += ["--store", "300Gbit/s", "--cache-ratio", f"{ratio},policy=never,place=peers", "--epochs", "3x176", "--seed", "1..2"]
+        saved = bed.scratch / "simulated.json"
+        subprocess.run([*words, "--save", saved], env=bed.environment, check=True, capture_output=True)
+        shares = json.loads(saved.read_text())["sections"]["simulation"]["hit_share_by_point_and_epoch"][-1]
+        # The first epoch is cold, and not told.
+        share = shares[-1]
+        rows.add(f"hits at r = {ratio}, 64 members, simulated", ratio, share, f">= {ratio - 0.005}, <= {ratio + 0.03}", ratio - 0.005 <= share <= ratio + 0.03)
