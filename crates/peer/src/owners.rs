@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Questions to members about one run before the store is asked.
-pub(crate) const ASKED_MAX: usize = 5;
+/// Questions to members about one run before the store is asked. While disks fill up, an owner may name several members, one
+/// after the other, that had room when they last told.
+pub(crate) const ASKED_MAX: usize = 12;
 
 /// After which a run whose member breaks off is not asked of another one, but of the store.
 const AWAY_AFTER: Duration = Duration::from_millis(300);
