@@ -71,8 +71,9 @@ impl Stack {
         patience: Duration,
         (runtime, cluster): (&tokio::runtime::Handle, Option<&Membership>),
     ) -> Result<Stack> {
-        let lines = cluster
-            .map(|Membership { roster, transport, .. }| Lines::new(roster.clone(), transport.clone(), runtime.clone()));
+        let lines = cluster.map(|Membership { roster, transport, .. }| {
+            Lines::new(roster.clone(), transport.clone(), patience, runtime.clone())
+        });
         let below: Arc<dyn Source> = match &lines {
             Some(lines) => Arc::new(Elders::over(origins, lines.clone())),
             None => origins,

@@ -144,6 +144,9 @@ impl Giver for Inner {
     }
 }
 
+/// How long a member is waited for that says only that it lives.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// Members that all see each other.
 struct Cluster {
     twin: Twin,
@@ -182,7 +185,7 @@ impl Cluster {
             let inner = Arc::new(Inner::of(fixed.clone(), room));
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
-            let lines = Lines::new(roster, Arc::new(twin.clone()), runtime);
+            let lines = Lines::new(roster, Arc::new(twin.clone()), PATIENCE, runtime);
             let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
             let both = (owners.clone(), lines.clone());
             cluster.owners.push(owners.clone());

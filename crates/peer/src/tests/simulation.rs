@@ -216,7 +216,7 @@ impl World {
     fn begin(&mut self, seat: Seat) {
         let (roster, told) = watch::channel(Arc::new(Roster::of(seat.id, self.told.clone())));
         let transport = Arc::new(self.weather.at(seat.id));
-        let lines = Lines::new(told, transport, tokio::runtime::Handle::current());
+        let lines = Lines::new(told, transport, PATIENCE, tokio::runtime::Handle::current());
         self.figures.push(lines.figures().clone());
         let keeper = Keeper::over(Arc::new(Elders::over(self.store.clone(), lines.clone())));
         let owners = Owners::over(Arc::new(keeper.clone()), lines.clone());
