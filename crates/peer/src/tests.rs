@@ -13,6 +13,7 @@ use tokio::sync::watch;
 mod failure;
 mod lending;
 mod names;
+mod serving;
 mod simulation;
 mod weather;
 
@@ -85,6 +86,14 @@ impl Giver for Inner {
 
     fn fetch(&self, run: Run) -> Option<Blocks> {
         self.is_mine.load(Relaxed).then(|| self.blocks(run))
+    }
+
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
     }
 
     fn held(&self, run: Run) -> Option<Blocks> {

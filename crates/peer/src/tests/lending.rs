@@ -47,6 +47,14 @@ impl Giver for Lender {
         Some(self.inner.fetch(run))
     }
 
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
+    }
+
     fn held(&self, _run: Run) -> Option<Blocks> {
         None
     }

@@ -119,6 +119,14 @@ impl Giver for Keeper {
         Some(self.blocks(run))
     }
 
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
+    }
+
     fn held(&self, run: Run) -> Option<Blocks> {
         let missing = Error::missing("not here", &*run.object);
         Some(if self.has(&run) { self.blocks(run) } else { futures_util::stream::iter([Err(missing)]).boxed() })
