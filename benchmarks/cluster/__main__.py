@@ -13,6 +13,7 @@ import s3fs
 import small
 import store
 import throttle
+import wire
 from rows import Rows
 
 PARTS = {
@@ -24,6 +25,7 @@ PARTS = {
     "s3fs": s3fs.run,
     "throttle": throttle.run,
     "chaos": chaos.run,
+    "wire": wire.run,
 }
 
 if __name__ == "__main__":
