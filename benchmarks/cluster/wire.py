@@ -52,7 +52,7 @@ class Member:
             self.ask(depth=16, seconds=3)
 
     def ask(self, core=None, **how):
-        (snapshot,) = (self.bed.scratch / "cache0" / "snapshots").iterdir()
+        (snapshot,) = (self.bed.scratch / "cache0" / "manifests").iterdir()
         words = [ASK, "ask", "--member", self.at, "--name", "n0", "--snapshot", snapshot]
         for name, value in how.items():
             flag = "--" + name.replace("_", "-")
