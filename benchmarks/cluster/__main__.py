@@ -20,6 +20,7 @@ import small
 import store
 import sweep
 import throttle
+import wire
 from rows import Rows
 
 PARTS = {
@@ -36,6 +37,7 @@ PARTS = {
     "s3fs": s3fs.run,
     "throttle": throttle.run,
     "chaos": chaos.run,
+    "wire": wire.run,
 }
 
 # Curves that take minutes and have no goal: only where they are named.

@@ -2,10 +2,11 @@
 //!
 //! Layout: `dataset` says which bytes there are, `workload` what is read in which state; `server`
 //! and `target` start what is measured, `mount` and `process` put it away again; `read` is the
-//! reader, a process of its own; `cell` measures one cell, `campaign` all of them; `record` keeps
+//! reader, a process of its own, `ask` one that asks a member; `cell` measures one cell, `campaign` all of them; `record` keeps
 //! every sample, `summary` turns them into tables. Only `progress` prints, and it measures
 //! nothing.
 
+mod ask;
 mod bare;
 mod campaign;
 mod cell;
@@ -55,6 +56,8 @@ enum Verb {
     Read(read::Order),
     /// Bring the large files here by the least that it takes, and print what it took, as JSON.
     Bare(bare::Order),
+    /// Ask a member for what it keeps as fast as it gives, and print how much came, as JSON.
+    Ask(ask::Order),
 }
 
 #[derive(Args)]
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
     let result = match Line::parse().command {
         Verb::Run(run) => measure(&run),
         Verb::Summary { folder } => summarize(&folder),
+        Verb::Ask(order) => ask::ask(&order).and_then(|came| progress::came(&came)),
         Verb::Bare(order) => bare::run(&order).and_then(|outcome| progress::outcome(&outcome)),
         Verb::Read(order) => read::read(&order).and_then(|outcome| progress::outcome(&outcome)),
     };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Error, Result};
 
+use crate::ask::Came;
 use crate::campaign::Event;
 use crate::read::Outcome;
 use crate::record::Sample;
@@ -32,6 +33,11 @@ pub fn written(path: &Path) {
 /// To standard output: the caller reads it.
 pub fn outcome(outcome: &Outcome) -> Result<()> {
     writeln!(stdout(), "{}", serde_json::to_string(outcome)?)?;
+    Ok(())
+}
+
+pub fn came(came: &Came) -> Result<()> {
+    writeln!(stdout(), "{}", serde_json::to_string(came)?)?;
     Ok(())
 }
 

@@ -135,7 +135,8 @@ impl Clock {
     }
 }
 
-fn own_cpu() -> Duration {
+/// Processor time of this process so far.
+pub fn own_cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

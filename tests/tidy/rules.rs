@@ -36,8 +36,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "data", "trace", "report", "ranks", "bench", "observe", "fleet", "order",
         ],
     ),
-    // A bare program beside Stoker, and the least that a mount costs.
-    ("benchmarks", &["block", "mount", "node"]),
+    // A bare program beside Stoker, the least that a mount costs, and one that asks members.
+    ("benchmarks", &["block", "mount", "node", "peer"]),
 ];
 
 /// Tests may use what they like, except that who measures never sees what is measured.

@@ -8,8 +8,10 @@ use crate::stack::Stack;
 use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
 use bytes::Bytes;
 use cache::Disk;
+use cache::disk::Whole;
 use futures_util::future::BoxFuture;
-use peer::{Brought, Giver, Manner, Names, Room, Roster, Transport};
+use peer::{Brought, Giver, Manner, Names, Opened, Room, Roster, Transport};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Origins;
@@ -48,6 +50,17 @@ impl Giver for Giving {
     fn fetch(&self, run: Run) -> Option<Blocks> {
         let door = self.origins.door(&run.object.store)?;
         Some(self.stack.inner().fetch(run.via(door)))
+    }
+
+    fn open(&self, run: &Run) -> Option<Arc<dyn Opened>> {
+        self.origins.door(&run.object.store)?;
+        let whole = self.stack.open_file(run)?;
+        whole.descriptor()?;
+        Some(Arc::new(Open(whole)))
+    }
+
+    fn given_bytes(&self) -> u64 {
+        self.stack.given_bytes()
     }
 
     fn held(&self, run: Run) -> Option<Blocks> {
@@ -94,6 +107,27 @@ impl Giver for Giving {
 
     fn news(&self, set: u128) {
         self.sets.views(set).iter().for_each(|view| view.hear_news());
+    }
+}
+
+/// A complete file of the cache, which has a descriptor.
+struct Open(Arc<Whole>);
+
+impl Opened for Open {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.0.descriptor().expect("it was looked for")
+    }
+
+    fn place(&self, address: &Address) -> u64 {
+        self.0.place(address)
+    }
+
+    fn sums(&self, address: &Address) -> &[u64] {
+        self.0.sums(address)
+    }
+
+    fn is_at_hand(&self, address: &Address) -> bool {
+        self.0.is_at_hand(address)
     }
 }
 

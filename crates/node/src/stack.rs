@@ -46,6 +46,7 @@ pub struct Stack {
     brought: Arc<Semaphore>,
     brought_units: u32,
     budget: Budget,
+    given_bytes: u64,
 }
 
 /// Blocks of a run that were asked for and not seen yet: given up, nobody will come for them.
@@ -71,8 +72,9 @@ impl Stack {
         patience: Duration,
         (runtime, cluster): (&tokio::runtime::Handle, Option<&Membership>),
     ) -> Result<Stack> {
-        let lines = cluster
-            .map(|Membership { roster, transport, .. }| Lines::new(roster.clone(), transport.clone(), runtime.clone()));
+        let lines = cluster.map(|Membership { roster, transport, .. }| {
+            Lines::new(roster.clone(), transport.clone(), patience, runtime.clone())
+        });
         let below: Arc<dyn Source> = match &lines {
             Some(lines) => Arc::new(Elders::over(origins, lines.clone())),
             None => origins,
@@ -80,6 +82,7 @@ impl Stack {
         let disk = Disk::over(below, on_disk, runtime.clone())?;
         if cluster.is_some() {
             disk.never_trade();
+            disk.keep_open();
         }
         let given_bytes = if cluster.is_some() { blocks_bytes / GIVEN_PART } else { 0 };
         let budget = Budget::of(blocks_bytes - given_bytes);
@@ -99,12 +102,22 @@ impl Stack {
         let (part, parts) = BROUGHT_PARTS;
         let brought_units = u32::try_from(budget.usage().1 / UNIT * part / parts).unwrap_or(u32::MAX >> 1);
         let brought = Arc::new(Semaphore::new(brought_units as usize));
-        Ok(Stack { disk, inner, outer, lines, owners, budget, brought, brought_units })
+        Ok(Stack { disk, inner, outer, lines, owners, budget, brought, brought_units, given_bytes })
     }
 
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
     pub fn inner(&self) -> Arc<dyn Source> {
         Arc::new(self.inner.clone())
+    }
+
+    /// The complete file that has all blocks of a run, if it is open.
+    pub fn open_file(&self, run: &Run) -> Option<Arc<Whole>> {
+        self.disk.open_file(run)
+    }
+
+    /// Memory for what is on its way to other nodes.
+    pub fn given_bytes(&self) -> u64 {
+        self.given_bytes
     }
 
     /// The blocks of a run that lie on this node's disk.

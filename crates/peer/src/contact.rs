@@ -96,6 +96,13 @@ impl Contact {
         }
     }
 
+    /// It was asked, and gives nothing.
+    pub fn gives_nothing(self: &Arc<Self>) -> Lost {
+        let lost = Lost::gives_nothing(&self.seat.name);
+        self.lost(&lost);
+        lost
+    }
+
     /// It connected to this node: if it was away, that is worth a try.
     pub fn knocks(&self) {
         if !self.answers() {

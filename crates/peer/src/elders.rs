@@ -44,7 +44,7 @@ impl Asking {
         loop {
             match &mut self.from {
                 From::Store(blocks) => return blocks.next().await.map(|got| (got, self)),
-                From::Elder(answer, slow) => match answer.next_unless(slow).await {
+                From::Elder(answer, slow) => match answer.next_unless(slow, self.lines.patience()).await {
                     Some(Ok(block)) => {
                         self.next += 1;
                         self.lines.figures().had.add(block.len());

@@ -40,9 +40,9 @@ pub use names::{Names, PIECE_BYTES, Soon};
 pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};
-pub use serve::{Giver, Room, serve};
+pub use serve::{Giver, Opened, Room, serve};
 pub use tls::{Tls, certified_name};
-pub use transport::{Handshake, Listener, Tcp, Transport, Twin, Wire, listener};
+pub use transport::{Handshake, Listener, Tcp, Transport, Twin, Way, Wire, listener};
 pub use wire::{Brought, Manner};
 
 #[cfg(test)]

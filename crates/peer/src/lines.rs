@@ -47,6 +47,8 @@ struct Parts {
     began: Instant,
     came_late: AtomicBool,
     transport: Arc<dyn Transport>,
+    /// How long a member is waited for that says only that it lives.
+    patience: Duration,
     runtime: tokio::runtime::Handle,
     figures: Arc<Figures>,
     /// Bytes that came from all members.
@@ -61,9 +63,11 @@ struct Ages {
 }
 
 impl Lines {
+    /// `patience`: how long a reader waits for a member that says only that it lives, as long as for a store.
     pub fn new(
         roster: watch::Receiver<Arc<Roster>>,
         transport: Arc<dyn Transport>,
+        patience: Duration,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
         let (contacts, placement, ages, somebody_returned) = Default::default();
@@ -79,6 +83,7 @@ impl Lines {
             began,
             came_late,
             transport,
+            patience,
             runtime: runtime.clone(),
             figures,
             of_all,
@@ -99,6 +104,10 @@ impl Lines {
 
     pub fn roster(&self) -> Arc<Roster> {
         self.0.roster.borrow().clone()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.patience
     }
 
     pub fn figures(&self) -> &Arc<Figures> {

@@ -60,6 +60,13 @@ pub enum Lost {
     Slow(Error),
 }
 
+impl Lost {
+    /// A member lives, and hasn't given what it was asked for in all the time that somebody is patient.
+    pub fn gives_nothing(member: &str) -> Lost {
+        Lost::Slow(Error::unavailable("another member lives and gives nothing", member))
+    }
+}
+
 /// A connection.
 #[derive(Clone)]
 pub struct Link(Arc<Parts>, mpsc::Sender<Vec<Bytes>>);
@@ -370,12 +377,18 @@ impl Answer {
 }
 
 impl Answer {
-    /// The same, unless it is too slow.
-    pub async fn next_unless(&mut self, slow: &mut Slowness) -> Option<std::result::Result<Block, Lost>> {
+    /// The same, unless it is too slow, or gives nothing for as long as anybody waits for a store.
+    pub async fn next_unless(
+        &mut self,
+        slow: &mut Slowness,
+        patience: Duration,
+    ) -> Option<std::result::Result<Block, Lost>> {
+        let link = self.link.clone();
         tokio::select! {
             biased;
             got = self.next() => got,
             lost = slow => Some(Err(lost)),
+            () = tokio::time::sleep(patience) => Some(Err(Lost::gives_nothing(&link.0.name))),
         }
     }
 
@@ -433,9 +446,10 @@ async fn send(mut write: impl AsyncWrite + Unpin, mut asks: mpsc::Receiver<Vec<B
 }
 
 /// Write pieces, as many at once as the system takes.
-pub async fn write_all(write: &mut (impl AsyncWrite + Unpin), pieces: &[Bytes]) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+pub async fn write_all(write: &mut (impl AsyncWrite + Unpin), pieces: &[impl AsRef<[u8]>]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece.as_ref())).collect();
     let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         match write.write_vectored(rest).await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),

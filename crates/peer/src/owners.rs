@@ -82,6 +82,7 @@ impl Owners {
             lost_one: false,
             from,
             is_named: false,
+            manner: Manner::default(),
             until: next,
             was_urgent: true,
             is_over: false,
@@ -108,6 +109,8 @@ struct Asking {
     from: From,
     /// Whether who is asked was named by the owner.
     is_named: bool,
+    /// How who answers was asked.
+    manner: Manner,
     /// The block up to which whoever answers was asked.
     until: u32,
     /// Whether who answers knows that a reader waits.
@@ -119,7 +122,7 @@ struct Asking {
 async fn next(
     answer: &mut Answer,
     slow: &mut Slowness,
-    course: &Course,
+    (course, patience): (&Course, Duration),
     was_urgent: &mut bool,
 ) -> Option<std::result::Result<Block, Lost>> {
     if !*was_urgent {
@@ -131,7 +134,7 @@ async fn next(
         *was_urgent = true;
         answer.urge();
     }
-    answer.next_unless(slow).await
+    answer.next_unless(slow, patience).await
 }
 
 /// Whom an owner names that has no room itself.
@@ -187,7 +190,8 @@ impl Asking {
                 }
                 From::Member(contact, answer, slow) => {
                     self.run.course.enter(Cause::Peer);
-                    match next(answer, slow, &self.run.course, &mut self.was_urgent).await? {
+                    let wanted = (&self.run.course, self.owners.lines.patience());
+                    match next(answer, slow, wanted, &mut self.was_urgent).await? {
                         Ok(block) => {
                             // Who gives may be one of many who each give some.
                             (self.asked, self.came_at) = (0, self.owners.lines.now());
@@ -268,9 +272,11 @@ impl Asking {
     async fn ask(&mut self, contact: Arc<Contact>, manner: Manner, until: u32) -> bool {
         self.run.course.enter(Cause::Peer);
         let wish = Wish { run: self.run.part(self.next..until), manner };
-        self.until = until;
+        (self.until, self.manner) = (until, manner);
         self.was_urgent = manner.is_urgent;
-        match contact.ask(Word::Fetch, &wish).await {
+        // With as many requests under way as it takes, who gives nothing takes none.
+        let asked = tokio::time::timeout(self.owners.lines.patience(), contact.ask(Word::Fetch, &wish)).await;
+        match asked.unwrap_or_else(|_| Some(Err(contact.gives_nothing()))) {
             // Known to be away, it counts as none.
             None => return false,
             Some(Ok(answer)) => {
@@ -295,6 +301,14 @@ impl Asking {
             Lost::Lent(loan) => {
                 self.owner = Some(contact.clone());
                 self.borrow(loan);
+            }
+            // It gave it from its disk without reading it, and is to compare it: it finds what is wrong, and gives what is right.
+            Lost::Failed(error) if error.kind == Kind::Corrupt && !self.manner.verify && self.manner.lent.is_none() => {
+                let manner = Manner { verify: true, ..self.manner };
+                let is_asked = self.ask(contact.clone(), manner, self.until).await;
+                if !is_asked && self.is_named {
+                    self.back(Some(contact.seat.id)).await;
+                }
             }
             // It was patient with the store already: the next one would be as long again.
             Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true, self.run.blocks.end),
@@ -378,7 +392,8 @@ impl Source for Owners {
             let run = Run::new(object.clone(), 0..1);
             if let Some(owner) = owners.line(&run).pop_front()
                 && let Some(payload) = (Wish { run, manner: Manner::default() }).encode()
-                && let Some(words) = owner.words(Word::Sum, payload).await
+                && let asked = tokio::time::timeout(owners.lines.patience(), owner.words(Word::Sum, payload))
+                && let Ok(Some(words)) = asked.await
                 && let Some(sum) = wire::decode_sum(&words)
             {
                 return Ok(sum);

@@ -21,6 +21,9 @@ const LENT_FOR: Duration = Duration::from_secs(5);
 /// Blocks of which that is remembered: some 64 bytes each, and 16 GiB of large ones.
 const LENT_MAX: usize = 1 << 16;
 
+/// How many of them one asker may be remembered for, so that whoever asks for much leaves room to others.
+const LENT_EACH: usize = LENT_MAX / 4;
+
 /// Between two looks for what is too old, while there is no room.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
@@ -41,6 +44,8 @@ pub struct Placement {
     free: HashMap<u128, u64>,
     /// Who asked last for a block of what nobody keeps, when, and as which of all.
     lent: HashMap<(ObjectId, u32), (u128, Instant, u64)>,
+    /// Of how many blocks each of them asked last.
+    lent_to: HashMap<u128, usize>,
     tickets: u64,
     /// When what is too old was last taken off.
     swept: Option<Instant>,
@@ -116,12 +121,15 @@ impl Placement {
         now: Instant,
     ) -> Loan {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < LENT_FOR;
-        let is_full = self.lent.len() + blocks.len() > LENT_MAX;
-        if is_full && self.swept.is_none_or(|at| now.saturating_duration_since(at) > SWEPT_EVERY) {
+        if !self.has_place(&blocks, asker)
+            && self.swept.is_none_or(|at| now.saturating_duration_since(at) > SWEPT_EVERY)
+        {
             self.lent.retain(|_, (_, at, _)| is_fresh(*at));
+            self.lent_to.clear();
+            self.lent.values().for_each(|(member, ..)| *self.lent_to.entry(*member).or_default() += 1);
             self.swept = Some(now);
         }
-        if self.lent.len() + blocks.len() > LENT_MAX {
+        if !self.has_place(&blocks, asker) {
             return Loan::none(blocks.end);
         }
         let had = |block: u32| {
@@ -131,8 +139,18 @@ impl Placement {
         let before = had(blocks.start);
         let until = blocks.clone().find(|block| had(*block) != before).unwrap_or(blocks.end);
         self.tickets += 1;
-        self.lent.extend((blocks.start..until).map(|block| ((object, block), (asker, now, self.tickets))));
+        for block in blocks.start..until {
+            let before = self.lent.insert((object, block), (asker, now, self.tickets));
+            *self.lent_to.entry(asker).or_default() += 1;
+            before.map(|(member, ..)| self.lent_to.entry(member).and_modify(|count| *count -= 1));
+        }
         Loan { ticket: self.tickets, until, lender: before.map(|(member, ticket)| Lender { member, ticket }) }
+    }
+
+    /// Whether it may be remembered that an asker asks for these.
+    fn has_place(&self, blocks: &Range<u32>, asker: u128) -> bool {
+        let has = self.lent_to.get(&asker).copied().unwrap_or(0);
+        self.lent.len() + blocks.len() <= LENT_MAX && has + blocks.len() <= LENT_EACH
     }
 
     /// Who keeps a stripe in this owner's stead, as far as it remembers.
@@ -199,6 +217,21 @@ mod tests {
         assert_eq!(lend(0..1, 4, None, 3), (None, 1), "it had it itself");
         assert_eq!(lend(0..1, 5, Some(4), 3), (None, 1), "whom it was sent to has let go of it");
         assert_eq!([lend(0..1, 6, Some(9), 7), lend(0..1, 7, None, 12)], [(Some(5), 1), (None, 1)], "long ago");
+    }
+
+    #[test]
+    fn who_asks_for_much_that_nobody_keeps_leaves_room_for_others_to_be_remembered() {
+        let (mut placement, now) = (Placement::default(), Instant::now());
+        let mut lend = |object: usize, asker, after| {
+            let now = now + Duration::from_secs(after);
+            placement.lend(ObjectId(object as u128), 0..64, asker, None, now)
+        };
+        let remembered = (0..LENT_MAX / 64).filter(|object| lend(*object, 1, 0) != Loan::none(64)).count();
+        assert_eq!(remembered, LENT_EACH / 64);
+        assert_eq!(lend(0, 2, 1).lender.map(|lender| lender.member), Some(1));
+        assert_ne!(lend(LENT_MAX, 1, 1), Loan::none(64), "what another asked for since counts for that one");
+        assert_eq!(lend(LENT_MAX + 1, 1, 1), Loan::none(64));
+        assert_ne!(lend(LENT_MAX + 1, 1, 7), Loan::none(64), "what is too old counts for nobody");
     }
 
     /// Whoever asks for whichever blocks in whichever order: following who waits for whom leads to the store.

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 mod failure;
 mod lending;
 mod names;
+mod serving;
 mod simulation;
 mod weather;
 
@@ -87,6 +88,14 @@ impl Giver for Inner {
         self.is_mine.load(Relaxed).then(|| self.blocks(run))
     }
 
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
+    }
+
     fn held(&self, run: Run) -> Option<Blocks> {
         Some(self.blocks(run))
     }
@@ -144,6 +153,9 @@ impl Giver for Inner {
     }
 }
 
+/// How long a member is waited for that says only that it lives.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// Members that all see each other.
 struct Cluster {
     twin: Twin,
@@ -182,7 +194,7 @@ impl Cluster {
             let inner = Arc::new(Inner::of(fixed.clone(), room));
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
-            let lines = Lines::new(roster, Arc::new(twin.clone()), runtime);
+            let lines = Lines::new(roster, Arc::new(twin.clone()), PATIENCE, runtime);
             let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
             let both = (owners.clone(), lines.clone());
             cluster.owners.push(owners.clone());

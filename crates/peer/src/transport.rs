@@ -7,17 +7,34 @@ use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, WriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 /// Both directions of a connection.
 pub struct Wire {
     pub read: Box<dyn AsyncRead + Send + Unpin>,
-    pub write: Box<dyn AsyncWrite + Send + Unpin>,
+    pub write: Box<dyn Way>,
     /// Whether who is at the other end proved to be this member. Where nobody proves anything, everybody is believed.
     pub is_member: Box<dyn Fn(u128) -> bool + Send>,
 }
+
+/// The way out of a connection.
+pub trait Way: AsyncWrite + Send + Unpin {
+    /// The socket, where what is written leaves as it is: then the kernel can send from files by itself.
+    fn socket(&self) -> Option<&TcpStream> {
+        None
+    }
+}
+
+impl Way for OwnedWriteHalf {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self.as_ref())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send> Way for WriteHalf<S> {}
 
 /// A connection that is taken, before both sides agree on how to go on.
 pub type Handshake = BoxFuture<'static, io::Result<Wire>>;

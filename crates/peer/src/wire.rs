@@ -405,6 +405,11 @@ pub fn block_frame(request: u32, block: &Block) -> Vec<Bytes> {
     frame
 }
 
+/// The frame after the last block of a request.
+pub fn end(request: u32) -> [u8; HEADER] {
+    Header { word: Word::Done, length: 0, request, block: 0 }.encode()
+}
+
 /// Bytes of checksums that come before a block of this length.
 pub fn sums_bytes(block_bytes: usize) -> usize {
     block_bytes.div_ceil(SUM as usize) * 8

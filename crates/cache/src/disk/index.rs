@@ -9,6 +9,7 @@
 mod borrow;
 mod compaction;
 mod fillings;
+mod recent;
 mod replay;
 mod space;
 mod unlink;
@@ -28,6 +29,7 @@ pub use borrow::Borrowed;
 #[cfg(any(test, feature = "simulate"))]
 pub use compaction::{Compaction, Written};
 use fillings::Fillings;
+use recent::Recent;
 use space::Look;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -50,6 +52,8 @@ pub struct Index {
     filling: Fillings,
     pool: Arc<Pool>,
     open: HashMap<ObjectId, Weak<Whole>>,
+    /// Some that stay open although nobody holds them.
+    recent: Recent,
     look: Look,
     /// Bytes that were promised to segments that have no file yet.
     coming: u64,
@@ -140,7 +144,7 @@ impl Index {
         (medium, boot, clock): (Arc<dyn Medium>, [u8; 16], Clock),
         (hold, first): (Holding, u32),
     ) -> Index {
-        let (filling, pool, open, left) = Default::default();
+        let (filling, pool, open, recent, left) = Default::default();
         Index {
             look: Look::new(clock),
             medium,
@@ -153,6 +157,7 @@ impl Index {
             filling,
             pool,
             open,
+            recent,
             coming: 0,
             live_bytes: 0,
             next: first.max(1),
@@ -220,8 +225,7 @@ impl Index {
 
     fn held(&self, segment: &Segment, slot: Slot) -> Held {
         let residency = Residency { id: segment.id(), number: slot.residency };
-        let open = self.open.get(&residency.id).and_then(Weak::upgrade);
-        let open = open.filter(|whole| whole.segment == *segment && whole.residency == residency);
+        let open = self.held_open(segment, residency);
         let closed = || Closed {
             medium: self.medium.clone(),
             segment: segment.clone(),
@@ -244,6 +248,7 @@ impl Index {
             self.open.retain(|_, whole| whole.strong_count() > 0);
         }
         self.open.insert(id, Arc::downgrade(&whole));
+        self.recent.keep(&whole);
         Some(whole)
     }
 
@@ -253,6 +258,24 @@ impl Index {
             tracing::warn!("dropped a cache file and will fetch the object again: {error}");
             self.drop_segment(closed.residency, &closed.segment.object);
         }
+    }
+
+    /// The file of a segment that is complete, if it is open.
+    pub fn open_file(&self, segment: &Segment) -> Option<Arc<Whole>> {
+        match self.slot(segment)? {
+            (slot, None) => self.held_open(segment, Residency { id: segment.id(), number: slot.residency }),
+            (_, Some(_)) => None,
+        }
+    }
+
+    fn held_open(&self, segment: &Segment, residency: Residency) -> Option<Arc<Whole>> {
+        let open = self.open.get(&residency.id).and_then(Weak::upgrade);
+        open.filter(|whole| whole.segment == *segment && whole.residency == residency)
+    }
+
+    /// From now on some files stay open although nobody holds them, for others who ask for what was asked for before.
+    pub fn keep_open(&mut self) {
+        self.recent.begin();
     }
 
     /// The slot of a residency, as long as it lasts.
@@ -387,6 +410,7 @@ impl Index {
             None => {}
         }
         self.open.remove(&residency.id);
+        self.recent.drop(residency);
         let path = residency.path(&self.folder, object);
         self.linked += 1;
         self.left.push(Left { object: object.clone(), path, bytes: slot.bytes });

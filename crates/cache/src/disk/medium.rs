@@ -5,7 +5,7 @@
 
 mod system;
 
-pub use system::System;
+pub use system::{System, is_cached};
 
 use std::io::{IoSlice, Result};
 use std::os::fd::BorrowedFd;

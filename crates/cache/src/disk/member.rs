@@ -5,6 +5,7 @@
 use super::index::Found;
 use super::segment::Segment;
 use super::table::Class;
+use super::whole::Whole;
 use super::{Below, Disk, KEPT_WITHIN, Standing};
 use block::{Address, Checksum, Fixed, Object, Run, Source};
 use std::sync::Arc;
@@ -28,6 +29,24 @@ impl Disk {
     /// Nothing takes the place of another on evidence: opens on other members are not seen here, so it would be none.
     pub fn never_trade(&self) {
         self.index().never_trade();
+    }
+
+    /// Some files stay open although nobody holds them: others ask for the same again.
+    pub fn keep_open(&self) {
+        self.index().keep_open();
+    }
+
+    /// The complete file that has all blocks of a run that this member owns, if it is open: whoever sends them from there compares
+    /// nothing.
+    pub fn open_file(&self, run: &Run) -> Option<Arc<Whole>> {
+        let segment = self.segment(&Address { object: run.object.clone(), index: run.blocks.start });
+        let mut index = self.index();
+        let whole = index.open_file(&segment).filter(|_| run.blocks.end <= segment.blocks.end)?;
+        index.is_owned(&segment);
+        drop(index);
+        whole.has_its_length().ok()?;
+        self.0.tally.here.add(run.blocks.len() as u64, run.bytes());
+        Some(whole)
     }
 
     /// Whether the segment of a block is here, or on its way.

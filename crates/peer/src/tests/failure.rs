@@ -61,6 +61,22 @@ async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not(
     swallowing.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_only_says_that_it_lives_is_waited_for_no_longer_than_a_store() {
+    let (fixed, samples) = objects();
+    let cluster = Cluster::of(2, fixed);
+    let (owner, asker, (object, content)) = asker(&cluster, &samples);
+    *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Hung;
+    let began = tokio::time::Instant::now();
+    // More than a connection takes at a time: also who waits for a turn goes on.
+    let reads = (0..4 * wire::REQUESTS_MAX + 8).map(|_| read(&cluster.peers[asker], Run::new(object.clone(), 0..4)));
+    let reads = futures_util::future::join_all(reads);
+    let all = tokio::time::timeout(3 * PATIENCE, reads).await.expect("it goes on elsewhere");
+    assert!(all.into_iter().all(|got| got.expect("blocks") == content[..4 * BLOCK as usize]));
+    assert!(began.elapsed() >= PATIENCE, "as patient as with a store");
+    assert!(cluster.inners[asker].fetched.load(Relaxed) > 0, "by its own credentials");
+}
+
 #[tokio::test]
 async fn an_owner_hears_when_a_reader_comes_to_wait_for_what_was_asked_for_ahead() {
     let (fixed, samples) = objects();

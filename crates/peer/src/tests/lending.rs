@@ -47,6 +47,14 @@ impl Giver for Lender {
         Some(self.inner.fetch(run))
     }
 
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
+    }
+
     fn held(&self, _run: Run) -> Option<Blocks> {
         None
     }
@@ -105,7 +113,7 @@ async fn play(seed: u64) -> (u64, u64, Duration) {
     weather.slow(3);
     for seat in seats(MEMBERS) {
         let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats(MEMBERS))));
-        let lines = Lines::new(roster, Arc::new(weather.at(seat.id)), runtime.clone());
+        let lines = Lines::new(roster, Arc::new(weather.at(seat.id)), PATIENCE, runtime.clone());
         let inner = Flight::over(store.clone(), Budget::of(64 << 20), runtime.clone());
         let own: Arc<dyn Source> = Arc::new(inner.clone());
         let owners = Owners::over(own.clone(), lines.clone());

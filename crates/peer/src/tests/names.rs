@@ -15,7 +15,7 @@ async fn play(seed: u64, members: usize) -> usize {
     let (mut servers, mut starting) = (tokio::task::JoinSet::new(), tokio::task::JoinSet::new());
     for seat in seats(members) {
         let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats(members))));
-        let lines = Lines::new(roster, Arc::new(weather.at(seat.id)), tokio::runtime::Handle::current());
+        let lines = Lines::new(roster, Arc::new(weather.at(seat.id)), PATIENCE, tokio::runtime::Handle::current());
         let inner = Arc::new(Inner::of(fixed.clone(), None));
         servers.spawn(serve(Box::new(twin.listen(&seat.address)), inner.clone(), lines.clone()));
         let (begins, takes) = (chance.below(200), chance.below(400));

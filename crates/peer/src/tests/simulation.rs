@@ -119,6 +119,14 @@ impl Giver for Keeper {
         Some(self.blocks(run))
     }
 
+    fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
+        None
+    }
+
+    fn given_bytes(&self) -> u64 {
+        64 << 20
+    }
+
     fn held(&self, run: Run) -> Option<Blocks> {
         let missing = Error::missing("not here", &*run.object);
         Some(if self.has(&run) { self.blocks(run) } else { futures_util::stream::iter([Err(missing)]).boxed() })
@@ -216,7 +224,7 @@ impl World {
     fn begin(&mut self, seat: Seat) {
         let (roster, told) = watch::channel(Arc::new(Roster::of(seat.id, self.told.clone())));
         let transport = Arc::new(self.weather.at(seat.id));
-        let lines = Lines::new(told, transport, tokio::runtime::Handle::current());
+        let lines = Lines::new(told, transport, PATIENCE, tokio::runtime::Handle::current());
         self.figures.push(lines.figures().clone());
         let keeper = Keeper::over(Arc::new(Elders::over(self.store.clone(), lines.clone())));
         let owners = Owners::over(Arc::new(keeper.clone()), lines.clone());

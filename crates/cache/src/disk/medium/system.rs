@@ -5,7 +5,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, fstat, statvfs, statx};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Result};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -86,6 +86,21 @@ impl Medium for System {
 /// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// Whether the kernel has all of these bytes of a file in memory. False where it can't tell: before Linux 6.5, or where a
+/// container forbids to ask.
+pub fn is_cached(file: BorrowedFd<'_>, at: u64, length: u64) -> bool {
+    /// `cachestat`, which has the same number on all machines.
+    const CACHESTAT: libc::c_long = 451;
+    let page = rustix::param::page_size() as u64;
+    let pages = (at + length).div_ceil(page) - at / page;
+    // Offset and length; then pages in memory, dirty, being written, evicted, and evicted just now (linux/mman.h).
+    let (range, mut found) = ([at, length], [0u64; 5]);
+    // SAFETY: the kernel reads the first and writes the second structure, which are as long as it defines them, and keeps
+    // neither.
+    let asked = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
+    asked == 0 && found[0] >= pages
+}
+
 impl Handle for File {
     fn read(&self, into: &mut Vec<u8>, at: u64) -> Result<usize> {
         // Into memory that was not cleared before: clearing it costs as much as checking it (measured, 7 % of the
@@ -118,6 +133,24 @@ impl Handle for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_kernel_has_in_memory_is_told_from_what_it_has_not() {
+        use rustix::fs::{Advice, fadvise};
+        use std::os::unix::fs::FileExt;
+        // Not in memory, as scratch folders may be: what lies there alone can't leave it.
+        let file = tempfile::tempfile_in(std::env::current_dir().expect("a folder")).expect("a file");
+        file.write_all_at(&[1; 300_000], 0).expect("written");
+        if !is_cached(file.as_fd(), 0, 300_000) {
+            return assert!(!is_cached(file.as_fd(), 4096, 1), "SKIPPED: this kernel doesn't tell");
+        }
+        assert!(is_cached(file.as_fd(), 299_999, 1) && is_cached(file.as_fd(), 4095, 2));
+        file.sync_all().expect("on the disk");
+        fadvise(&file, 0, None, Advice::DontNeed).expect("dropped");
+        assert!(!is_cached(file.as_fd(), 0, 1) && !is_cached(file.as_fd(), 65_536, 65_536));
+        file.read_at(&mut [0; 1], 0).expect("read");
+        assert!(is_cached(file.as_fd(), 0, 1));
+    }
 
     #[test]
     fn what_is_no_folder_is_not_taken_for_one_that_is_there() {

@@ -1,0 +1,165 @@
+//! What is answered to a request: blocks as they come, words, or who is to be asked instead.
+
+use super::portion::Taken;
+use super::{Parts, Room};
+use crate::placement::{Loan, Verdict};
+use crate::wire::{self, Failure, Header, Wish, Word};
+use block::{Address, Block, Blocks, Object, Run};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use std::sync::Arc;
+
+/// What is written next. It holds on to its block, and with it to a share of a budget, until it was written.
+pub struct Frame {
+    pub bytes: Vec<Bytes>,
+    _block: Option<(Block, Taken)>,
+}
+
+impl Frame {
+    pub fn of(word: Word, request: u32, payload: Vec<u8>) -> Frame {
+        Frame { bytes: wire::frame(word, request, payload), _block: None }
+    }
+
+    fn block(request: u32, block: Block, taken: Taken) -> Frame {
+        Frame { bytes: wire::block_frame(request, &block), _block: Some((block, taken)) }
+    }
+}
+
+/// The last frame of an answer.
+type Last = (Word, Vec<u8>);
+
+/// All that is answered to a request.
+pub async fn answer(parts: &Parts, header: Header, wish: Wish) {
+    let request = header.request;
+    let (word, payload) = match header.word {
+        Word::Fetch => fetch(parts, request, wish).await,
+        Word::Held => {
+            let _turn = parts.portion.held().await;
+            let first = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
+            match parts.lines.keeper(&first) {
+                // It was this node's, and another one keeps it.
+                Some(keeper) if parts.giver.room(&first) != Room::Here => {
+                    (Word::Elsewhere, keeper.to_le_bytes().into())
+                }
+                _ => give(parts, request, wish.run, |run| parts.giver.held(run)).await,
+            }
+        }
+        Word::Bring => bring(parts, wish).await,
+        _ => sum(parts, &wish.run.object).await,
+    };
+    let _ = parts.frames.send(Frame::of(word, request, payload)).await;
+}
+
+/// Give what this node has or keeps; of what it has no room for, say who is to be asked.
+async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
+    if let Some(ticket) = wish.manner.lent {
+        return lend(parts, request, wish.run, ticket).await;
+    }
+    match elsewhere(parts, &wish, true) {
+        Some(elsewhere) => elsewhere,
+        None => give(parts, request, wish.run, |run| parts.giver.fetch(run)).await,
+    }
+}
+
+/// Bring what this node keeps; of what it has no room for, say who is to.
+async fn bring(parts: &Parts, wish: Wish) -> Last {
+    if let Some(elsewhere) = elsewhere(parts, &wish, false) {
+        return elsewhere;
+    }
+    let address = Address { object: wish.run.object, index: wish.run.blocks.start };
+    match parts.giver.bring(address, wish.manner.verify) {
+        None => (Word::NotMine, Vec::new()),
+        Some(brought) => match brought.await {
+            Ok(brought) => (Word::Told, brought.encode()),
+            Err(error) => (Word::Failed, Failure::encode(&error)),
+        },
+    }
+}
+
+/// Who is to be asked for what this node has no room for. `has_memory`: the asker will have it in memory for a while.
+fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
+    let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
+    if parts.giver.room(&address) != Room::Full {
+        return None;
+    }
+    if wish.manner.for_owner {
+        return Some((Word::NotHeld, Vec::new()));
+    }
+    Some(match parts.lines.verdict(&address, wish.manner.refused) {
+        Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
+        Verdict::Yours => {
+            (Word::Yours, wire::encode_loan(parts.lines.lend(&wish.run, parts.from, wish.manner.refused)))
+        }
+        Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
+    })
+}
+
+async fn sum(parts: &Parts, object: &Arc<Object>) -> Last {
+    match parts.giver.checksum(object) {
+        None => (Word::NotMine, Vec::new()),
+        Some(asked) => match asked.await {
+            Ok(sum) => (Word::Told, wire::encode_sum(sum)),
+            Err(error) => (Word::Failed, Failure::encode(&error)),
+        },
+    }
+}
+
+/// The blocks of a run as they come, of so many at a time as the asker may have on their way.
+async fn give(parts: &Parts, request: u32, run: Run, ask: impl Fn(Run) -> Option<Blocks>) -> Last {
+    let mut next = run.blocks.start;
+    while next < run.blocks.end {
+        let rest = run.part(next..run.blocks.end);
+        let room = parts.portion.given(rest.addresses().map(|address| address.len())).await;
+        next += room.len() as u32;
+        let Some(mut blocks) = ask(run.part(rest.blocks.start..next)) else { return (Word::NotMine, Vec::new()) };
+        // To the end of the stream, so that the tiers below finish what they keep.
+        let mut room = room.into_iter();
+        while let Some(block) = blocks.next().await {
+            let block = match block {
+                Ok(block) => block,
+                Err(error) => return (Word::Failed, Failure::encode(&error)),
+            };
+            if !send(parts, request, block, room.next().unwrap_or_default()).await {
+                break;
+            }
+        }
+    }
+    (Word::Done, Vec::new())
+}
+
+/// The blocks of a run from readers' memory. While as many are on their way to the asker as may be, none is held on to: it is
+/// looked for again. Nor is room, while a block is waited for: others would wait for it who are waited for.
+async fn lend(parts: &Parts, request: u32, run: Run, ticket: u64) -> Last {
+    let (mut next, mut room) = (run.blocks.start, None);
+    'again: loop {
+        let lent = parts.giver.lent(run.part(next..run.blocks.end), ticket);
+        let Some(mut blocks) = lent else { return (Word::NotMine, Vec::new()) };
+        while next < run.blocks.end {
+            let got = match blocks.next().now_or_never() {
+                Some(got) => got,
+                None => {
+                    room = None;
+                    blocks.next().await
+                }
+            };
+            let Some(Ok(block)) = got else { return (Word::NotHeld, Vec::new()) };
+            let Some(taken) = room.take().or_else(|| parts.portion.try_lend(block.len())) else {
+                let length = block.len();
+                drop((block, blocks));
+                room = Some(parts.portion.lend(length).await);
+                continue 'again;
+            };
+            next += 1;
+            if !send(parts, request, block, taken).await {
+                break;
+            }
+        }
+        return (Word::Done, Vec::new());
+    }
+}
+
+/// False if nobody hears it any more.
+async fn send(parts: &Parts, request: u32, block: Block, taken: Taken) -> bool {
+    parts.lines.figures().served.add(block.len());
+    parts.frames.send(Frame::block(request, block, taken)).await.is_ok()
+}
