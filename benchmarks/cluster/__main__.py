@@ -13,6 +13,7 @@ import s3fs
 import small
 import store
 import throttle
+import turns
 from rows import Rows
 
 PARTS = {
@@ -23,6 +24,7 @@ PARTS = {
     "links": links.run,
     "s3fs": s3fs.run,
     "throttle": throttle.run,
+    "turns": turns.run,
     "chaos": chaos.run,
 }
 

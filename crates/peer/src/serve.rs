@@ -9,6 +9,7 @@ use crate::link::{BEAT, write_all};
 use crate::names::Names;
 use crate::placement::{Loan, Verdict};
 use crate::transport::{Handshake, Listener, Wire};
+use crate::uses::{self, Count, Use};
 use crate::wire::{
     self, Brought, Failure, GREETING, Greeting, HEADER, Header, Manner, REQUEST_BYTES_MAX, REQUESTS_MAX, State, Wish,
     Word,
@@ -70,11 +71,17 @@ pub trait Giver: Send + Sync {
     /// Nothing if it doesn't read that store.
     fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>>;
 
-    /// Whether a block lies here, or would be kept.
-    fn room(&self, address: &Address) -> Room;
+    /// Whether a block lies here, or would be kept for whoever asks.
+    fn room(&self, address: &Address, asker: For) -> Room;
+
+    /// Readers of other members have use of this.
+    fn used(&self, uses: Vec<Count>);
 
     /// Bytes that would be kept, and that are.
     fn room_bytes(&self) -> (u64, u64);
+
+    /// Bytes of what is probably not read any more, and gives way to what owners have no room for and readers want.
+    fn stale_bytes(&self) -> u64;
 
     /// What this node has of the names of a set.
     fn names(&self, set: u128) -> Names;
@@ -92,7 +99,20 @@ pub enum Room {
     /// It lies there, or its stripe does in part.
     Here,
     Free,
+    /// There is none, but readers asked for it often enough for something else to give way, if there is anything.
+    Wanted,
     Full,
+}
+
+/// For whom room is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Nobody in particular: nothing gives way for it but copies, and what no data set lists.
+    Nobody,
+    /// A reader, for whom others give way on evidence.
+    Reader,
+    /// The reader of an owner that has no room, and says that readers want it: what is read no more gives way.
+    Owner,
 }
 
 /// Answer whoever connects, for as long as the task lives.
@@ -206,25 +226,8 @@ impl Asker {
                     let wish = Wish { run: Run { course: course.clone(), ..wish.run }, ..wish };
                     self.run(header.request, (turn, course), async move { answer(&parts, header, wish).await });
                 }
-                Word::State => {
-                    let (free_bytes, kept_bytes) = self.0.giver.room_bytes();
-                    let state = State { free_bytes, kept_bytes, age_ms: self.0.lines.age_ms() };
-                    self.tell(header.request, state.encode()).await;
-                }
-                Word::Kept => {
-                    let stripes = wire::decode_stripes(&payload).ok_or_else(|| wrong("stripes make no sense"))?;
-                    self.0.lines.keeps(self.0.from, &stripes);
-                    self.tell(header.request, Vec::new()).await;
-                }
-                Word::Names | Word::News => {
-                    let set = wire::decode_member(&payload).ok_or_else(|| wrong("a set's name makes no sense"))?;
-                    let told = match header.word {
-                        Word::Names => self.0.giver.names(set).encode(),
-                        _ => {
-                            self.0.giver.news(set);
-                            Vec::new()
-                        }
-                    };
+                Word::State | Word::Kept | Word::Used | Word::Names | Word::News => {
+                    let told = self.at_once(header.word, &payload).ok_or_else(|| wrong("a request makes no sense"))?;
                     self.tell(header.request, told).await;
                 }
                 Word::Piece => {
@@ -248,6 +251,25 @@ impl Asker {
                 _ => return Err(wrong("an answer came as a request")),
             }
         }
+    }
+
+    /// What takes no time is answered at once; nothing comes back of words that make no sense.
+    fn at_once(&self, word: Word, payload: &[u8]) -> Option<Vec<u8>> {
+        let Parts { giver, lines, from, .. } = &*self.0;
+        match word {
+            Word::State => {
+                let ((free_bytes, kept_bytes), stale_bytes) = (giver.room_bytes(), giver.stale_bytes());
+                return Some(State { free_bytes, kept_bytes, age_ms: lines.age_ms(), stale_bytes }.encode());
+            }
+            Word::Kept => lines.keeps(*from, &wire::decode_stripes(payload)?),
+            Word::Used => {
+                let (uses, is_passed_on) = uses::decode_uses(payload)?;
+                giver.used(uses.into_iter().map(|used| lines.heard(used, is_passed_on)).collect());
+            }
+            Word::Names => return Some(giver.names(wire::decode_member(payload)?).encode()),
+            _ => giver.news(wire::decode_member(payload)?),
+        }
+        Some(Vec::new())
     }
 
     async fn tell(&self, request: u32, words: Vec<u8>) {
@@ -304,7 +326,7 @@ async fn answer(parts: &Parts, header: Header, wish: Wish) {
             let first = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
             match parts.lines.keeper(&first) {
                 // It was this node's, and another one keeps it.
-                Some(keeper) if parts.giver.room(&first) != Room::Here => {
+                Some(keeper) if parts.giver.room(&first, For::Nobody) != Room::Here => {
                     (Word::Elsewhere, keeper.to_le_bytes().into())
                 }
                 _ => send_blocks(parts, header.request, parts.giver.held(wish.run)).await,
@@ -323,6 +345,10 @@ async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
             (Word::Failed, _) => (Word::NotHeld, Vec::new()),
             last => last,
         };
+    }
+    if let Some(set_bytes) = wish.manner.opened {
+        let used = Use { object: wish.run.object.id(), size: wish.run.object.size, set_bytes, is_new: true };
+        parts.giver.used(vec![parts.lines.heard(used, false)]);
     }
     if let Some(elsewhere) = elsewhere(parts, &wish, true) {
         return elsewhere;
@@ -349,13 +375,21 @@ async fn bring(parts: &Parts, wish: Wish) -> Last {
 /// Who is to be asked for what this node has no room for. `has_memory`: the asker will have it in memory for a while.
 fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
     let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
-    if parts.giver.room(&address) != Room::Full {
+    let room = parts.giver.room(
+        &address,
+        match (has_memory, wish.manner.for_owner) {
+            (false, _) => For::Nobody,
+            (true, true) => For::Owner,
+            (true, false) => For::Reader,
+        },
+    );
+    if matches!(room, Room::Here | Room::Free) {
         return None;
     }
     if wish.manner.for_owner {
         return Some((Word::NotHeld, Vec::new()));
     }
-    Some(match parts.lines.verdict(&address, wish.manner.refused) {
+    Some(match parts.lines.verdict(&address, wish.manner.refused, room == Room::Wanted) {
         Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
         Verdict::Yours => {
             (Word::Yours, wire::encode_loan(parts.lines.lend(&wish.run, parts.from, wish.manner.refused)))
