@@ -20,6 +20,7 @@ import small
 import store
 import sweep
 import throttle
+import turns
 import wire
 from rows import Rows
 
@@ -36,6 +37,7 @@ PARTS = {
     "sweep": sweep.run,
     "s3fs": s3fs.run,
     "throttle": throttle.run,
+    "turns": turns.run,
     "chaos": chaos.run,
     "wire": wire.run,
 }

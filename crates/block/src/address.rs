@@ -44,12 +44,12 @@ impl Object {
 
     /// The same of a size that nobody has checked yet: nothing of one that no object has.
     pub fn blocks_checked(&self) -> Option<u32> {
-        u32::try_from(self.size.div_ceil(self.block_bytes())).ok()
+        blocks_of(self.size)
     }
 
     /// Length of its blocks, but for the last one.
     pub fn block_bytes(&self) -> u64 {
-        if self.size <= SMALL { SMALL } else { BLOCK }
+        block_bytes(self.size)
     }
 
     /// Where a block begins.
@@ -72,6 +72,21 @@ impl Object {
     pub fn whole(self: &Arc<Self>) -> Option<Run> {
         (1..=RUN_BLOCKS_MAX).contains(&self.blocks()).then(|| Run::new(self.clone(), 0..self.blocks()))
     }
+}
+
+/// Blocks of an object of which the size alone is known; nothing of a size that no object has.
+pub fn blocks_of(size: u64) -> Option<u32> {
+    u32::try_from(size.div_ceil(block_bytes(size))).ok()
+}
+
+/// Bytes of some of the blocks of an object of this size.
+pub fn bytes_of(size: u64, blocks: &Range<u32>) -> u64 {
+    let start = |block: u32| (u64::from(block) * block_bytes(size)).min(size);
+    start(blocks.end).saturating_sub(start(blocks.start))
+}
+
+fn block_bytes(size: u64) -> u64 {
+    if size <= SMALL { SMALL } else { BLOCK }
 }
 
 impl fmt::Display for Object {
@@ -209,6 +224,9 @@ mod tests {
         assert_eq!(object.whole().expect("five blocks").bytes(), SMALL + 5);
         assert_eq!(self::object(SMALL).blocks(), 1, "a small object is one block");
         assert_eq!(self::object(0).blocks(), 0);
+        let bytes = [0..5, 3..5, 4..5, 4..9, 7..9].map(|blocks| bytes_of(SMALL + 5, &blocks));
+        assert_eq!(bytes, [SMALL + 5, BLOCK + 5, 5, 5, 0]);
+        assert_eq!((bytes_of(7, &(0..1)), blocks_of(SMALL + 5), blocks_of(u64::MAX)), (7, Some(5), None));
         assert!(self::object(0).whole().is_none());
     }
 

@@ -25,7 +25,7 @@ mod error;
 mod source;
 mod stripe;
 
-pub use address::{Address, BLOCK, Object, ObjectId, PRINCIPAL, RUN_BLOCKS_MAX, Run, SMALL};
+pub use address::{Address, BLOCK, Object, ObjectId, PRINCIPAL, RUN_BLOCKS_MAX, Run, SMALL, blocks_of, bytes_of};
 pub use block::{Block, Permit, Proof};
 pub use checksum::{Checksum, Digest, SUM, crc64, sums};
 pub use course::{Cause, Clock, Course, Spent, last_try};

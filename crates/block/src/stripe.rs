@@ -6,7 +6,7 @@
 //!
 //! Invariant: a member that comes or goes changes the owner of no stripe but those that it has, or had.
 
-use crate::{Address, Object, ObjectId, RUN_BLOCKS_MAX};
+use crate::{Address, Object, ObjectId, RUN_BLOCKS_MAX, blocks_of};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -44,11 +44,22 @@ impl Stripe {
 
     /// The blocks of the stripe; its object may end before.
     pub fn blocks(&self, object: &Object) -> Range<u32> {
-        if object.size <= ONE_STRIPE_BYTES_MAX {
-            return 0..object.blocks();
+        Stripe::within(object.size, object.blocks(), self.index)
+    }
+
+    /// The stripes of an object of this size, and the blocks of each; none of a size that no object has.
+    pub fn all(object: ObjectId, size: u64) -> impl Iterator<Item = (Stripe, Range<u32>)> {
+        let blocks = blocks_of(size).unwrap_or(0);
+        let count = if size <= ONE_STRIPE_BYTES_MAX { blocks.min(1) } else { blocks.div_ceil(STRIPE_BLOCKS) };
+        (0..count).map(move |index| (Stripe { object, index }, Stripe::within(size, blocks, index)))
+    }
+
+    fn within(size: u64, blocks: u32, index: u32) -> Range<u32> {
+        if size <= ONE_STRIPE_BYTES_MAX {
+            return 0..blocks;
         }
-        let start = self.index.saturating_mul(STRIPE_BLOCKS).min(object.blocks());
-        start..start.saturating_add(STRIPE_BLOCKS).min(object.blocks())
+        let start = index.saturating_mul(STRIPE_BLOCKS).min(blocks);
+        start..start.saturating_add(STRIPE_BLOCKS).min(blocks)
     }
 
     /// The member that keeps the stripe; none if no member keeps anything.
@@ -140,6 +151,10 @@ mod tests {
         assert_eq!((last.index, last.blocks(&whole)), (0, 0..1024));
         let small = object(SMALL);
         assert_eq!(Stripe::of(&Address { object: small.clone(), index: 0 }).blocks(&small), 0..1);
+        let all: Vec<_> = Stripe::all(large.id(), large.size).collect();
+        assert!(all.len() == 17 && all[16] == (of(1024), 1024..1025) && all[3].1 == (192..256));
+        let counts = [0, 1, whole.size, u64::MAX].map(|size| Stripe::all(ObjectId(1), size).count());
+        assert_eq!(counts, [0, 1, 1, 0]);
         assert_eq!([0, 63, 64, u32::MAX].map(stripe_end), [64, 64, 128, u32::MAX]);
     }
 

@@ -30,6 +30,7 @@ mod verify;
 mod whole;
 
 pub use room::{Limits, Used};
+pub use uses::{Kind, Use};
 pub use whole::Whole;
 
 use crate::distinct::Distinct;
@@ -226,11 +227,6 @@ impl Disk {
     fn tell_left(&self, object: &Object) {
         let dropped = self.0.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
         dropped(object);
-    }
-
-    /// Somebody opened an object, whichever way it is read then. `set_bytes`: of the data set that it belongs to.
-    pub fn opened(&self, object: &Object, set_bytes: u64) {
-        self.count_open(object, set_bytes);
     }
 
     /// Where an object stands; a complete one is opened.

@@ -116,11 +116,7 @@ fn play(cell: Cell) -> Asked {
     local.block_on(&runtime, epochs(cell))
 }
 
-async fn epochs(cell: Cell) -> Asked {
-    let object =
-        |n| Object { store: "memory:".into(), key: format!("folder/{n:06}"), version: "1".into(), size: cell.bytes };
-    let objects: Vec<Arc<Object>> = (0..cell.files).map(|n| Arc::new(object(n))).collect();
-    let store = Arc::new(Store::default());
+fn disk(cell: Cell, store: &Arc<Store>) -> Disk {
     let settings = Settings {
         folder: Path::new("/cache").to_owned(),
         limits: Limits { bytes: cell.capacity(), files: u64::MAX >> 1, free_bytes_min: 0, free_files_min: 0 },
@@ -131,7 +127,19 @@ async fn epochs(cell: Cell) -> Asked {
         hold: Arc::new(|| Ok(Hold::Same)),
         first: 1,
     };
-    let disk = Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier");
+    Disk::over(store.clone(), settings, tokio::runtime::Handle::current()).expect("a disk tier")
+}
+
+fn objects(cell: Cell, folder: &str) -> Vec<Arc<Object>> {
+    let object =
+        |n| Object { store: "memory:".into(), key: format!("{folder}/{n:06}"), version: "1".into(), size: cell.bytes };
+    (0..cell.files).map(|n| Arc::new(object(n))).collect()
+}
+
+async fn epochs(cell: Cell) -> Asked {
+    let objects = objects(cell, "folder");
+    let store = Arc::new(Store::default());
+    let disk = disk(cell, &store);
     let mut chance = Chance(SEED);
     let mut asked = Asked::new();
     for epoch in 0..=EPOCHS {
@@ -148,6 +156,33 @@ async fn epochs(cell: Cell) -> Asked {
         asked.push((store.0.load(Relaxed) - before) as f64 / cell.set() as f64);
     }
     asked
+}
+
+/// One set for five epochs, then another one for twelve: what each of these hits, by one reader.
+async fn turns(cell: Cell) -> Vec<f64> {
+    let (store, mut chance, mut hits) = (Arc::new(Store::default()), Chance(SEED), Vec::new());
+    let disk = disk(cell, &store);
+    for (folder, count) in [("first", 5), ("second", 12)] {
+        let objects = objects(cell, folder);
+        for _ in 0..count {
+            let before = store.0.load(Relaxed);
+            read(disk.clone(), cell.set(), Rc::new(RefCell::new(chance.shuffled(&objects)))).await;
+            hits.push(1.0 - (store.0.load(Relaxed) - before) as f64 / cell.set() as f64);
+        }
+    }
+    hits.split_off(5)
+}
+
+#[test]
+fn a_set_gives_way_to_another_whether_its_files_are_kept_whole_or_in_pieces() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    for (bytes, files) in [(4_000_000, 50), (64_000_000, 3)] {
+        let cell = Cell { bytes, files, ratio: 1.0, fills: false };
+        let hits = runtime.block_on(turns(cell));
+        println!("{files} files of {bytes}, after another set: {hits:.3?}");
+        assert!(hits[6..].iter().all(|hit| *hit >= cell.allowed() - TOLERANCE), "{cell:?}: {hits:.3?}");
+    }
 }
 
 /// The line of a cell in the table, and whether it is as promised.

@@ -8,9 +8,9 @@ use crate::stack::Stack;
 use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
 use bytes::Bytes;
 use cache::Disk;
-use cache::disk::Whole;
+use cache::disk::{self, Kind, Whole};
 use futures_util::future::BoxFuture;
-use peer::{Brought, Giver, Manner, Names, Opened, Room, Roster, Transport};
+use peer::{Brought, Count, For, Giver, Manner, Names, Opened, Room, Roster, Transport, Use};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +84,16 @@ impl Giver for Giving {
         Some(Box::pin(async move { load::stripe_to_disk(&stack, door, &address, verify).await }))
     }
 
-    fn room(&self, address: &Address) -> Room {
-        self.stack.room(address)
+    fn room(&self, address: &Address, asker: For) -> Room {
+        self.stack.room(address, asker)
+    }
+
+    fn used(&self, uses: Vec<Count>) {
+        self.stack.used(uses);
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        self.stack.stale_bytes()
     }
 
     fn room_bytes(&self) -> (u64, u64) {
@@ -132,11 +140,32 @@ impl Opened for Open {
 }
 
 /// Whether a disk has a block, or room for it. What may not be kept at all needs none.
-pub fn room(disk: &Disk, address: &Address) -> Room {
-    match () {
-        () if !store::is_settled(&address.object) => Room::Free,
-        () if disk.has_any(address) => Room::Here,
-        () if disk.may_admit(address) => Room::Free,
-        () => Room::Full,
+pub fn room(disk: &Disk, address: &Address, asker: For) -> Room {
+    if !store::is_settled(&address.object) {
+        return Room::Free;
     }
+    if disk.has_any(address) {
+        return Room::Here;
+    }
+    let has_room = match asker {
+        For::Nobody => disk.has_room_for(address),
+        For::Reader => disk.may_admit(address),
+        For::Owner => disk.may_admit_in_stead(address),
+    };
+    match has_room {
+        true => Room::Free,
+        false if asker == For::Reader && disk.is_wanted(address) => Room::Wanted,
+        false => Room::Full,
+    }
+}
+
+/// What a member is to count, as its disk counts it.
+pub fn use_of(count: Count) -> disk::Use {
+    let Count { used: Use { object, size, is_new, .. }, parts, set_bytes, is_own } = count;
+    let kind = match (is_new, is_own) {
+        (true, true) => Kind::Opened,
+        (true, false) => Kind::OpenedOfAnother,
+        (false, _) => Kind::Open,
+    };
+    disk::Use { object, size, parts, set_bytes, kind }
 }

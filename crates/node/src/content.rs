@@ -9,6 +9,7 @@ use block::{Door, Error, Object, Result};
 use bytes::Bytes;
 use cache::disk::Whole;
 use cache::readahead::Readahead;
+use peer::Reading as Open;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -101,6 +102,9 @@ pub struct Streamed {
     pub readahead: Mutex<Readahead>,
     pub via: Door,
     pub runtime: tokio::runtime::Handle,
+    /// Other members are told that it is open, for as long as it is.
+    #[allow(dead_code, reason = "it ends with the content")]
+    pub open: Option<Open>,
 }
 
 impl Content for Streamed {

@@ -13,7 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
-use peer::{Brought, Elders, Lines, Owners, Peers, Room};
+use peer::{Brought, Count, Elders, For, Lines, Owners, Peers, Reading, Room};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,7 +81,6 @@ impl Stack {
         };
         let disk = Disk::over(below, on_disk, runtime.clone())?;
         if cluster.is_some() {
-            disk.never_trade();
             disk.keep_open();
         }
         let given_bytes = if cluster.is_some() { blocks_bytes / GIVEN_PART } else { 0 };
@@ -93,7 +92,7 @@ impl Stack {
         let below = match owners.clone().zip(lines.clone()) {
             Some((owners, lines)) => {
                 let (others, here) = (disk.of_copies(Arc::new(owners.clone())), disk.clone());
-                let room = move |address: &Address| cluster::room(&here, address);
+                let room = move |address: &Address| cluster::room(&here, address, For::Reader);
                 Arc::new(Peers::over(own, Arc::new(others), (owners, lines), room))
             }
             None => own,
@@ -150,8 +149,13 @@ impl Stack {
     }
 
     /// Whether this node's disk has a block, or room for it.
-    pub fn room(&self, address: &Address) -> Room {
-        cluster::room(&self.disk, address)
+    pub fn room(&self, address: &Address, asker: For) -> Room {
+        cluster::room(&self.disk, address, asker)
+    }
+
+    /// Bytes of what is probably not read any more.
+    pub fn stale_bytes(&self) -> u64 {
+        self.disk.stale_bytes()
     }
 
     /// Another member owns a block from now on: what is here of it is a copy.
@@ -222,7 +226,7 @@ impl Stack {
 
     /// Have the stripe of a block brought to the disk of whoever keeps it. `None` if that is this node.
     pub async fn bring_elsewhere(&self, address: &Address, verify: bool) -> Option<Result<Brought>> {
-        let is_full = self.room(address) == Room::Full;
+        let is_full = self.room(address, For::Nobody) == Room::Full;
         self.owners.as_ref()?.bring(address, verify, is_full).await
     }
 
@@ -244,7 +248,21 @@ impl Stack {
 
     /// Somebody opened an object of a set of so many bytes, whichever way it is read then.
     pub fn opened(&self, object: &Object, set_bytes: u64) {
-        self.disk.opened(object, set_bytes);
+        match &self.lines {
+            None => self.disk.opened(object, set_bytes),
+            Some(lines) => self.used(vec![lines.opened(object.id(), object.size, set_bytes)]),
+        }
+    }
+
+    /// A reader reads an object through the tiers, until what comes back is dropped: others are to know in a cluster.
+    pub fn reads(&self, object: &Object) -> Option<Reading> {
+        self.lines.as_ref()?.reads(object.id(), object.size)
+    }
+
+    /// Readers of any member have use of this.
+    pub fn used(&self, uses: Vec<Count>) {
+        let uses: Vec<disk::Use> = uses.into_iter().map(cluster::use_of).collect();
+        self.disk.used(&uses);
     }
 
     /// Where an object stands; a complete one is opened.

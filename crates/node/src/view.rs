@@ -20,6 +20,7 @@ use crate::snapshots;
 use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
+use peer::Reading as Open;
 
 pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
@@ -384,7 +385,8 @@ impl View {
     }
 
     fn streamed(&self, object: Arc<Object>) -> Arc<Streamed> {
-        streamed(&self.node, object, self.door())
+        let open = self.node.stack.reads(&object);
+        streamed(&self.node, object, self.door(), open)
     }
 
     fn local(&self, object: Arc<Object>, file: std::os::fd::OwnedFd, folder: &Arc<Folder>) -> Arc<dyn Content> {
@@ -393,13 +395,14 @@ impl View {
     }
 }
 
-fn streamed(node: &Node, object: Arc<Object>, via: Door) -> Arc<Streamed> {
+fn streamed(node: &Node, object: Arc<Object>, via: Door, open: Option<Open>) -> Arc<Streamed> {
     let (stack, runtime) = (node.stack.clone(), node.runtime.clone());
-    Arc::new(Streamed { object, stack, readahead: Default::default(), via, runtime })
+    Arc::new(Streamed { object, stack, readahead: Default::default(), via, runtime, open })
 }
 
 fn streamed_as_kept(node: &Node, whole: Arc<Whole>, via: Door) -> Arc<dyn Content> {
-    let otherwise = streamed(node, whole.object.clone(), via);
+    // What others own is read from here, whether they keep it or not.
+    let otherwise = streamed(node, whole.object.clone(), via, None);
     Arc::new(content::Kept { whole, otherwise, turns: node.disk_reads.clone() })
 }
 

@@ -94,7 +94,7 @@ impl Asking<'_> {
 
     /// Whom this node, which owns it and has no room, names.
     fn named(&mut self, refused: Option<u128>) -> Next {
-        match self.owners.lines().verdict(self.address, refused) {
+        match self.owners.lines().verdict(self.address, refused, false) {
             Verdict::Yours => Next::Over(Ok(Brought::Unkept)),
             Verdict::Elsewhere(member) => self.sent_to(member),
         }

@@ -8,6 +8,7 @@
 //!   owner has no room for.
 //! - [`Elders`]: asks who was the owner before this node came.
 //! - [`Names`]: who lists a data set.
+//! - [`Use`]: what readers open of what others own, and how the owners hear of it.
 //! - [`serve`], [`Giver`]: the other side.
 //! - `wire`: what is said, as bytes. [`Transport`]: by what it travels; [`Tls`], encrypted.
 //!
@@ -30,6 +31,7 @@ mod roster;
 mod serve;
 mod tls;
 mod transport;
+mod uses;
 mod wire;
 
 pub use elders::Elders;
@@ -40,9 +42,10 @@ pub use names::{Names, PIECE_BYTES, Soon};
 pub use owners::Owners;
 pub use peers::Peers;
 pub use roster::{Roster, Seat};
-pub use serve::{Giver, Opened, Room, serve};
+pub use serve::{For, Giver, Opened, Room, serve};
 pub use tls::{Tls, certified_name};
 pub use transport::{Handshake, Listener, Tcp, Transport, Twin, Way, Wire, listener};
+pub use uses::{Count, Reading, Use};
 pub use wire::{Brought, Manner};
 
 #[cfg(test)]

@@ -5,12 +5,13 @@
 use crate::contact::Contact;
 use crate::placement::{Loan, Placement, Verdict};
 use crate::transport::Transport;
+use crate::uses::Uses;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
 use block::{Address, Course, Run, Stripe};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -53,6 +54,16 @@ struct Parts {
     figures: Arc<Figures>,
     /// Bytes that came from all members.
     of_all: Arc<AtomicU64>,
+    uses: Uses,
+}
+
+/// Lines that last no longer for being known here.
+pub(crate) struct Known(Weak<Parts>);
+
+impl Known {
+    pub(crate) fn upgrade(&self) -> Option<Lines> {
+        self.0.upgrade().map(Lines)
+    }
 }
 
 /// How long others have been members, and who of them came back and was not told yet what others keep for it.
@@ -71,7 +82,7 @@ impl Lines {
         runtime: tokio::runtime::Handle,
     ) -> Lines {
         let (contacts, placement, ages, somebody_returned) = Default::default();
-        let (wanted, figures, came_late, of_all) = Default::default();
+        let (wanted, figures, came_late, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
@@ -87,7 +98,9 @@ impl Lines {
             runtime: runtime.clone(),
             figures,
             of_all,
+            uses,
         }));
+        lines.begin_telling();
         let exchanging = Arc::downgrade(&lines.0);
         runtime.spawn(async move {
             let mut pause = EXCHANGE_AT_MOST_EVERY;
@@ -112,6 +125,18 @@ impl Lines {
 
     pub fn figures(&self) -> &Arc<Figures> {
         &self.0.figures
+    }
+
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.0.uses
+    }
+
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.0.runtime
+    }
+
+    pub(crate) fn downgrade(&self) -> Known {
+        Known(Arc::downgrade(&self.0))
     }
 
     /// The members, as they change.
@@ -206,8 +231,8 @@ impl Lines {
     }
 
     /// Where a block is to be had that this node has no room for. `refused`: this one was named before, and
-    /// doesn't have it.
-    pub(crate) fn verdict(&self, address: &Address, refused: Option<u128>) -> Verdict {
+    /// doesn't have it. `is_wanted`: readers asked for it often enough for something else to give way.
+    pub(crate) fn verdict(&self, address: &Address, refused: Option<u128>, is_wanted: bool) -> Verdict {
         let (roster, stripe) = (self.roster(), Stripe::of(address));
         let others: Vec<u128> = roster.order(&stripe).into_iter().filter(|id| *id != roster.me()).collect();
         let blocks = stripe.blocks(&address.object);
@@ -216,7 +241,7 @@ impl Lines {
         if let Some(member) = refused {
             placement.refused(&stripe, member);
         }
-        let verdict = placement.verdict(stripe, bytes, &others, |id| self.answers(id));
+        let verdict = placement.verdict((stripe, bytes, is_wanted), &others, |id| self.answers(id));
         if verdict == Verdict::Yours {
             self.0.wanted.notify_one();
         }
@@ -225,7 +250,11 @@ impl Lines {
 
     /// Who keeps the stripe of a block in this node's stead.
     pub(crate) fn keeper(&self, address: &Address) -> Option<u128> {
-        self.placement().keeper(&Stripe::of(address))
+        self.keeper_of(&Stripe::of(address))
+    }
+
+    pub(crate) fn keeper_of(&self, stripe: &Stripe) -> Option<u128> {
+        self.placement().keeper(stripe)
     }
 
     /// Who asked just before for the first blocks of a run that nobody keeps, and until which block.
@@ -252,7 +281,9 @@ impl Lines {
         self.note_ages(&told);
         let mut placement = self.placement();
         for (member, state) in told {
-            placement.told(member, state.map_or(0, |state| state.free_bytes));
+            let state = state.unwrap_or_default();
+            placement.told(member, state.free_bytes);
+            placement.told_stale(member, state.stale_bytes);
         }
     }
 

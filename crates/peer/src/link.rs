@@ -284,7 +284,7 @@ impl Parts {
                     let error = error.ok_or_else(|| wrong("a failure makes no sense"))?;
                     self.over(header.request, Some(Err(Lost::Failed(error))));
                 }
-                Word::Fetch | Word::Held | Word::Cancel | Word::Urge | Word::Sum => {
+                Word::Fetch | Word::Held | Word::Cancel | Word::Urge | Word::Used | Word::Sum => {
                     return Err(wrong("a request came as an answer"));
                 }
                 Word::State | Word::Names | Word::Piece | Word::News | Word::Bring | Word::Kept => {

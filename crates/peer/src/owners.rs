@@ -52,9 +52,10 @@ impl Owners {
     }
 
     /// A run that this node owns, and has no room for: from who keeps it in its stead.
-    pub fn spilled(&self, run: Run) -> Blocks {
+    /// `is_wanted`: readers asked for it often enough for something else to give way there.
+    pub fn spilled(&self, run: Run, is_wanted: bool) -> Blocks {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
-        match self.lines.verdict(&address, None) {
+        match self.lines.verdict(&address, None, is_wanted) {
             Verdict::Yours => {
                 let loan = self.lines.lend(&run, self.lines.roster().me(), None);
                 let mut asking = self.asking(run, VecDeque::new());
@@ -271,6 +272,8 @@ impl Asking {
     /// Ask a member. False if it is away, or has said already that it doesn't give.
     async fn ask(&mut self, contact: Arc<Contact>, manner: Manner, until: u32) -> bool {
         self.run.course.enter(Cause::Peer);
+        let opened = if manner.lent.is_none() { self.owners.lines.uses().take(self.run.object.id()) } else { None };
+        let manner = Manner { opened: opened.map(|used| used.set_bytes), ..manner };
         let wish = Wish { run: self.run.part(self.next..until), manner };
         (self.until, self.manner) = (until, manner);
         self.was_urgent = manner.is_urgent;
@@ -332,7 +335,7 @@ impl Asking {
         // This node is the owner.
         let rest = self.run.part(self.next..self.run.blocks.end);
         let (lines, address) = (&self.owners.lines, Address { object: self.run.object.clone(), index: self.next });
-        match lines.verdict(&address, refused) {
+        match lines.verdict(&address, refused, false) {
             Verdict::Elsewhere(member) => self.named = Some(Named::Keeper(member)),
             Verdict::Yours => {
                 let loan = lines.lend(&rest, lines.roster().me(), refused);

@@ -41,8 +41,11 @@ impl Peers {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match roster.owner(&Stripe::of(&address)) {
             Some(owner) if owner != roster.me() => parts.others.fetch(run),
-            Some(_) if (parts.room)(&address) == Room::Full => parts.owners.spilled(run),
-            _ => parts.own.fetch(run),
+            Some(_) => match (parts.room)(&address) {
+                Room::Here | Room::Free => parts.own.fetch(run),
+                room => parts.owners.spilled(run, room == Room::Wanted),
+            },
+            None => parts.own.fetch(run),
         }
     }
 }

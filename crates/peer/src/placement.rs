@@ -42,6 +42,8 @@ pub struct Placement {
     placed: HashMap<Stripe, u128>,
     /// Bytes that others said they have room for, less what was sent to them since.
     free: HashMap<u128, u64>,
+    /// Bytes that others said they would give up for what readers want, less what was sent to them since.
+    stale: HashMap<u128, u64>,
     /// Who asked last for a block of what nobody keeps, when, and as which of all.
     lent: HashMap<(ObjectId, u32), (u128, Instant, u64)>,
     /// Of how many blocks each of them asked last.
@@ -82,31 +84,47 @@ impl Placement {
         self.free.insert(member, free_bytes);
     }
 
+    /// A member told how much it would give up for what readers want.
+    pub fn told_stale(&mut self, member: u128, stale_bytes: u64) {
+        self.stale.insert(member, stale_bytes);
+    }
+
     /// Somebody was sent to a member that doesn't have this and won't keep it.
     pub fn refused(&mut self, stripe: &Stripe, member: u128) {
         // Others may have come back before, and somebody else keeps it by now.
         if self.placed.get(stripe) == Some(&member) {
             self.placed.remove(stripe);
             self.free.insert(member, 0);
+            self.stale.insert(member, 0);
         }
     }
 
     /// Where a stripe of so many bytes is to be had that this owner has no room for. `others` are those who come next in
-    /// line for it, of whom some answer.
-    pub fn verdict(&mut self, stripe: Stripe, bytes: u64, others: &[u128], answers: impl Fn(u128) -> bool) -> Verdict {
+    /// line for it, of whom some answer. `is_wanted`: readers asked for it often enough for something else to give way.
+    pub fn verdict(
+        &mut self,
+        (stripe, bytes, is_wanted): (Stripe, u64, bool),
+        others: &[u128],
+        answers: impl Fn(u128) -> bool,
+    ) -> Verdict {
         if let Some(member) = self.placed.get(&stripe).filter(|member| others.contains(member)) {
             // Who is away for a moment keeps it still.
             return if answers(*member) { Verdict::Elsewhere(*member) } else { Verdict::Yours };
         }
-        let has_room = |member: &&u128| self.free.get(*member).is_some_and(|free| *free >= bytes) && answers(**member);
-        let Some(member) = others.iter().find(has_room) else {
+        let next = |room: &HashMap<u128, u64>| {
+            let has_room = |member: &&u128| room.get(*member).is_some_and(|room| *room >= bytes) && answers(**member);
+            others.iter().find(has_room).copied()
+        };
+        let free = next(&self.free);
+        let Some(member) = free.or_else(|| next(&self.stale).filter(|_| is_wanted)) else {
             self.placed.remove(&stripe);
             return Verdict::Yours;
         };
         self.make_room();
-        self.free.entry(*member).and_modify(|free| *free -= bytes);
-        self.placed.insert(stripe, *member);
-        Verdict::Elsewhere(*member)
+        let room = if free.is_some() { &mut self.free } else { &mut self.stale };
+        room.entry(member).and_modify(|room| *room -= bytes);
+        self.placed.insert(stripe, member);
+        Verdict::Elsewhere(member)
     }
 
     /// Somebody asks for blocks that nobody keeps: who asked for the first of them just before, if that was somebody else, and
@@ -187,14 +205,22 @@ mod tests {
     #[test]
     fn what_has_no_room_goes_to_the_next_who_has_and_stays_there() {
         let mut placement = Placement::default();
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Yours, "nobody said that he has room");
+        assert_eq!(
+            placement.verdict((stripe(0), 10, false), &[1, 2], |_| true),
+            Verdict::Yours,
+            "nobody said that he has room"
+        );
         placement.told(1, 5);
         placement.told(2, 25);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
-        assert_eq!(placement.verdict(stripe(0), 10, &[2, 1], |_| true), Verdict::Elsewhere(2), "as before");
-        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
-        assert_eq!(placement.verdict(stripe(2), 10, &[1, 2], |_| true), Verdict::Yours, "of 25 bytes 20 are taken");
-        assert_eq!(placement.verdict(stripe(3), 5, &[1, 2], |_| true), Verdict::Elsewhere(1));
+        assert_eq!(placement.verdict((stripe(0), 10, false), &[1, 2], |_| true), Verdict::Elsewhere(2));
+        assert_eq!(placement.verdict((stripe(0), 10, false), &[2, 1], |_| true), Verdict::Elsewhere(2), "as before");
+        assert_eq!(placement.verdict((stripe(1), 10, false), &[1, 2], |_| true), Verdict::Elsewhere(2));
+        assert_eq!(
+            placement.verdict((stripe(2), 10, false), &[1, 2], |_| true),
+            Verdict::Yours,
+            "of 25 bytes 20 are taken"
+        );
+        assert_eq!(placement.verdict((stripe(3), 5, false), &[1, 2], |_| true), Verdict::Elsewhere(1));
         assert_eq!(placement.placed(), 3);
     }
 
@@ -270,19 +296,43 @@ mod tests {
         let mut placement = Placement::default();
         placement.told(1, 100);
         placement.told(2, 100);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(1));
+        assert_eq!(placement.verdict((stripe(0), 10, false), &[1, 2], |_| true), Verdict::Elsewhere(1));
         placement.refused(&stripe(0), 7);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(1), "it was not named");
         assert_eq!(
-            placement.verdict(stripe(0), 10, &[1, 2], |member| member != 1),
+            placement.verdict((stripe(0), 10, false), &[1, 2], |_| true),
+            Verdict::Elsewhere(1),
+            "it was not named"
+        );
+        assert_eq!(
+            placement.verdict((stripe(0), 10, false), &[1, 2], |member| member != 1),
             Verdict::Yours,
             "away for a moment"
         );
         placement.refused(&stripe(0), 1);
-        assert_eq!(placement.verdict(stripe(0), 10, &[1, 2], |_| true), Verdict::Elsewhere(2));
+        assert_eq!(placement.verdict((stripe(0), 10, false), &[1, 2], |_| true), Verdict::Elsewhere(2));
         placement.told(1, 100);
-        assert_eq!(placement.verdict(stripe(1), 10, &[1, 2], |_| true), Verdict::Elsewhere(1));
-        assert_eq!(placement.verdict(stripe(1), 10, &[2], |_| true), Verdict::Elsewhere(2), "the other has left");
+        assert_eq!(placement.verdict((stripe(1), 10, false), &[1, 2], |_| true), Verdict::Elsewhere(1));
+        assert_eq!(
+            placement.verdict((stripe(1), 10, false), &[2], |_| true),
+            Verdict::Elsewhere(2),
+            "the other has left"
+        );
+    }
+
+    #[test]
+    fn what_readers_want_goes_to_who_has_something_that_nobody_reads() {
+        let mut placement = Placement::default();
+        placement.told(1, 0);
+        placement.told_stale(1, 15);
+        let mut verdict = |number, is_wanted| placement.verdict((stripe(number), 10, is_wanted), &[1], |_| true);
+        assert_eq!(
+            [verdict(0, false), verdict(0, true), verdict(1, true)],
+            [Verdict::Yours, Verdict::Elsewhere(1), Verdict::Yours]
+        );
+        assert_eq!(verdict(0, false), Verdict::Elsewhere(1), "it lies there");
+        placement.told_stale(1, 15);
+        placement.refused(&stripe(0), 1);
+        assert_eq!(placement.verdict((stripe(0), 10, true), &[1], |_| true), Verdict::Yours, "it has none any more");
     }
 
     /// Members of equal room keep all of a set that fits exactly, though chance gives some of them more than others.
@@ -317,7 +367,9 @@ mod tests {
                     if keeper != *owner {
                         place.refused(&stripe(number), keeper);
                     }
-                    let Verdict::Elsewhere(next) = place.verdict(stripe(number), 1, others, |_| true) else { break };
+                    let Verdict::Elsewhere(next) = place.verdict((stripe(number), 1, false), others, |_| true) else {
+                        break;
+                    };
                     keeper = next;
                 }
             }

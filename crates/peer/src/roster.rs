@@ -77,6 +77,14 @@ impl Roster {
         stripe.order(&self.members).iter().map(|member| member.id).collect()
     }
 
+    /// As much of a set as this node owns, give or take what chance does.
+    pub fn share(&self, bytes: u64) -> u64 {
+        let weight = |member: &Member| u128::from(member.weight);
+        let all: u128 = self.members.iter().map(weight).sum();
+        let mine = self.members.iter().find(|member| member.id == self.me).map_or(0, weight);
+        (u128::from(bytes) * mine / all.max(1)) as u64
+    }
+
     /// The owner of a stripe.
     pub fn owner(&self, stripe: &Stripe) -> Option<u128> {
         stripe.owner(&self.members).map(|member| member.id)
@@ -99,6 +107,14 @@ mod tests {
         }
         assert_eq!(one, Roster::of(1, seats.into_iter().rev()));
         assert_eq!(one.seats().iter().map(|seat| &*seat.name).collect::<Vec<_>>().concat(), "n0n1n2n3n4n5n6n7n8");
+    }
+
+    #[test]
+    fn a_member_s_share_of_a_set_is_as_its_weight() {
+        let seats = [Seat::new("a", "x:1", 1), Seat::new("b", "x:2", 3), Seat::new("c", "x:3", 0)];
+        let share = |me: &str, bytes| Roster::of(Seat::new(me, "", 1).id, seats.clone()).share(bytes);
+        assert_eq!(["a", "b", "c", "d"].map(|me| share(me, 1_000)), [250, 750, 0, 0]);
+        assert_eq!((share("b", u64::MAX), Roster::default().share(9)), (u64::MAX / 4 * 3 + 2, 0));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod send;
 use crate::lines::Lines;
 use crate::names::Names;
 use crate::transport::{Handshake, Listener, Wire};
+use crate::uses::Count;
 use crate::wire::{Brought, GREETING, Greeting, Manner};
 use answer::Frame;
 use block::{Address, Blocks, Checksum, Course, Object, Run, Waiting};
@@ -78,11 +79,17 @@ pub trait Giver: Send + Sync {
     /// Nothing if it doesn't read that store.
     fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>>;
 
-    /// Whether a block lies here, or would be kept.
-    fn room(&self, address: &Address) -> Room;
+    /// Whether a block lies here, or would be kept for whoever asks.
+    fn room(&self, address: &Address, asker: For) -> Room;
+
+    /// Readers of other members have use of this.
+    fn used(&self, uses: Vec<Count>);
 
     /// Bytes that would be kept, and that are.
     fn room_bytes(&self) -> (u64, u64);
+
+    /// Bytes of what is probably not read any more, and gives way to what owners have no room for and readers want.
+    fn stale_bytes(&self) -> u64;
 
     /// What this node has of the names of a set.
     fn names(&self, set: u128) -> Names;
@@ -115,7 +122,20 @@ pub enum Room {
     /// It lies there, or its stripe does in part.
     Here,
     Free,
+    /// There is none, but readers asked for it often enough for something else to give way, if there is anything.
+    Wanted,
     Full,
+}
+
+/// For whom room is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// Nobody in particular: nothing gives way for it but copies, and what no data set lists.
+    Nobody,
+    /// A reader, for whom others give way on evidence.
+    Reader,
+    /// The reader of an owner that has no room, and says that readers want it: what is read no more gives way.
+    Owner,
 }
 
 /// What all connections share.

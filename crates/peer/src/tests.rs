@@ -124,7 +124,9 @@ impl Giver for Inner {
         }))
     }
 
-    fn room(&self, address: &Address) -> Room {
+    fn used(&self, _uses: Vec<Count>) {}
+
+    fn room(&self, address: &Address, _asker: For) -> Room {
         let kept = self.kept.lock().expect("nobody panicked");
         match self.room {
             _ if kept.contains(&address.object.id()) => Room::Here,
@@ -144,6 +146,10 @@ impl Giver for Inner {
 
     fn news(&self, set: u128) {
         self.names.lock().expect("nobody panicked").before = set;
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        0
     }
 
     fn room_bytes(&self) -> (u64, u64) {
@@ -198,7 +204,8 @@ impl Cluster {
             let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
             let both = (owners.clone(), lines.clone());
             cluster.owners.push(owners.clone());
-            let peers = Peers::over(inner.clone(), Arc::new(owners), both, move |address| here.room(address));
+            let peers =
+                Peers::over(inner.clone(), Arc::new(owners), both, move |address| here.room(address, For::Reader));
             cluster.peers.push(peers);
             cluster.figures.push(lines.figures().clone());
             cluster.lines.push(lines);
@@ -306,7 +313,10 @@ async fn bring_all(cluster: &Cluster, number: usize, samples: &[Sample]) -> (usi
     for (object, _) in samples {
         let address = Address { object: object.clone(), index: 0 };
         let inner = &cluster.inners[number];
-        let brought = match cluster.owners[number].bring(&address, false, inner.room(&address) == Room::Full).await {
+        let brought = match cluster.owners[number]
+            .bring(&address, false, inner.room(&address, For::Nobody) == Room::Full)
+            .await
+        {
             Some(brought) => brought.expect("a well store"),
             None => inner.bring(address, false).expect("ours").await.expect("a well store"),
         };

@@ -81,6 +81,8 @@ pub enum Word {
     Kept = 10,
     /// A reader waits for the blocks of a request by now.
     Urge = 11,
+    /// What readers of the asker use of what the asked member owns, or keeps in the asker's stead.
+    Used = 12,
     /// A block with its checksums.
     Block = 16,
     /// All blocks of a request were sent.
@@ -102,7 +104,7 @@ pub enum Word {
     Told = 24,
 }
 
-const WORDS: [Word; 20] = [
+const WORDS: [Word; 21] = [
     Word::Fetch,
     Word::Held,
     Word::Cancel,
@@ -114,6 +116,7 @@ const WORDS: [Word; 20] = [
     Word::Bring,
     Word::Kept,
     Word::Urge,
+    Word::Used,
     Word::Block,
     Word::Done,
     Word::Failed,
@@ -177,6 +180,8 @@ pub struct Manner {
     pub lent: Option<u64>,
     /// In how many milliseconds a reader will wait for it; none if nobody knows.
     pub due_ms: Option<u32>,
+    /// A reader opened it, and the owner was not told yet: of a set of so many bytes.
+    pub opened: Option<u64>,
 }
 
 /// Nobody knows when.
@@ -184,20 +189,24 @@ const NEVER: u32 = u32::MAX;
 
 impl Manner {
     fn encode(self) -> Vec<u8> {
-        let Manner { is_urgent, for_owner, refused, verify, lent, due_ms } = self;
-        let bits = [is_urgent, for_owner, refused.is_some(), verify, lent.is_some()];
+        let Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened } = self;
+        let bits = [is_urgent, for_owner, refused.is_some(), verify, lent.is_some(), opened.is_some()];
         let bits = bits.into_iter().rev().fold(0, |all, bit| all << 1 | u8::from(bit));
         let due = due_ms.map_or(NEVER, |due| due.min(NEVER - 1));
-        let (refused, lent) = (refused.unwrap_or(0), lent.unwrap_or(0));
-        [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes(), &lent.to_le_bytes()].concat()
+        let (refused, lent, opened) = (refused.unwrap_or(0), lent.unwrap_or(0), opened.unwrap_or(0));
+        let numbers = [lent.to_le_bytes(), opened.to_le_bytes()].concat();
+        [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes(), &numbers].concat()
     }
 
-    fn decode(bits: u8, due: u32, refused: u128, lent: u64) -> Option<Manner> {
+    fn decode(reader: &mut Reader<'_>) -> Option<Manner> {
+        let (bits, due, refused) = (reader.take(1)?[0], reader.u32()?, reader.u128()?);
+        let (lent, opened) = (reader.u64()?, reader.u64()?);
         let has = |bit: u8| bits & 1 << bit != 0;
         let due_ms = Some(due).filter(|due| *due != NEVER);
-        let [is_urgent, for_owner, is_back, verify, is_lent] = [0, 1, 2, 3, 4].map(has);
+        let [is_urgent, for_owner, is_back, verify, is_lent, is_opened] = [0, 1, 2, 3, 4, 5].map(has);
         let (refused, lent) = (is_back.then_some(refused), is_lent.then_some(lent));
-        (bits < 32).then_some(Manner { is_urgent, for_owner, refused, verify, lent, due_ms })
+        let opened = is_opened.then_some(opened);
+        (bits < 64).then_some(Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened })
     }
 }
 
@@ -260,18 +269,21 @@ pub struct State {
     pub kept_bytes: u64,
     /// Since it became a member.
     pub age_ms: u64,
+    /// Bytes that it would give up for what owners have no room for and readers want.
+    pub stale_bytes: u64,
 }
 
 impl State {
     pub fn encode(self) -> Vec<u8> {
-        let State { free_bytes, kept_bytes, age_ms } = self;
-        [free_bytes, kept_bytes, age_ms].map(u64::to_le_bytes).concat()
+        let State { free_bytes, kept_bytes, age_ms, stale_bytes } = self;
+        [free_bytes, kept_bytes, age_ms, stale_bytes].map(u64::to_le_bytes).concat()
     }
 
     /// Later versions may say more.
     pub fn decode(bytes: &[u8]) -> Option<State> {
         let mut reader = Reader(bytes);
-        Some(State { free_bytes: reader.u64()?, kept_bytes: reader.u64()?, age_ms: reader.u64()? })
+        let (free_bytes, kept_bytes, age_ms) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        Some(State { free_bytes, kept_bytes, age_ms, stale_bytes: reader.u64()? })
     }
 }
 
@@ -346,7 +358,7 @@ impl Wish {
 
     pub fn decode(bytes: &[u8]) -> Option<Wish> {
         let mut reader = Reader(bytes);
-        let manner = Manner::decode(reader.take(1)?[0], reader.u32()?, reader.u128()?, reader.u64()?)?;
+        let manner = Manner::decode(&mut reader)?;
         let (start, end, size) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let (store, key, version) = (reader.text()?.into(), reader.text()?, reader.text()?);
         let object = Object { store, key, version, size };
@@ -431,10 +443,10 @@ pub fn frame(word: Word, request: u32, payload: Vec<u8>) -> Vec<Bytes> {
 }
 
 /// Takes fields off the front.
-struct Reader<'b>(&'b [u8]);
+pub(crate) struct Reader<'b>(pub &'b [u8]);
 
 impl<'b> Reader<'b> {
-    fn take(&mut self, bytes: usize) -> Option<&'b [u8]> {
+    pub fn take(&mut self, bytes: usize) -> Option<&'b [u8]> {
         let (field, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(field)
@@ -444,11 +456,11 @@ impl<'b> Reader<'b> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    fn u128(&mut self) -> Option<u128> {
+    pub fn u128(&mut self) -> Option<u128> {
         Some(u128::from_le_bytes(self.take(16)?.try_into().ok()?))
     }
 

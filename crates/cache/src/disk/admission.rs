@@ -46,6 +46,10 @@ const LOST_MAX: u8 = 1;
 const TRIALS_MAX: usize = 2048;
 const TRIAL_SHARE: u64 = 1024;
 
+/// How many of such gaps something lies unread that is probably not read any more. Where each is read once an epoch, the
+/// longest gap is of one to two epochs.
+const GAPS: u32 = 2;
+
 /// The clock, and how much may be traded.
 pub struct Admission {
     capacity: u64,
@@ -59,8 +63,8 @@ pub struct Admission {
     trials: HashMap<ObjectId, Trial>,
     /// Bytes traded since the last trial began.
     untried: u64,
-    /// Whether nothing is traded, whatever the evidence.
-    pub is_off: bool,
+    /// How long what is read again was not read, at most: in this cacheful, and in the one before.
+    gaps: [Stamp; 2],
 }
 
 struct Trial {
@@ -83,7 +87,7 @@ impl Admission {
             lost: 0,
             trials: HashMap::new(),
             untried: 0,
-            is_off: false,
+            gaps: [0; 2],
         }
     }
 
@@ -110,8 +114,28 @@ impl Admission {
         self.clock = self.clock.saturating_add(bytes);
         if self.clock / self.capacity.max(1) != before {
             self.credit = self.credit.max(self.capacity / CREDIT_PER_CACHEFUL);
+            self.gaps = [0, self.gaps[0]];
         }
         self.judge(id);
+    }
+
+    /// Something is read again that was read last then.
+    pub fn read_again(&mut self, last: Stamp) {
+        self.gaps[0] = self.gaps[0].max(self.now() - last.min(self.now()));
+    }
+
+    /// What was not opened since this moment is probably not read any more: it lies unread for more than twice as long as
+    /// all that was read again of late. Never, where nothing was.
+    pub fn stale_before(&self) -> Stamp {
+        let [_, before] = self.gaps;
+        let most = self.gaps[0].max(before).saturating_mul(GAPS).saturating_add(self.burst(u64::MAX));
+        if before == 0 { 0 } else { self.now().saturating_sub(most) }
+    }
+
+    /// Uses that are evidence for whatever took place since this moment.
+    pub fn uses_since(&self, since: Stamp) -> Uses {
+        let now = self.now();
+        [now, now, since.saturating_add(self.burst(u64::MAX)).min(now)]
     }
 
     /// Add a use to the evidence, if it is far enough from the one before.
@@ -124,7 +148,7 @@ impl Admission {
 
     /// Objects that were not opened since this moment may give way to one with these uses.
     pub fn evidence(&self, uses: &Uses) -> Option<Stamp> {
-        (uses[2] != 0 && self.credit > 0 && !self.is_off).then(|| uses[2].saturating_sub(self.burst(u64::MAX)))
+        (uses[2] != 0 && self.credit > 0).then(|| uses[2].saturating_sub(self.burst(u64::MAX)))
     }
 
     /// One object took the place of another.

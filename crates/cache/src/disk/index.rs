@@ -8,6 +8,7 @@
 
 mod borrow;
 mod compaction;
+mod elsewhere;
 mod fillings;
 mod recent;
 mod replay;
@@ -28,6 +29,7 @@ use block::{Clock, Error, Object, ObjectId, Result};
 pub use borrow::Borrowed;
 #[cfg(any(test, feature = "simulate"))]
 pub use compaction::{Compaction, Written};
+use elsewhere::Elsewhere;
 use fillings::Fillings;
 use recent::Recent;
 use space::Look;
@@ -77,6 +79,8 @@ pub struct Index {
     leaving: (u64, u64),
     /// Whether segments gave way since somebody asked.
     gave_way: bool,
+    /// Segments that readers on other members have open.
+    elsewhere: Elsewhere,
 }
 
 /// Asks whether the folder is still this node's.
@@ -170,6 +174,7 @@ impl Index {
             linked: 0,
             leaving: (0, 0),
             gave_way: false,
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -429,12 +434,26 @@ impl Index {
         self.is_swept && !self.has_strays && self.linked == 0 && self.coming == 0 && !self.is_lost()
     }
 
-    /// Somebody opened an object, also one that is not here. `set_bytes`: of the data set that it belongs to. Opens
-    /// since the uses were written, and segments that are here, come back.
-    pub fn used(&mut self, object: &Object, set_bytes: u64) -> (u64, u64) {
-        self.table.opened(object.id(), object.size, set_bytes);
-        self.opens += 1;
-        (self.opens, self.table.used.files)
+    /// Somebody opened a segment that this node owns, also one that is not here.
+    pub fn opened_piece(&mut self, id: ObjectId, bytes: u64, set_bytes: u64) {
+        self.table.opened(id, bytes, set_bytes);
+    }
+
+    /// Somebody opened a segment that another member owns.
+    pub fn opened_of_another(&mut self, id: ObjectId, bytes: u64, set_bytes: u64) {
+        self.table.opened_of_another(id, bytes, set_bytes);
+    }
+
+    /// A reader on another member has a segment open.
+    pub fn open_elsewhere(&mut self, id: ObjectId) {
+        if self.table.get(id).is_some() {
+            self.elsewhere.said(id, self.look.now());
+        }
+    }
+
+    /// Whether an object is here in one file, or is to be.
+    pub fn is_kept_whole(&self, object: ObjectId) -> bool {
+        self.table.get(object).is_some()
     }
 
     /// What is known of uses, for a later daemon.
@@ -452,6 +471,11 @@ impl Index {
     /// An object that its data set does not list any more gives way first.
     pub fn release(&mut self, segment: &Segment) {
         self.table.release(segment.id());
+    }
+
+    /// Segments that are here.
+    pub fn files(&self) -> u64 {
+        self.table.used.files
     }
 
     /// Bytes and files in use, what of the bytes is written, and the limits.

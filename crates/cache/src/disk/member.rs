@@ -26,11 +26,6 @@ impl Disk {
         Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
     }
 
-    /// Nothing takes the place of another on evidence: opens on other members are not seen here, so it would be none.
-    pub fn never_trade(&self) {
-        self.index().never_trade();
-    }
-
     /// Some files stay open although nobody holds them: others ask for the same again.
     pub fn keep_open(&self) {
         self.index().keep_open();
@@ -61,10 +56,35 @@ impl Disk {
         self.index().is_copy(&segment);
     }
 
-    /// Whether the segment of a block would be kept: there is room, or others give way to it.
+    /// Whether the segment of a block would be kept without anything giving way that is owned and listed.
+    pub fn has_room_for(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        self.index().has_room(segment.id(), segment.bytes())
+    }
+
+    /// Whether the segment of a block would be kept if a reader asked for it: there is room, or others give way to it.
     pub fn may_admit(&self, address: &Address) -> bool {
         let segment = self.segment(address);
         self.index().may_admit(segment.id(), segment.bytes())
+    }
+
+    /// The same if its owner has no room for it, and says that readers want it.
+    pub fn may_admit_in_stead(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        let mut index = self.index();
+        index.vouch(segment.id());
+        index.may_admit(segment.id(), segment.bytes())
+    }
+
+    /// Whether the segment of a block, which is not here, was used often enough for others to give way to it.
+    pub fn is_wanted(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        self.index().is_wanted(segment.id())
+    }
+
+    /// Bytes of what is probably not read any more: it gives way to what owners have no room for and readers want.
+    pub fn stale_bytes(&self) -> u64 {
+        self.index().stale_bytes()
     }
 
     /// Bytes that can be kept without anything giving way but copies, and what no data set lists any more.

@@ -52,7 +52,12 @@ impl Segment {
 
     /// Whether a cache of this capacity keeps the object in stripes.
     pub fn is_cut(object: &Object, capacity: u64) -> bool {
-        object.size > (capacity / WHOLE_SHARE).min(WHOLE_BYTES_MAX) && object.blocks() > STRIPE_BLOCKS
+        Segment::is_size_cut(object.size, object.blocks(), capacity)
+    }
+
+    /// The same of an object of which no more is known.
+    pub fn is_size_cut(size: u64, blocks: u32, capacity: u64) -> bool {
+        size > (capacity / WHOLE_SHARE).min(WHOLE_BYTES_MAX) && blocks > STRIPE_BLOCKS
     }
 
     pub fn is_whole(&self) -> bool {
@@ -61,13 +66,15 @@ impl Segment {
 
     /// A name for the index: the object's own for a whole one.
     pub fn id(&self) -> ObjectId {
-        if self.is_whole() {
-            return self.object.id();
-        }
+        if self.is_whole() { self.object.id() } else { Segment::part_id(self.object.id(), &self.blocks) }
+    }
+
+    /// The name of a segment that is not all of its object.
+    pub fn part_id(object: ObjectId, blocks: &Range<u32>) -> ObjectId {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
-        hash.update(&self.object.id().0.to_le_bytes());
-        hash.update(&self.blocks.start.to_le_bytes());
-        hash.update(&self.blocks.end.to_le_bytes());
+        hash.update(&object.0.to_le_bytes());
+        hash.update(&blocks.start.to_le_bytes());
+        hash.update(&blocks.end.to_le_bytes());
         ObjectId(hash.digest128())
     }
 

@@ -170,16 +170,6 @@ impl Table {
         self.yielding
     }
 
-    /// From now on nothing takes the place of another on evidence.
-    pub fn never_trade(&mut self) {
-        self.admission.is_off = true;
-    }
-
-    /// Whether an object that is not here was used often enough for others to give way to it.
-    pub fn has_evidence(&self, id: ObjectId) -> bool {
-        self.names.get(id).is_some_and(|name| self.admission.evidence(&name.uses).is_some())
-    }
-
     /// A reader opens an object, whether it is here or not. Its set tells what a burst of opens is.
     pub fn opened(&mut self, id: ObjectId, bytes: u64, set_bytes: u64) {
         let admission = &mut self.admission;
@@ -191,11 +181,13 @@ impl Table {
                 resident.slot.class = Class::Owned;
             }
             if admission.is_use(resident.slot.opened, set_bytes) {
+                admission.read_again(resident.slot.opened);
                 resident.slot.opened = now;
                 admission.used(id, bytes);
             }
         } else if let Some(name) = self.names.get_mut(id) {
             if admission.is_use(name.opened, set_bytes) {
+                admission.read_again(name.opened);
                 name.opened = now;
                 admission.note(&mut name.uses, set_bytes);
                 admission.used(id, bytes);
@@ -212,6 +204,58 @@ impl Table {
                 name.uses.iter_mut().for_each(earlier);
             });
         }
+    }
+
+    /// Somebody opens an object that another member owns: if it is kept in that one's stead, that is a use of it. A copy
+    /// was read of late, no more.
+    pub fn opened_of_another(&mut self, id: ObjectId, bytes: u64, set_bytes: u64) {
+        let now = self.admission.now();
+        match self.get(id).map(|slot| slot.class) {
+            Some(Class::Owned) => self.opened(id, bytes, set_bytes),
+            Some(Class::Copy) => self.change(id, |slot| slot.opened = now),
+            Some(Class::Released) => self.change(id, |slot| (slot.opened, slot.class) = (now, Class::Copy)),
+            None => {}
+        }
+    }
+
+    /// Whether an object that is not here was used often enough for others to give way to it.
+    pub fn is_wanted(&self, id: ObjectId) -> bool {
+        self.names.get(id).is_some_and(|name| self.admission.evidence(&name.uses).is_some())
+    }
+
+    /// Bytes of what is probably not read any more.
+    pub fn stale_bytes(&self) -> u64 {
+        let before = self.admission.stale_before();
+        let stale = |slot: &&Slot| slot.class == Class::Owned && slot.opened < before;
+        self.slots().filter(stale).map(|slot| slot.bytes).sum()
+    }
+
+    /// The owner of an object that is not here says that it is wanted: what is probably not read any more may give way to it.
+    pub fn vouch(&mut self, id: ObjectId) {
+        let before = self.admission.stale_before();
+        if before > 0 && self.residents.get(id).is_none() {
+            let uses = self.admission.uses_since(before);
+            self.remember(Name { id, opened: uses[0], uses });
+        }
+    }
+
+    /// Whether somebody would leave so that an object may come that is not here and lacks this much. Who asks for that next
+    /// looks at the same slots.
+    pub fn may_give_way(
+        &mut self,
+        newcomer: ObjectId,
+        bytes: u64,
+        files: u64,
+        held: impl Fn(ObjectId, &Slot) -> bool,
+    ) -> bool {
+        let uses = self.names.get(newcomer).map_or([0; 3], |name| name.uses);
+        let Some(since) = self.admission.evidence(&uses) else { return false };
+        let hand = self.hands.0;
+        let may = self.leave(bytes, files, since, held).is_some();
+        if may {
+            self.hands.0 = hand;
+        }
+        may
     }
 
     /// Who leaves so that an object may come that lacks this much; nobody, if it has to show too little, as what is

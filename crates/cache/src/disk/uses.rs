@@ -1,26 +1,97 @@
-//! What is known of uses outlives the daemon: a file beside the log, written now and then and at the end.
+//! Opens, which are what is known of uses; and that it outlives the daemon: a file beside the log, written now and then and
+//! at the end.
 //!
 //! Losing it costs hits and nothing else, so a failure is only logged.
 
+use super::index::Index;
 use super::medium::How;
+use super::segment::{STRIPE_BLOCKS, Segment};
 use super::{Alone, Disk, log};
-use block::Error;
+use block::{Error, Object, ObjectId, blocks_of, bytes_of};
+use std::ops::Range;
 
 /// Opens after which the uses are written again, at least; and one in so many of the segments, since all of them are
 /// written each time. Opens that a kill loses are counted anew within an epoch.
 const OPENS_PER_SAVE: u64 = 1 << 14;
 const SEGMENTS_PER_OPEN: u64 = 4;
 
+/// Segments of one object that an open counts for: of more than 64 GiB in pieces, those at the end are never used, and give
+/// way. More would hold up the reader who opens it.
+const PIECES_MAX: usize = 4096;
+
 /// Bytes of a file of uses that are believed to be one.
 const BYTES_MAX: u64 = 256 << 20;
 
 const NAME: &str = "uses";
 
+/// Parts of an object that somebody has use of, on this node or on another member.
+#[derive(Clone, Debug)]
+pub struct Use {
+    pub object: ObjectId,
+    /// Bytes of the whole object.
+    pub size: u64,
+    /// Blocks: where it is kept in pieces, the pieces that they fill.
+    pub parts: Vec<Range<u32>>,
+    /// Of the data set that it belongs to, as far as it may lie here.
+    pub set_bytes: u64,
+    pub kind: Kind,
+}
+
+/// What kind of a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A reader opened it, and it is this node's.
+    Opened,
+    /// A reader opened it, and it is another member's: it may lie here as a copy, or in that one's stead.
+    OpenedOfAnother,
+    /// A reader on another member has it open still.
+    Open,
+}
+
+impl Index {
+    /// Count a use. Opens since the uses were written, and segments that are here, come back.
+    fn used(&mut self, used: &Use) -> (u64, u64) {
+        for (id, bytes) in self.pieces(used) {
+            match used.kind {
+                Kind::Opened => self.opened_piece(id, bytes, used.set_bytes),
+                Kind::OpenedOfAnother => self.opened_of_another(id, bytes, used.set_bytes),
+                Kind::Open => self.open_elsewhere(id),
+            }
+        }
+        self.opens += u64::from(used.kind != Kind::Open);
+        (self.opens, self.files())
+    }
+
+    /// The segments that these parts lie in, or would, and the bytes of each.
+    fn pieces(&self, used: &Use) -> Vec<(ObjectId, u64)> {
+        let Use { object, size, parts, .. } = used;
+        let blocks = blocks_of(*size).unwrap_or(0);
+        if !Segment::is_size_cut(*size, blocks, self.limits.bytes) || self.is_kept_whole(*object) {
+            return vec![(*object, parts.iter().map(|part| bytes_of(*size, part)).sum())];
+        }
+        let stripes = parts.iter().flat_map(|part| part.clone().step_by(STRIPE_BLOCKS as usize));
+        let stripe = |start: u32| {
+            let part = start..(start + STRIPE_BLOCKS).min(blocks);
+            (Segment::part_id(*object, &part), bytes_of(*size, &part))
+        };
+        stripes.take(PIECES_MAX).map(stripe).collect()
+    }
+}
+
 impl Disk {
-    /// Count an open, and write the uses if it is time to.
-    pub(super) fn count_open(&self, object: &block::Object, set_bytes: u64) {
+    /// Somebody opened an object, whichever way it is read then. `set_bytes`: of the data set that it belongs to.
+    pub fn opened(&self, object: &Object, set_bytes: u64) {
+        let (size, parts) = (object.size, vec![0..object.blocks()]);
+        self.used(&[Use { object: object.id(), size, parts, set_bytes, kind: Kind::Opened }]);
+    }
+
+    /// Count uses, and write them if it is time to.
+    pub fn used(&self, uses: &[Use]) {
         let mut index = self.index();
-        let (opens, segments) = index.used(object, set_bytes);
+        let (mut opens, mut segments) = (0, 0);
+        for used in uses {
+            (opens, segments) = index.used(used);
+        }
         if index.is_lost() || opens < OPENS_PER_SAVE.max(segments / SEGMENTS_PER_OPEN) {
             return;
         }

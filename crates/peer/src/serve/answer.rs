@@ -1,7 +1,7 @@
 //! What is answered to a request: blocks as they come, words, or who is to be asked instead.
 
 use super::portion::Taken;
-use super::{Parts, Room};
+use super::{For, Parts, Room};
 use crate::placement::{Loan, Verdict};
 use crate::wire::{self, Failure, Header, Wish, Word};
 use block::{Address, Block, Blocks, Object, Run};
@@ -38,7 +38,7 @@ pub async fn answer(parts: &Parts, header: Header, wish: Wish) {
             let first = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
             match parts.lines.keeper(&first) {
                 // It was this node's, and another one keeps it.
-                Some(keeper) if parts.giver.room(&first) != Room::Here => {
+                Some(keeper) if parts.giver.room(&first, For::Nobody) != Room::Here => {
                     (Word::Elsewhere, keeper.to_le_bytes().into())
                 }
                 _ => give(parts, request, wish.run, |run| parts.giver.held(run)).await,
@@ -79,13 +79,19 @@ async fn bring(parts: &Parts, wish: Wish) -> Last {
 /// Who is to be asked for what this node has no room for. `has_memory`: the asker will have it in memory for a while.
 fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
     let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
-    if parts.giver.room(&address) != Room::Full {
+    let asker = match (has_memory, wish.manner.for_owner) {
+        (false, _) => For::Nobody,
+        (true, true) => For::Owner,
+        (true, false) => For::Reader,
+    };
+    let room = parts.giver.room(&address, asker);
+    if matches!(room, Room::Here | Room::Free) {
         return None;
     }
     if wish.manner.for_owner {
         return Some((Word::NotHeld, Vec::new()));
     }
-    Some(match parts.lines.verdict(&address, wish.manner.refused) {
+    Some(match parts.lines.verdict(&address, wish.manner.refused, room == Room::Wanted) {
         Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
         Verdict::Yours => {
             (Word::Yours, wire::encode_loan(parts.lines.lend(&wish.run, parts.from, wish.manner.refused)))

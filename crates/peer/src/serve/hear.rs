@@ -3,6 +3,7 @@
 use super::answer::{Frame, answer};
 use super::ready::Waiting;
 use super::{Parts, wrong};
+use crate::uses::{self, Use};
 use crate::wire::{self, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
 use block::{Course, Run};
 use std::io;
@@ -40,25 +41,8 @@ impl Asker {
                 let wish = Wish::decode(&payload).ok_or_else(|| wrong("a request makes no sense"))?;
                 self.wish(header, wish).await?;
             }
-            Word::State => {
-                let (free_bytes, kept_bytes) = self.0.giver.room_bytes();
-                let state = State { free_bytes, kept_bytes, age_ms: self.0.lines.age_ms() };
-                self.tell(header.request, state.encode()).await;
-            }
-            Word::Kept => {
-                let stripes = wire::decode_stripes(&payload).ok_or_else(|| wrong("stripes make no sense"))?;
-                self.0.lines.keeps(self.0.from, &stripes);
-                self.tell(header.request, Vec::new()).await;
-            }
-            Word::Names | Word::News => {
-                let set = wire::decode_member(&payload).ok_or_else(|| wrong("a set's name makes no sense"))?;
-                let told = match header.word {
-                    Word::Names => self.0.giver.names(set).encode(),
-                    _ => {
-                        self.0.giver.news(set);
-                        Vec::new()
-                    }
-                };
+            Word::State | Word::Kept | Word::Used | Word::Names | Word::News => {
+                let told = self.at_once(header.word, &payload).ok_or_else(|| wrong("a request makes no sense"))?;
                 self.tell(header.request, told).await;
             }
             Word::Piece => {
@@ -86,6 +70,25 @@ impl Asker {
         Ok(())
     }
 
+    /// What takes no time is answered at once; nothing comes back of words that make no sense.
+    fn at_once(&self, word: Word, payload: &[u8]) -> Option<Vec<u8>> {
+        let Parts { giver, lines, from, .. } = &*self.0;
+        match word {
+            Word::State => {
+                let ((free_bytes, kept_bytes), stale_bytes) = (giver.room_bytes(), giver.stale_bytes());
+                return Some(State { free_bytes, kept_bytes, age_ms: lines.age_ms(), stale_bytes }.encode());
+            }
+            Word::Kept => lines.keeps(*from, &wire::decode_stripes(payload)?),
+            Word::Used => {
+                let (uses, is_passed_on) = uses::decode_uses(payload)?;
+                giver.used(uses.into_iter().map(|used| lines.heard(used, is_passed_on)).collect());
+            }
+            Word::Names => return Some(giver.names(wire::decode_member(payload)?).encode()),
+            _ => giver.news(wire::decode_member(payload)?),
+        }
+        Some(Vec::new())
+    }
+
     /// What takes work, unless it lies ready.
     async fn wish(&self, header: Header, wish: Wish) -> io::Result<()> {
         let (parts, request) = (&self.0, header.request);
@@ -93,7 +96,12 @@ impl Asker {
             return Err(wrong("two requests have one number"));
         }
         let turn = parts.requests.clone().acquire_owned().await.expect("it is never closed");
-        let is_plain = header.word == Word::Fetch && wish.manner.lent.is_none() && !wish.manner.verify;
+        let is_fetched = header.word == Word::Fetch && wish.manner.lent.is_none();
+        if is_fetched && let Some(set_bytes) = wish.manner.opened {
+            let used = Use { object: wish.run.object.id(), size: wish.run.object.size, set_bytes, is_new: true };
+            parts.giver.used(vec![parts.lines.heard(used, false)]);
+        }
+        let is_plain = is_fetched && !wish.manner.verify;
         if is_plain && let Some(file) = parts.giver.open(&wish.run) {
             let Wish { run, manner } = wish;
             parts.ready.push(Waiting { request, run, manner, file, turn });

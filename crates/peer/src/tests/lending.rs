@@ -71,8 +71,14 @@ impl Giver for Lender {
         None
     }
 
-    fn room(&self, _address: &Address) -> Room {
+    fn used(&self, _uses: Vec<Count>) {}
+
+    fn room(&self, _address: &Address, _asker: For) -> Room {
         Room::Full
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        0
     }
 
     fn room_bytes(&self) -> (u64, u64) {

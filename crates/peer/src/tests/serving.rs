@@ -79,8 +79,14 @@ impl Giver for Shop {
         None
     }
 
-    fn room(&self, _address: &Address) -> Room {
+    fn used(&self, _uses: Vec<Count>) {}
+
+    fn room(&self, _address: &Address, _asker: For) -> Room {
         Room::Here
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        0
     }
 
     fn room_bytes(&self) -> (u64, u64) {

@@ -2,16 +2,20 @@
 //!
 //! Invariant: what was promised to segments and is not written yet counts as used, whatever the file system says.
 
+use super::elsewhere::Elsewhere;
+use super::fillings::Fillings;
 use super::{Index, Residency, Slot, State};
 use crate::disk::Hold;
 use crate::disk::log::Log;
 use crate::disk::record::Record;
 use crate::disk::room;
 use crate::disk::table::Class;
+use crate::disk::whole::Whole;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
+use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Admissions, granted or refused, after which the file system is asked again.
@@ -27,6 +31,9 @@ const SHRINK_MAX: usize = 1 << 16;
 /// Time after which the file system is asked again: others make room, and fill it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Between two counts of what is probably not read any more: each looks at all segments.
+const STALE_EVERY: Duration = Duration::from_secs(5);
+
 /// When the file system was asked how much is free, and what happened since.
 pub struct Look {
     clock: Clock,
@@ -37,11 +44,17 @@ pub struct Look {
     pub(super) full: bool,
     /// When it was asked whether the folder is still this node's.
     held_at: Option<Instant>,
+    /// When it was counted what is probably not read any more, and the bytes of that.
+    stale: Option<(Instant, u64)>,
 }
 
 impl Look {
     pub fn new(clock: Clock) -> Look {
-        Look { clock, at: None, admissions: 0, bytes: 0, full: false, held_at: None }
+        Look { clock, at: None, admissions: 0, bytes: 0, full: false, held_at: None, stale: None }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        (self.clock)()
     }
 
     fn is_due(&self) -> bool {
@@ -81,14 +94,36 @@ impl Index {
         !self.is_lost() && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
     }
 
-    /// From now on nothing gives way but copies, and what no data set lists.
-    pub fn never_trade(&mut self) {
-        self.table.never_trade();
+    /// Whether a newcomer would find room, or others would give way to it on evidence.
+    pub fn may_admit(&mut self, id: ObjectId, bytes: u64) -> bool {
+        if self.has_room(id, bytes) {
+            return true;
+        }
+        if self.is_lost() || self.look.full || self.table.get(id).is_some() {
+            return false;
+        }
+        let short = room::shortage(&self.limits, &self.table.used.without(self.leaving), bytes, 1);
+        let now = self.look.now();
+        self.table.may_give_way(id, short.0, short.1, held(&self.open, &self.filling, &self.elsewhere, now))
     }
 
-    /// Whether a newcomer would find room, or has evidence that others should give way to it.
-    pub fn may_admit(&mut self, id: ObjectId, bytes: u64) -> bool {
-        self.has_room(id, bytes) || !self.is_lost() && !self.look.full && self.table.has_evidence(id)
+    /// Whether an object that is not here was used often enough for others to give way to it.
+    pub fn is_wanted(&self, id: ObjectId) -> bool {
+        self.table.is_wanted(id)
+    }
+
+    /// The owner says that readers want a segment that it has no room for.
+    pub fn vouch(&mut self, id: ObjectId) {
+        self.table.vouch(id);
+    }
+
+    /// Bytes of what is probably not read any more, as it was some seconds ago.
+    pub fn stale_bytes(&mut self) -> u64 {
+        let now = self.look.now();
+        if self.look.stale.is_none_or(|(at, _)| now.saturating_duration_since(at) >= STALE_EVERY) {
+            self.look.stale = Some((now, self.table.stale_bytes()));
+        }
+        self.look.stale.map_or(0, |(_, bytes)| bytes)
     }
 
     /// Bytes that are free, or that copies and what nobody lists take.
@@ -234,12 +269,7 @@ impl Index {
 
     /// Let segments give way to a newcomer, if those may who have to.
     fn make_room(&mut self, newcomer: ObjectId, (bytes, files): (u64, u64)) -> bool {
-        let (open, filling) = (&self.open, &self.filling);
-        let held = |id, slot: &Slot| match slot.state {
-            // One that has no file yet is a small object on its way.
-            State::Filling => filling.get(id).is_none_or(|filling| Arc::strong_count(filling) > 1),
-            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
-        };
+        let held = held(&self.open, &self.filling, &self.elsewhere, self.look.now());
         let Some(leaving) = self.table.give_way(newcomer, bytes, files, held) else { return false };
         for id in leaving {
             self.evict(id);
@@ -342,5 +372,22 @@ impl Index {
         let (mut log, _) = Log::open(self.medium.clone(), self.log.path())?;
         log.append(&Record::Boot(self.boot))?;
         Ok(log)
+    }
+}
+
+/// Whether a segment is in use, here or on another member, and doesn't give way.
+fn held<'a>(
+    open: &'a HashMap<ObjectId, Weak<Whole>>,
+    filling: &'a Fillings,
+    elsewhere: &'a Elsewhere,
+    now: Instant,
+) -> impl Fn(ObjectId, &Slot) -> bool + use<'a> {
+    move |id, slot| {
+        let is_here = match slot.state {
+            // One that has no file yet is a small object on its way.
+            State::Filling => filling.get(id).is_none_or(|filling| Arc::strong_count(filling) > 1),
+            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
+        };
+        is_here || elsewhere.has(id, now)
     }
 }

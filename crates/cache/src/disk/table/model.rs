@@ -226,6 +226,27 @@ fn each_workload_hits_its_share() {
 }
 
 #[test]
+fn nothing_is_stale_where_each_object_is_read_once_an_epoch_and_what_is_read_no_more_is() {
+    for tenths in [1, 5, 9] {
+        let (n, c) = (1_000, &mut Chance(5));
+        let capacity = n * tenths / 10;
+        let mut table = Table::new(u64::from(capacity) * OBJECT);
+        for _ in 0..20 {
+            through(&mut table, capacity, n, &[c.shuffled(0..n)]);
+            assert_eq!(table.stale_bytes(), 0, "room for {tenths} tenths");
+        }
+        // Of what is read now all is here: nothing wants the room.
+        let here: Vec<u32> =
+            (0..n).filter(|object| table.get(id(*object)).is_some()).take(capacity as usize / 2).collect();
+        for _ in 0..20 {
+            through(&mut table, capacity, n, &[c.shuffled(here.iter().copied())]);
+        }
+        let unread = u64::from(capacity) - here.len() as u64;
+        assert_eq!(table.stale_bytes(), unread * OBJECT, "room for {tenths} tenths");
+    }
+}
+
+#[test]
 fn a_mount_for_each_epoch_is_as_good_as_one_for_all() {
     let (n, c) = (100, &mut Chance(77));
     let (mut table, mut hits) = (Table::new(u64::from(n) * OBJECT), Vec::new());

@@ -66,6 +66,51 @@ fn an_object_gives_way_to_one_that_was_read_three_times_since_and_to_no_other() 
 }
 
 #[test]
+fn who_asks_whether_somebody_gives_way_is_told_what_happens_then() {
+    let mut table = full();
+    for _ in 0..3 {
+        pass(&mut table, 10..20);
+        pass(&mut table, 1..10);
+    }
+    assert!(!table.may_give_way(id(20), 100, 0, nobody), "nothing to show");
+    assert!(!table.may_give_way(id(10), 100, 0, |id, _| id.0 == 0), "open");
+    assert!((0..3).all(|_| table.may_give_way(id(10), 100, 0, nobody)));
+    assert!(!table.may_give_way(id(10), 101, 0, nobody), "one is not enough");
+    assert_eq!(table.give_way(id(10), 100, 0, nobody), Some(vec![id(0)]));
+}
+
+#[test]
+fn what_another_member_owns_counts_only_where_it_is_kept_in_that_one_s_stead() {
+    let mut table = full();
+    table.change(id(2), |slot| slot.class = Class::Copy);
+    table.release(id(3));
+    let clock = |table: &Table| table.admission.save()[1];
+    let before = clock(&table);
+    [2, 3, 40].into_iter().for_each(|n| table.opened_of_another(id(n), 100, 2_000));
+    assert_eq!(clock(&table), before, "copies move no clock");
+    assert!(table.names.get(id(40)).is_none());
+    assert_eq!(table.get(id(3)).map(|slot| slot.class), Some(Class::Copy), "somebody reads it still");
+    assert_eq!(table.yielding(), (200, 2));
+    pass(&mut table, 10..14);
+    table.opened_of_another(id(1), 100, 2_000);
+    assert_eq!(clock(&table), before + 500);
+}
+
+#[test]
+fn what_lies_unread_for_long_gives_way_to_what_an_owner_vouches_for() {
+    let mut table = full();
+    table.vouch(id(50));
+    assert!(table.stale_bytes() == 0 && !table.is_wanted(id(50)), "nothing was read again yet");
+    (0..8).for_each(|_| pass(&mut table, 0..8));
+    assert_eq!(table.stale_bytes(), 200);
+    table.vouch(id(50));
+    table.vouch(id(8));
+    assert!(table.is_wanted(id(50)) && !table.is_wanted(id(51)));
+    assert_eq!(table.give_way(id(50), 300, 0, nobody), None, "all others are read");
+    assert_eq!(table.give_way(id(50), 200, 0, nobody), Some(vec![id(8), id(9)]));
+}
+
+#[test]
 fn the_longest_unread_go_first_and_only_as_many_as_it_takes() {
     let leave = |bytes, files| {
         let mut table = full();

@@ -2,6 +2,8 @@
 
 use super::trust::{large, run};
 use super::*;
+use crate::disk::{Kind, Use};
+use std::time::Duration;
 
 fn within(store: &Arc<Store>, folder: &Path, limits: Limits) -> Disk {
     Disk::over(store.clone(), settings(folder, limits, 1), tokio::runtime::Handle::current()).expect("a disk tier")
@@ -48,6 +50,26 @@ async fn what_somebody_holds_does_not_give_way_and_what_nobody_does_may() {
     let here: Vec<_> = objects.iter().map(|object| disk.is_complete(object)).collect();
     assert_eq!(here, [true, false, true, true]);
     assert!(held.read(0, 10).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_reader_on_another_member_has_open_does_not_give_way_as_long_as_that_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = small(3);
+    let disk = within(&store, folder.path(), Limits { bytes: 100_000, ..PLENTY });
+    read(&disk, &objects[0]).await.expect("bytes");
+    disk.release([&objects[0]].into_iter());
+    let (object, size) = (objects[0].id(), objects[0].size);
+    for (after, kept) in [(0, false), (29, false), (31, true)] {
+        disk.used(&[Use { object, size, parts: vec![0..1], set_bytes: 0, kind: Kind::Open }]);
+        tokio::time::advance(Duration::from_secs(after)).await;
+        read(&disk, &objects[1]).await.expect("bytes");
+        assert_eq!(disk.is_complete(&objects[1]), kept, "after {after} s");
+    }
+    disk.used(&[Use { object, size, parts: vec![0..1], set_bytes: 0, kind: Kind::Open }]);
+    disk.release([&objects[1]].into_iter());
+    read(&disk, &objects[2]).await.expect("bytes");
+    assert!(disk.is_complete(&objects[2]), "what is not here is not held");
 }
 
 #[tokio::test(flavor = "multi_thread")]
