@@ -84,6 +84,8 @@ pub struct Plan {
     pub port: u16,
     /// Members have no keys: they speak unencrypted.
     pub is_plaintext: bool,
+    /// Tells the pool of this `up` from one that somebody else brings up in the same place; empty, it doesn't matter whose it is.
+    pub token: String,
     pub programs: Vec<Program>,
 }
 
@@ -154,10 +156,12 @@ impl Pool<'_> {
         let members = quote::quoted(OsStr::new(&self.members()));
         let head =
             [format!("hash={}\n", program.hash).into_bytes(), b"members=".to_vec(), members, b"\n".to_vec()].concat();
+        let said = self.ask(host, &[&head, script::PREPARE.as_bytes()].concat(), &nothing, stop)?;
+        // Whoever else had it may have taken it away since it was looked for.
+        if is_there && said.is_empty() {
+            return Ok(());
+        }
         let feed = |out: &mut dyn Write| -> io::Result<()> {
-            if is_there {
-                return Ok(());
-            }
             let here = |error: io::Error| io::Error::other(format!("{}: {error}", program.path.display()));
             let (mut file, mut piece) = (File::open(&program.path).map_err(here)?, vec![0; 256 << 10]);
             loop {
@@ -170,7 +174,7 @@ impl Pool<'_> {
                 }
             }
         };
-        self.ask(host, &[&head, script::PREPARE.as_bytes()].concat(), &feed, stop).map(drop)
+        self.ask(host, script::BRING.as_bytes(), &feed, stop).map(drop)
     }
 
     /// Hand over what nobody else may see, such as the key of a member, into a folder of this user's that lies in memory.
@@ -281,7 +285,9 @@ impl Pool<'_> {
         let dir = quote::quoted(self.plan.dir.as_os_str());
         let at = quote::quoted(self.plan.cache.as_deref().map_or(OsStr::new(""), Path::as_os_str));
         let id = quoted(&id(&self.plan.dir, host));
-        [b"dir=".as_slice(), &dir, b"\nat=", &at, b"\nid=", id.as_bytes(), b"\n", script::HEAD.as_bytes()].concat()
+        let token = quoted(&self.plan.token);
+        let known = [b"dir=".as_slice(), &dir, b"\nat=", &at, b"\nid=", id.as_bytes(), b"\ntoken=", token.as_bytes()];
+        [&known.concat(), b"\n".as_slice(), script::HEAD.as_bytes()].concat()
     }
 
     /// Run a script on a host, and return the lines that it says.

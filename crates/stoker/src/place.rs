@@ -244,6 +244,12 @@ pub fn boot() -> [u8; 16] {
     id.unwrap_or_else(|_| u128::from(std::process::id()) | 1 << 127).to_be_bytes()
 }
 
+/// What nobody else has.
+pub fn token() -> String {
+    let drawn = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    format!("{}{}", drawn.trim(), std::process::id())
+}
+
 /// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
 pub fn memory(asked: Option<u64>) -> Result<u64> {
     let allowed = cgroup::memory_limit(Path::new("/"));

@@ -174,6 +174,7 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         cache: args.cache.clone(),
         port: args.port,
         is_plaintext: args.plaintext,
+        token: place::token(),
         programs,
     })
 }

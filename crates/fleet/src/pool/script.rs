@@ -4,7 +4,8 @@
 //! removed with what is in it that hasn't the mark of this pool.
 
 /// Where a pool writes down what is its own: `place` (the mount point without links), `own` (the folder of its cache),
-/// `hash` (its program), `secrets`, `handed` (names of those), `made` (folders that were not there, the deepest first), `members`.
+/// `hash` (its program), `secrets`, `handed` (names of those), `made` (folders that were not there, the deepest first), `members`,
+/// `token` (who brought it up). What is about to be there is needed too: `hash` stands before the program is looked for.
 pub const HEAD: &str = r#"
 unset XDG_RUNTIME_DIR
 base="$HOME/.cache/stoker-pools"
@@ -46,7 +47,7 @@ say free "$(df -Pk "$there" | awk 'NR == 2 { print $4 }')"
 :
 "#;
 
-/// `hash` and `members` as above; the program comes by standard input, unless it is there.
+/// `hash` and `members` as above. Says `bring` if the program is not there.
 pub const PREPARE: &str = r#"
 set -eu
 made=
@@ -70,6 +71,7 @@ echo "$mark" >"$new/mark"
 echo "$hash" >"$new/hash"
 echo "$own" >"$new/own"
 echo "$secrets" >"$new/secrets"
+echo "$token" >"$new/token"
 printf %s "$made" >"$new/made"
 printf %s "$members" >"$new/members"
 echo "$dir" >"$new/place"
@@ -85,15 +87,23 @@ if [ -n "$at" ]; then
 fi
 (cd "$own" && pwd -P) >"$pool/own.new"
 mv "$pool/own.new" "$pool/own"
-bin="$base/bin/$hash"
-if [ ! -x "$bin/stoker" ]; then
-  mkdir -p "$bin"
-  new=$(mktemp "$bin/.new.XXXXXXXX")
-  cat >"$new"
-  [ "$(sha256sum <"$new")" = "$hash  -" ] || { echo 'the program that arrived is not the one that was sent' >&2; exit 1; }
-  chmod 755 "$new"
-  mv "$new" "$bin/stoker"
-fi
+[ -x "$base/bin/$hash/stoker" ] || echo bring
+"#;
+
+/// The program comes by standard input.
+pub const BRING: &str = r#"
+set -eu
+umask 077
+there_is_a_pool
+bin="$base/bin/$(cat "$pool/hash")"
+mkdir -p "$bin"
+new=$(mktemp "$bin/.new.XXXXXXXX")
+trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP INT TERM PIPE
+cat >"$new"
+[ "$(sha256sum <"$new")" = "$(cat "$pool/hash")  -" ] || { echo 'the program that arrived is not the one that was sent' >&2; exit 1; }
+chmod 755 "$new"
+mv "$new" "$bin/stoker"
 "#;
 
 /// Files by standard input, each by `take NAME BYTES`, then `keep`. They lie in memory, and nobody else may read them.
@@ -105,15 +115,15 @@ there_is_a_pool
 [ -d /dev/shm ] && [ "$(stat -f -c %T /dev/shm)" = tmpfs ] || { echo 'there is no /dev/shm to keep secrets in' >&2; exit 1; }
 [ "$(cat "$pool/secrets")" = "$secrets" ]
 own=$(cat "$pool/own") bin="$base/bin/$(cat "$pool/hash")"
+ended() { echo 'its node has ended: `stoker down`, then `stoker up` again' >&2; exit 1; }
+[ -n "$first" ] || [ -n "$(nodes)" ] || ended
 # systemd removes what a user has there with the last login (RemoveIPC).
-if [ -n "$first" ] || { [ ! -e "$secrets" ] && [ -n "$(nodes)" ]; }; then
+if [ -n "$first" ] || [ ! -e "$secrets" ]; then
   mkdir -m 700 "$secrets"
   echo "$mark" >"$secrets/mark"
 fi
 # Anybody may make something of this name there.
-if [ "$(stat -c '%u %a %F' "$secrets" 2>/dev/null)" != "$(id -u) 700 directory" ]; then
-  echo 'its node has ended, and the keys went with it: `stoker down`, then `stoker up` again' >&2; exit 1
-fi
+[ "$(stat -c '%u %a %F' "$secrets" 2>/dev/null)" = "$(id -u) 700 directory" ] || ended
 names=
 take() {
   dd bs=1 count="$2" of="$secrets/.new.$1" 2>/dev/null
@@ -159,7 +169,8 @@ pub const SOME_FILE: &str = r#"
 cd "$dir" && timeout 30 find . -type f -size -131072 -print 2>/dev/null | head -n 1
 "#;
 
-/// `lazy` is `yes` if open files don't matter; with `only` it ends once the node has ended.
+/// `lazy` is `yes` if open files don't matter; with `only` it ends once the node has ended; with a `token` nothing is done to a
+/// pool that somebody else brought up.
 pub const TAKE_AWAY: &str = r#"
 gone="$base/.gone.$id"
 # What goes at the end had begun before.
@@ -167,6 +178,7 @@ facts="$pool"
 [ -d "$pool" ] || facts="$gone"
 [ -d "$facts" ] || exit 0
 fact() { cat "$facts/$1" 2>/dev/null; }
+[ -z "$token" ] || [ "$(fact token)" = "$token" ] || exit 0
 place=$(fact place) own=$(fact own) hash=$(fact hash) secrets=$(fact secrets) made=$(fact made)
 bin="$base/bin/$hash"
 if [ -d "$pool" ]; then
@@ -195,16 +207,26 @@ done
 # Sockets of nodes that were killed go when somebody looks.
 "$bin/stoker" status >/dev/null 2>&1
 rm -rf "$gone"
-mv "$pool" "$gone" || exit 1
+# Unless somebody else takes it away as well.
+mv "$pool" "$gone" 2>/dev/null || [ ! -d "$pool" ] || { echo "this could not be removed: $pool" >&2; exit 1; }
 fi
-# Homes may be shared: whoever is the last to need the program removes it.
-if [ -n "$hash" ] && ! cat "$base"/*/hash 2>/dev/null | grep -qxF -e "$hash"; then rm -rf "$bin"; fi
+# Homes may be shared: whoever is the last to need the program removes it, unless somebody comes to need it meanwhile.
+is_needed() { cat "$base"/*/hash 2>/dev/null | grep -qxF -e "$hash"; }
+if [ -n "$hash" ] && ! is_needed && mv "$bin" "$base/.gone.bin.$id" 2>/dev/null; then
+  if is_needed && [ ! -e "$bin" ]; then mv "$base/.gone.bin.$id" "$bin"; fi
+fi
+rm -rf "$base/.gone.bin.$id"
 # Of a connection that broke.
 find "$base" -maxdepth 3 -name '.new.*' -mmin +60 -exec rm -rf {} + 2>/dev/null
 rm -rf "$gone" || exit 1
 case $(id -u) in 0) sockets=/run/stoker;; *) sockets="${TMPDIR:-/tmp}/stoker-$(id -u)";; esac
 [ -z "${STOKER_RUNTIME_DIR:-}" ] || sockets="$STOKER_RUNTIME_DIR/stoker"
 rmdir "$base/bin" "$base" "$sockets" 2>/dev/null
-printf '%s\n' "$made" | while IFS= read -r each; do [ -z "$each" ] || rmdir "$each" 2>/dev/null; done
+# What another pool came to use, that one takes away.
+heir=$(ls -d "$base"/*/mark 2>/dev/null | head -n 1)
+printf '%s\n' "$made" | while IFS= read -r each; do
+  [ -n "$each" ] && [ -d "$each" ] || continue
+  rmdir "$each" 2>/dev/null || [ -z "$heir" ] || printf '%s\n' "$each" >>"${heir%/mark}/made"
+done
 echo taken
 "#;

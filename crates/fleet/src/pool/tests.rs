@@ -1,6 +1,6 @@
 //! The scripts of a pool on this machine, without a connection: what they make, and that they take all of it away.
 
-use super::script::{PREPARE, SECRETS, TAKE_AWAY, TRUST};
+use super::script::{BRING, PREPARE, SECRETS, TAKE_AWAY, TRUST};
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,32 +25,35 @@ impl Home {
     fn new(has_disk: bool) -> Home {
         let scratch = tempfile::tempdir().expect("a folder");
         fs::create_dir(scratch.path().join("home")).expect("a folder");
-        let plan = Plan {
-            dir: scratch.path().join("deep/mount point"),
-            cache: has_disk.then(|| scratch.path().join("disk/of it's own")),
-            port: 7,
-            is_plaintext: false,
-            programs: Vec::new(),
-        };
-        let (hosts, ssh) = ([Host::named("a").expect("a host")], Ssh::default());
-        let head = Pool { plan: &plan, hosts: &hosts, ssh: &ssh, sink: &Quiet }.head(&hosts[0]);
+        let head = head(scratch.path(), "deep/mount point", has_disk, "");
         let program = b"#!/bin/sh\nexit 1\n".to_vec();
         let hash = hex(&Sha256::digest(&program));
         Home { scratch, head, program, hash }
     }
 
     fn run(&self, script: &str, input: &[u8]) -> (bool, String) {
-        self.told("yes", script, input)
+        self.told(&self.head, "first=yes", script, input)
     }
 
-    /// When it is not the first time that secrets come.
+    /// When it is not the first time that secrets come, and a node runs.
     fn later(&self, script: &str, input: &[u8]) -> (bool, String) {
-        self.told("", script, input)
+        self.told(&self.head, "first=\nnodes() { echo 1; }", script, input)
     }
 
-    fn told(&self, first: &str, script: &str, input: &[u8]) -> (bool, String) {
-        let facts = format!("hash={} members='a\nb\n' lazy= only= first={first}\n", self.hash);
-        let script = [&self.head, facts.as_bytes(), script.as_bytes()].concat();
+    /// The same from another `up` or for another place.
+    fn other(&self, place: &str, token: &str, script: &str, input: &[u8]) -> (bool, String) {
+        self.told(&head(self.scratch.path(), place, false, token), "first=yes", script, input)
+    }
+
+    /// All of a pool's first step.
+    fn up(&self) {
+        assert_eq!(self.run(PREPARE, b""), (true, "bring\n".into()));
+        assert_eq!(self.run(BRING, &self.program), (true, String::new()));
+    }
+
+    fn told(&self, head: &[u8], how: &str, script: &str, input: &[u8]) -> (bool, String) {
+        let facts = format!("hash={} members='a\nb\n' lazy= only= {how}\n", self.hash);
+        let script = [head, facts.as_bytes(), script.as_bytes()].concat();
         let mut command = Command::new("sh");
         command.arg("-c").arg(OsStr::from_bytes(&script)).env("HOME", self.scratch.path().join("home"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -80,19 +83,63 @@ impl Home {
     }
 }
 
+/// What scripts of a pool know that lies here.
+fn head(scratch: &Path, place: &str, has_disk: bool, token: &str) -> Vec<u8> {
+    let plan = Plan {
+        dir: scratch.join(place),
+        cache: has_disk.then(|| scratch.join("disk/of it's own")),
+        port: 7,
+        is_plaintext: false,
+        token: token.into(),
+        programs: Vec::new(),
+    };
+    let (hosts, ssh) = ([Host::named("a").expect("a host")], Ssh::default());
+    Pool { plan: &plan, hosts: &hosts, ssh: &ssh, sink: &Quiet }.head(&hosts[0])
+}
+
+#[test]
+fn who_comes_second_to_a_place_takes_nothing_away_from_who_came_first() {
+    let home = Home::new(false);
+    let (first, second) = (|script, input| home.other("place", "one", script, input), |script| home.other("place", "two", script, b""));
+    assert!(first(PREPARE, b"").0);
+    let refused = second(PREPARE);
+    assert!(!refused.0 && refused.1.contains("already"), "{refused:?}");
+    let before = home.lying();
+    assert_eq!(second(TAKE_AWAY), (true, String::new()));
+    assert_eq!(home.lying(), before);
+    assert_eq!(first(BRING, &home.program), (true, String::new()));
+    assert_eq!(home.other("place", "", TAKE_AWAY, b""), (true, "taken\n".into()), "`down` takes away whatever is there");
+}
+
+#[test]
+fn pools_on_one_host_share_a_program_and_the_last_takes_all_away() {
+    let home = Home::new(false);
+    let before = home.lying();
+    home.up();
+    // One that was seen to be there may go before a second pool writes down that it needs it.
+    assert_eq!(home.run(TAKE_AWAY, b""), (true, "taken\n".into()));
+    assert_eq!(home.other("second", "", PREPARE, b""), (true, "bring\n".into()));
+    assert!(home.other("second", "", BRING, &home.program).0);
+    assert_eq!(home.run(PREPARE, b""), (true, String::new()), "the other has brought it");
+    assert_eq!(home.other("second", "", TAKE_AWAY, b""), (true, "taken\n".into()));
+    assert!(home.lying().iter().any(|path| path.ends_with("/stoker")));
+    assert_eq!(home.run(TAKE_AWAY, b""), (true, "taken\n".into()));
+    assert_eq!(home.lying(), before, "also what the first had made and the second used");
+}
+
 #[test]
 fn what_a_pool_makes_it_takes_away_and_nothing_else() {
     for has_disk in [false, true] {
         let home = Home::new(has_disk);
         let before = home.lying();
-        assert_eq!(home.run(PREPARE, &home.program), (true, String::new()));
+        home.up();
         let made = home.lying();
         assert!(
             made.iter().any(|path| path.ends_with("deep/mount point"))
                 && made.iter().any(|path| path.ends_with("/stoker"))
         );
         assert_eq!(made.iter().any(|path| path.contains("it's own/stoker-pool-")), has_disk);
-        let again = home.run(PREPARE, &home.program);
+        let again = home.run(PREPARE, b"");
         assert!(!again.0 && again.1.contains("already"), "{again:?}");
         assert_eq!(home.lying(), made);
         let own = fs::read_to_string(made.iter().find(|path| path.ends_with("/own")).expect("a fact")).expect("a file");
@@ -106,7 +153,7 @@ fn what_a_pool_makes_it_takes_away_and_nothing_else() {
 #[test]
 fn a_folder_without_the_mark_of_the_pool_stays() {
     let home = Home::new(true);
-    assert!(home.run(PREPARE, &home.program).0);
+    home.up();
     let own = home
         .lying()
         .into_iter()
@@ -123,7 +170,8 @@ fn a_folder_without_the_mark_of_the_pool_stays() {
 #[test]
 fn a_program_that_did_not_arrive_whole_gets_no_name() {
     let home = Home::new(false);
-    let (is_done, said) = home.run(PREPARE, &home.program[..7]);
+    assert!(home.run(PREPARE, b"").0);
+    let (is_done, said) = home.run(BRING, &home.program[..7]);
     assert!(!is_done && said.contains("not the one that was sent"), "{said}");
     assert!(!home.lying().iter().any(|path| path.ends_with("/stoker")));
     assert_eq!(home.run(TAKE_AWAY, b""), (true, "taken\n".into()));
@@ -136,7 +184,7 @@ fn secrets_lie_in_memory_for_their_user_alone_and_go_with_the_pool() {
         return;
     }
     let home = Home::new(false);
-    assert!(home.run(PREPARE, &home.program).0);
+    home.up();
     let script = [SECRETS, "take node.key 5\ntake ca.pem 3\nkeep\n"].concat();
     assert_eq!(home.run(&script, b"k\0y\nZpem"), (true, String::new()));
     let place = home.run("cat \"$pool/secrets\"", b"").1;
@@ -154,7 +202,7 @@ fn secrets_lie_in_memory_for_their_user_alone_and_go_with_the_pool() {
     );
     assert_eq!(home.run(TAKE_AWAY, b""), (true, "taken\n".into()));
     assert!(!place.exists());
-    assert!(home.run(PREPARE, &home.program).0);
+    home.up();
     let short = home.run(&script, b"k");
     assert!(!short.0 && short.1.contains("did not arrive whole"), "{short:?}");
     assert!(!place.join("node.key").exists());
@@ -167,7 +215,7 @@ fn of_the_authorities_that_a_host_trusts_the_last_stays_beside_the_new_one() {
         return;
     }
     let home = Home::new(false);
-    assert!(home.run(PREPARE, &home.program).0);
+    home.up();
     assert!(home.run(&[SECRETS, "take lease 1\nkeep\n"].concat(), b"7").0);
     let pem = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
     let trust = |name: &str| {
@@ -184,15 +232,15 @@ fn of_the_authorities_that_a_host_trusts_the_last_stays_beside_the_new_one() {
         assert_eq!(fs::read_to_string(&file).expect("a file"), all);
     }
     assert!(home.run(TAKE_AWAY, b"").0 && !Path::new(place.trim()).exists());
-    assert!(home.run(PREPARE, &home.program).0);
-    let gone = trust("four");
+    home.up();
+    let gone = home.told(&home.head, "first=", SECRETS, b"");
     assert!(!gone.0 && gone.1.contains("has ended"), "{gone:?}");
     assert!(home.run(TAKE_AWAY, b"").0);
 }
 
 #[test]
 fn members_are_told_as_others_reach_them() {
-    let plan = Plan { dir: "/d".into(), cache: None, port: 7, is_plaintext: false, programs: Vec::new() };
+    let plan = Plan { dir: "/d".into(), cache: None, port: 7, is_plaintext: false, token: String::new(), programs: Vec::new() };
     let text = b"a address=10.0.0.1 weight=2\nb port=22 address=::1\nc\n";
     let (hosts, ssh) = (crate::roster::parse(text, "hosts").expect("hosts"), Ssh::default());
     let pool = Pool { plan: &plan, hosts: &hosts, ssh: &ssh, sink: &Quiet };
