@@ -402,3 +402,24 @@ fn root_asks_the_nodes_of_all_users_and_is_held_up_and_fooled_by_none() {
     signal(node.id(), "TERM");
     assert!(node.wait().expect("it ends").success());
 }
+
+#[test]
+fn an_unmount_says_that_another_mount_namespace_holds_a_copy_and_waits_for_no_end_of_it() {
+    let Some(bed) = Bed::new() else { return };
+    if !support::is_root() {
+        return eprintln!("SKIPPED: only root can make a mount namespace");
+    }
+    bed.put("file", b"content");
+    let mut daemon = bed.mount(&[]);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"]).stdout(Stdio::piped());
+    let mut container = unshare.spawn().expect("it starts");
+    container.stdout.take().expect("piped").read_exact(&mut [0]).expect("it has begun");
+    let done = finished(bed.stoker(["umount"]).arg(bed.path("mnt")));
+    assert!(done.status.success() && text(&done).contains("another mount namespace"), "{}", text(&done));
+    assert_eq!(support::mounts(&bed), 0);
+    let status = bed.status();
+    assert_eq!(status["mounts"][0]["held_elsewhere"], true, "{status}");
+    container.kill().and_then(|()| container.wait()).expect("it ends");
+    assert!(daemon.waited(LONG).expect("the node ends").success(), "{}", daemon.said());
+}

@@ -207,6 +207,8 @@ fn a_node_joins_and_leaves_at_once_and_when_it_was_killed_by_the_end_of_its_leas
     let status = pool.bed.nodes();
     assert!(status.iter().all(|status| status["cluster"]["members"][2]["weight"] == 3), "{status:?}");
     assert_eq!(keys(), 3);
+    let namesake = pool.mounting(3, &["--listen", &format!("127.0.0.1:{}", free_port()), "--name", "n1"]).output();
+    refused_as_typed(&namesake.expect("it runs"), &["calls itself by the name", "--name of its own"]);
     third.end();
     assert_eq!(keys(), 2, "it left when it ended");
     pool.until_known(2, 2);

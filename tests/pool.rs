@@ -208,7 +208,7 @@ fn a_pool_serves_the_set_on_all_hosts_and_leaves_nothing() {
         assert_eq!(cluster.left(), [""; 0]);
     }
     let down = cluster.down(&[]);
-    assert!(down.status.success() && text(&down).contains("taken down on 0 hosts"), "{}", text(&down));
+    assert!(down.status.success() && text(&down).contains("on any of 3 hosts"), "{}", text(&down));
 }
 
 #[test]
@@ -218,8 +218,13 @@ fn a_pool_that_does_not_come_up_everywhere_comes_up_nowhere() {
     let taken = TcpListener::bind(("127.0.0.4", cluster.port)).expect("the port");
     let up = cluster.up(&[]);
     assert_eq!(up.status.code(), Some(1), "{}", text(&up));
-    assert!(text(&up).contains("1 of 3 hosts failed") && text(&up).contains("cannot listen"), "{}", text(&up));
+    for word in ["mounting on 3 hosts", "1 of 3 hosts failed", "1: cannot listen", "on 127.0.0.4:", "another --port"] {
+        assert!(text(&up).contains(word), "{word}: {}", text(&up));
+    }
     assert_eq!(cluster.left(), [""; 0]);
+    let up = cluster.up(&["--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&up.stdout).expect("one object");
+    assert!(said["stderr"].as_str().is_some_and(|text| text.contains("cannot listen")), "{said}");
     drop(taken);
     // A host that isn't there is found out before anything is begun.
     fs::write(&cluster.file, "a address=127.0.0.2\ndown\n").expect("a file");
@@ -452,16 +457,9 @@ fn a_node_that_was_killed_and_files_that_are_open_are_told_and_taken_down() {
     let up = cluster.up(&[]);
     assert!(up.status.success(), "{}", text(&up));
     cluster.nodes("a").iter().for_each(|node| signal(*node, "KILL"));
-    let mut words = cluster.words(
-        "run",
-        &[
-            "--",
-            &format!(
-                "[ $STOKER_TEST_HOST != b ] || {{ exec <'{}/first'; echo open; sleep 100; }}",
-                cluster.dir.display()
-            ),
-        ],
-    );
+    let dir = cluster.dir.display();
+    let line = format!("[ $STOKER_TEST_HOST != b ] || {{ exec <'{dir}/first'; echo open; sleep 100; }}");
+    let mut words = cluster.words("run", &["--", &line]);
     words.insert(0, "hosts".into());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut open = cluster.hosts.stoker(&words).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -471,7 +469,7 @@ fn a_node_that_was_killed_and_files_that_are_open_are_told_and_taken_down() {
     assert_eq!(line, "b: open\n");
     let down = cluster.down(&[]);
     assert!(open.try_wait().expect("it can be asked").is_none(), "who reads goes on: {}", text(&down));
-    assert!(down.status.code() == Some(1) && text(&down).contains("1 of 3 hosts failed"), "{}", text(&down));
+    assert!(down.status.code() == Some(1) && text(&down).contains("stoker down --lazy"), "{}", text(&down));
     let down = cluster.down(&["--lazy"]);
     assert!(down.status.success() && text(&down).contains("taken down on 3 hosts"), "{}", text(&down));
     signal(open.id(), "INT");
@@ -489,7 +487,9 @@ fn a_pool_that_cannot_be_meant_is_refused_before_a_host_is_asked() {
     let dir = cluster.dir.display().to_string();
     let long = up(&["--lease", "9000h", "s3://bucket/train", &dir]);
     assert!(long.status.code() == Some(2) && text(&long).contains("this is no lease"), "{}", text(&long));
-    refused_as_typed(&up(&["--plaintext", "s3://bucket/train", "relative"]), &["whole path"]);
+    refused_as_typed(&up(&["--lease", "59s", "s3://bucket/train", &dir]), &["at least 1m"]);
+    refused_as_typed(&up(&["--ssh-config", "/nowhere", "s3://bucket/train", &dir]), &["ssh -F"]);
+    refused_as_typed(&up(&["--plaintext", "s3://bucket/train", "relative"]), &["not an absolute path"]);
     refused_as_typed(&up(&["--plaintext", "folder", &dir]), &["whole path"]);
     refused_as_typed(
         &up(&["--plaintext", "--binary", "arm64=/nowhere", "s3://bucket/train", &dir]),

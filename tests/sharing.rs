@@ -88,9 +88,11 @@ fn settings_that_differ_from_the_node_are_refused() {
     let Some(bed) = two_sets() else { return };
     let daemon = bed.mount_at(&url("one"), "mnt", &["--cache-size", "1GB", "--memory", "128MiB"]);
     let _ = fs::create_dir(bed.path("two"));
-    for (flag, value) in [("--cache-size", "2GB"), ("--memory", "256MiB"), ("--patience", "1s")] {
+    for (flag, value, has) in
+        [("--cache-size", "2GB", "1GB"), ("--memory", "256MiB", "128MiB"), ("--patience", "1s", "1m")]
+    {
         let done = finished(&mut bed.mounting(&url("two"), "two", &[flag, value]));
-        refused_as_typed(&done, &[flag, "another --cache"]);
+        refused_as_typed(&done, &[&format!("{flag} {has}\n"), "another --cache"]);
     }
     let group = finished(&mut bed.mounting(&url("two"), "two", &["--group-cache"]));
     refused_as_typed(&group, &["without --group-cache"]);

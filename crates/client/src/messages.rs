@@ -131,6 +131,9 @@ pub struct Mount {
     /// Taken out of sight, and served until the last of its files is closed.
     #[serde(default)]
     pub detached: bool,
+    /// It was unmounted here, and another mount namespace still has a copy of it.
+    #[serde(default)]
+    pub held_elsewhere: bool,
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
@@ -356,7 +359,7 @@ pub struct Mounting {
     pub error: Option<Problem>,
 }
 
-/// A mount: `DELETE /v1/mounts`, `POST /v1/refresh`.
+/// A mount: `DELETE /v1/mounts`, which answers whether it is [`Mount::held_elsewhere`] or nothing; `POST /v1/refresh`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MountPath {
     /// The mount point, absolute, or a path below it.
@@ -454,6 +457,7 @@ mod tests {
         let counted =
             Mount { kept_files: Some(0), kept_bytes: Some(0), orders: vec![Order::default()], ..Mount::default() };
         let mount = Mount { refresh_failed: text(), ..counted };
+        let member = Member { reason: text(), ..Member::default() };
         let store = StoreState {
             silent_since: Some(0.0),
             answered_at: Some(0.0),
@@ -467,7 +471,7 @@ mod tests {
             serving: vec![Serving::default()],
             listing: vec![Listing::default()],
             stores: vec![store],
-            cluster: Some(Cluster { members: vec![Member::default()], members_trouble: text(), ..Cluster::default() }),
+            cluster: Some(Cluster { members: vec![member], members_trouble: text(), ..Cluster::default() }),
             lease: Some(Lease { credentials_end_at: Some(0.0), ..Lease::default() }),
             kept: Some(Kept { entries: vec![KeptEntry::default()], ..Kept::default() }),
             ..Status::default()

@@ -147,11 +147,11 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             // The kernel may have to wait for its readers.
             let left = move || if lazy { leaving.leave() } else { leaving.unmount() };
             tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
+            let is_held = !mounted.is_detached() && mounted.ended_here().await;
             if !mounted.is_detached() {
-                mounted.ended().await;
                 host.left().await;
             }
-            Ok(say(&()))
+            Ok(say(&is_held.then_some(true)))
         }
         (&Method::POST, "/v1/refresh") => {
             let (mounted, _) = host.find(&message(request).await?)?;

@@ -249,18 +249,18 @@ impl Host {
         let settings = self.node.settings();
         let patience_ms = settings.patience.as_millis() as u64;
         let has = [
-            ("--cache-size", request.cache_bytes, settings.limits.bytes, "B"),
-            ("--memory", request.memory_bytes, settings.memory_bytes, "B"),
-            ("--patience", request.patience_ms, patience_ms, "ms"),
+            ("--cache-size", request.cache_bytes, settings.limits.bytes, &SIZES[..]),
+            ("--memory", request.memory_bytes, settings.memory_bytes, &SIZES),
+            ("--patience", request.patience_ms, patience_ms, &TIMES),
         ];
         let differs = |flag: &str, has: String| {
             let what = format!("the node of this cache folder runs {has}");
             let hint = format!("leave {flag} out, or choose another --cache");
             Err(Error::invalid(what, settings.cache.display()).hint(hint))
         };
-        for (flag, asked, has, unit) in has {
+        for (flag, asked, has, units) in has {
             if asked.is_some_and(|asked| asked != has) {
-                return differs(flag, format!("with {flag} {has}{unit}"));
+                return differs(flag, format!("with {flag} {}", typed(has, units)));
             }
         }
         if request.group_cache && !self.node.is_of_group() {
@@ -435,6 +435,25 @@ impl Host {
     pub fn requests(&self) -> u64 {
         self.node.figures().stores.iter().map(|(_, counts)| counts.gets + counts.heads + counts.lists).sum()
     }
+}
+
+/// Units as people type them, the largest first.
+const SIZES: [(u64, &str); 8] = [
+    (1 << 40, "TiB"),
+    (1_000_000_000_000, "TB"),
+    (1 << 30, "GiB"),
+    (1_000_000_000, "GB"),
+    (1 << 20, "MiB"),
+    (1_000_000, "MB"),
+    (1 << 10, "KiB"),
+    (1, "B"),
+];
+const TIMES: [(u64, &str); 3] = [(60_000, "m"), (1_000, "s"), (1, "ms")];
+
+/// A number exactly, in the largest unit that it is a multiple of.
+fn typed(number: u64, units: &[(u64, &str)]) -> String {
+    let fits = |(unit, _): &&(u64, &str)| number > 0 && number.is_multiple_of(*unit);
+    units.iter().find(fits).map_or_else(|| number.to_string(), |(unit, name)| format!("{}{name}", number / unit))
 }
 
 fn look_at_stores(pulse: &mut Pulse, figures: &Figures, now: f64) {

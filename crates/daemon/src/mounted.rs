@@ -18,6 +18,12 @@ use tokio::sync::watch;
 /// The shortest time between two listings.
 const TICK: Duration = Duration::from_secs(1);
 
+/// When to look who else has a mount that was unmounted and goes on.
+const LOOKED_FOR_AFTER: Duration = Duration::from_secs(2);
+
+/// Within which the kernel ends a mount that nobody has in use, on a machine that is busy.
+const ENDS_WITHIN: Duration = Duration::from_secs(8);
+
 /// Others may have newer names and not have been able to say so.
 const FOLLOW_EVERY: Duration = Duration::from_secs(10);
 
@@ -36,6 +42,7 @@ pub struct Mounted {
     session: Session,
     immutable: bool,
     detached: AtomicBool,
+    held_elsewhere: AtomicBool,
     over: watch::Sender<bool>,
     /// Keeps the node alive until the mount has ended or was abandoned.
     visit: Mutex<Option<Visit>>,
@@ -61,6 +68,7 @@ impl Mounted {
             session,
             immutable,
             detached: AtomicBool::new(false),
+            held_elsewhere: AtomicBool::new(false),
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
             refreshing: tokio::sync::Mutex::default(),
@@ -84,6 +92,25 @@ impl Mounted {
         self.session.unmount(true)?;
         self.detached.store(true, Relaxed);
         Ok(())
+    }
+
+    /// Wait until a mount that was unmounted has ended; whether another mount namespace holds a copy of it, so that it goes
+    /// on out of sight for who knows how long.
+    pub async fn ended_here(self: &Arc<Mounted>) -> bool {
+        if tokio::time::timeout(LOOKED_FOR_AFTER, self.ended()).await.is_ok() {
+            return false;
+        }
+        let mounted = self.clone();
+        let seen = tokio::task::spawn_blocking(move || mounted.session.is_anywhere()).await.unwrap_or(false);
+        // Who may not look into other namespaces knows it by the time that it takes.
+        let lasts = seen || tokio::time::timeout(ENDS_WITHIN, self.ended()).await.is_err();
+        let is_held = lasts && !self.session.has_ended();
+        if is_held {
+            tracing::warn!("unmounted, and still held in another mount namespace: {}", self.path.display());
+            self.held_elsewhere.store(true, Relaxed);
+            self.detached.store(true, Relaxed);
+        }
+        is_held
     }
 
     /// Whether it was taken out of sight.
@@ -191,6 +218,7 @@ impl Mounted {
         Mount {
             id: self.id,
             detached: self.is_detached(),
+            held_elsewhere: self.held_elsewhere.load(Relaxed),
             url: self.view.url().into(),
             path: self.path.display().to_string(),
             passthrough,

@@ -135,6 +135,7 @@ fn cluster(node: &node::Node) -> Option<Cluster> {
         weight: seat.weight,
         me: seat.id == roster.me(),
         answering: lines.answers(seat.id),
+        reason: lines.reason(seat.id),
     };
     Some(Cluster {
         members_from: membership.members.clone(),

@@ -1,5 +1,6 @@
 //! Why a host failed, and what can't be meant.
 
+use crate::session::TRY;
 use std::fmt;
 use std::time::Duration;
 
@@ -67,6 +68,20 @@ impl Failure {
         }
     }
 
+    /// The same, where what was said has these words, with other advice than the program there gave: it doesn't know of
+    /// the command that was typed here.
+    #[must_use]
+    pub fn advised(mut self, words: &str, advice: &str) -> Failure {
+        if let Failure::Exit(_, said) = &mut self
+            && said.contains(words)
+        {
+            said.truncate(said.find(TRY).unwrap_or(said.len()));
+            said.push_str(TRY);
+            said.push_str(advice);
+        }
+        self
+    }
+
     /// What to try; nothing where the failure says it all.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
@@ -99,5 +114,22 @@ impl fmt::Display for Failure {
         };
         out.write_str(&what)?;
         if said.is_empty() { Ok(()) } else { write!(out, ": {said}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_for_one_machine_gives_way_to_that_for_many() {
+        let failure = |said: &str| Failure::Exit(1, said.into());
+        let port = "cannot listen: in use, on b:1; try: name a port";
+        assert_eq!(
+            failure(port).advised("cannot listen", "another"),
+            failure("cannot listen: in use, on b:1; try: another")
+        );
+        assert_eq!(failure("busy").advised("busy", "later"), failure("busy; try: later"));
+        assert_eq!(failure(port).advised("busy", "later"), failure(port));
     }
 }

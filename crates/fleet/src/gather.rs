@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// GNU tar ends with 1 where a file changed while it was read, which logs do; others mean a failure by it.
 const CHANGED: &str = "
 one() {
-  if [ ! -e \"$1/$2\" ] && [ ! -L \"$1/$2\" ]; then echo \"there is no such file or folder: $1/$2\" >&2; exit 4; fi
+  if [ ! -e \"$1/$2\" ] && [ ! -L \"$1/$2\" ]; then echo \"there is no such file or folder: ${1%/}/${2#./}\" >&2; exit 4; fi
   tar -C \"$1\" -cf - \"$2\" && return
   c=$?
   if [ $c != 1 ] || ! tar --version 2>/dev/null | grep -q GNU; then exit $c; fi

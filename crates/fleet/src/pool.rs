@@ -120,12 +120,12 @@ pub fn folder_there(path: &Path) -> Result<(), Wrong> {
     let is_plain = path.is_absolute() && !bytes.iter().any(u8::is_ascii_control) && std::str::from_utf8(bytes).is_ok();
     let leads =
         path.components().all(|part| !matches!(part, std::path::Component::ParentDir)) && path.parent().is_some();
-    match is_plain && leads {
-        true => Ok(()),
-        false => {
-            Err(Wrong::new("this is no folder of hosts", path.display(), "give a whole path, such as /data/train"))
-        }
-    }
+    let what = match path.is_absolute() {
+        true if is_plain && leads => return Ok(()),
+        true => "this is no folder of hosts",
+        false => "this is not an absolute path",
+    };
+    Err(Wrong::new(what, path.display(), "give a whole path, such as /data/train"))
 }
 
 impl Pool<'_> {
@@ -299,7 +299,7 @@ impl Pool<'_> {
                 lines.push(line.to_vec());
             }
         };
-        let err = |line: &[u8]| self.sink.line(host, Stream::Err, line);
+        let err = |line: &[u8]| Complaints(self.sink).line(host, Stream::Err, line);
         let script = session::answered(&[&self.head(host), script].concat());
         session::run(
             self.ssh,
@@ -311,12 +311,12 @@ impl Pool<'_> {
     }
 }
 
-/// What a host says on standard error alone.
+/// What a host says on standard error alone; an `ssh` that is told to end says empty lines.
 struct Complaints<'a>(&'a dyn Sink);
 
 impl Sink for Complaints<'_> {
     fn line(&self, host: &Host, stream: Stream, line: &[u8]) {
-        if stream == Stream::Err {
+        if stream == Stream::Err && !line.trim_ascii().is_empty() {
             self.0.line(host, stream, line);
         }
     }
@@ -333,7 +333,7 @@ impl Sink for Follower<'_> {
     fn line(&self, host: &Host, stream: Stream, line: &[u8]) {
         match stream {
             Stream::Out => (self.1)(line),
-            Stream::Err => self.0.line(host, stream, line),
+            Stream::Err => Complaints(self.0).line(host, stream, line),
         }
     }
 

@@ -24,8 +24,14 @@ const OWN_255: &[u8] = b"stoker:255";
 /// More than this from a login shell is no greeting.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 
-/// Letters of the last line that are kept for the reason of a failure.
-const SAID_MAX: usize = 300;
+/// Letters of what was said last that are kept for the reason of a failure.
+const SAID_MAX: usize = 400;
+
+/// How a program of ours goes on behind the line that says what failed: on what, why, and what to try.
+const PARTS: [(&str, &str); 3] = [("  on:  ", ", on "), ("  because: ", ": "), ("  try: ", TRY)];
+
+/// What stands before the advice in the reason of a failure.
+pub const TRY: &str = "; try: ";
 
 /// How long what runs there has to end once its input ended: the script kills it after five seconds.
 const GRACE: Duration = Duration::from_secs(7);
@@ -206,10 +212,22 @@ fn pieces(from: &mut dyn Read, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
 /// What standard error said.
 #[derive(Default)]
 struct Said {
-    /// The last line that says something.
+    /// The last line that says something, with the parts that belong to it.
     last: String,
     /// Whether 255 is the exit code of what ran there.
     is_own_255: bool,
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) {
+        let part = PARTS.iter().find_map(|(head, link)| Some((link, line.strip_prefix(head)?)));
+        let whole = match part.filter(|_| !self.last.is_empty()) {
+            Some((link, rest)) => format!("{}{link}{}", self.last, rest.trim()),
+            None => line.trim().trim_start_matches("stoker: ").to_owned(),
+        };
+        let plain = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+        self.last = whole.chars().take(SAID_MAX).map(plain).collect();
+    }
 }
 
 /// Hand on what is said once the script began; before that it is of the login shell, or why `ssh` could not connect.
@@ -222,13 +240,7 @@ fn heard(err: &mut dyn Read, line: &(dyn Fn(&[u8]) + Sync)) -> Said {
             return;
         }
         if text.iter().any(|byte| !byte.is_ascii_whitespace()) {
-            let text = String::from_utf8_lossy(text);
-            said.last = text
-                .trim()
-                .chars()
-                .take(SAID_MAX)
-                .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
-                .collect();
+            said.hear(&String::from_utf8_lossy(text));
         }
         if has_begun {
             line(text);
@@ -281,6 +293,7 @@ fn verdict(ended: &Ended) -> Result<(), Failure> {
         (Some(SSH_FAILED), true) if ended.said.is_own_255 => Err(Failure::Exit(SSH_FAILED, last)),
         (Some(SSH_FAILED) | None, false) => Err(Failure::Unreachable(last)),
         (Some(SSH_FAILED) | None, true) => Err(Failure::Lost(last)),
+        (Some(_), false) if last == ssh::NO_SUDO => Err(Failure::Unfit(last)),
         (Some(_), false) => Err(Failure::NoShell(last)),
         (Some(0), true) => ended.read.clone().map(|_| ()),
         (Some(code), true) => Err(Failure::Exit(code, last)),
@@ -307,6 +320,10 @@ mod tests {
         assert_eq!(ended(255, Ok(false), false), Err("unreachable"));
         assert_eq!(ended(1, Ok(false), false), Err("no-shell"));
         assert_eq!(ended(0, Ok(false), false), Err("no-shell"));
+        let said = Said { last: ssh::NO_SUDO.into(), is_own_255: false };
+        let status = Some(ExitStatus::from_raw(127 << 8));
+        let ended_without = Ended { over: Over::Ended, limit: None, fed: Ok(()), read: Ok(false), said, status };
+        assert_eq!(verdict(&ended_without), Err(Failure::Unfit("there is no sudo there".into())));
         assert_eq!(ended(0, Err(Failure::Hostile("x".into())), false), Err("hostile"));
         assert_eq!(ended(2, Err(Failure::Lost("short".into())), false), Err("exit"));
         assert_eq!(ended(0, Err(Failure::Lost("short".into())), false), Err("lost"));
@@ -328,5 +345,7 @@ mod tests {
         let all = hear(b"banner\nstoker:begun\none\npartstoker:255");
         assert_eq!(all, ("part".into(), true, vec![b"one".to_vec(), b"part".to_vec()]));
         assert_eq!(hear(b"ssh: refused\r\n"), ("ssh: refused".into(), false, vec![]));
+        let three = hear(b"stoker:begun\nwarning\nstoker: no connection\n  on:  http://s3\n  try: again\n").0;
+        assert_eq!(three, "no connection, on http://s3; try: again");
     }
 }

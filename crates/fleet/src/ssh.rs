@@ -26,6 +26,9 @@ const ALIVE_TIMES: u32 = 3;
 /// reads how long the script is, then the script, byte by byte so that what follows it is left to it.
 const BOOTSTRAP: &str = "exec sh -c 'read -r n; eval \"$(dd bs=1 count=$n 2>/dev/null)\"'";
 
+/// What is said where there is none.
+pub(crate) const NO_SUDO: &str = "there is no sudo there";
+
 /// How hosts are reached.
 #[derive(Clone, Debug)]
 pub struct Ssh {
@@ -87,7 +90,8 @@ pub(crate) fn scripted(script: &[u8], as_root: bool) -> Vec<u8> {
         let whole = [b"{\n".as_slice(), script, b"\n}\n"].concat();
         [format!("{}\n", whole.len()).into_bytes(), whole].concat()
     };
-    let sudo = BOOTSTRAP.replacen("exec ", "exec sudo -n -H ", 1);
+    let missing = format!("command -v sudo >/dev/null || {{ echo '{NO_SUDO}' >&2; exit 127; }}\n");
+    let sudo = missing + &BOOTSTRAP.replacen("exec ", "exec sudo -n -H ", 1);
     [if as_root { one(sudo.as_bytes()) } else { Vec::new() }, one(script)].concat()
 }
 

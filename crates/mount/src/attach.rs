@@ -60,6 +60,11 @@ impl MountPoint {
         self.now().is_none_or(|now| now.is_some())
     }
 
+    /// Whether some mount namespace has it, as far as this user may look.
+    pub fn is_anywhere(&self) -> bool {
+        self.number.is_some_and(table::is_anywhere)
+    }
+
     /// Unmount this very mount, wherever it was moved; nothing, if it was detached already.
     pub fn unmount(&self, lazy: bool) -> Result<()> {
         match self.now() {

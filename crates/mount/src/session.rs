@@ -81,6 +81,11 @@ impl Session {
         !self.has_ended() && self.place.is_attached()
     }
 
+    /// Whether some mount namespace has it, as far as this user may look.
+    pub fn is_anywhere(&self) -> bool {
+        self.place.is_anywhere()
+    }
+
     /// Make the kernel forget names, and the listings of the folders they are in. Blocks while a request
     /// in one of these folders waits, so it must not be called by what such a request waits for.
     pub fn invalidate(&self, stale: &Stale) {

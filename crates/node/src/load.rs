@@ -142,7 +142,10 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
     let object = |path: &[u8]| manifest.find(path).and_then(|node| manifest.object(node));
     let unknown = selection.unknown(|path| object(path).is_some());
     if let Some(first) = unknown.first() {
-        let what = format!("{} of the listed names are no files of the data set", unknown.len());
+        let what = match unknown.len() {
+            1 => "1 of the listed names is no file of the data set".to_owned(),
+            many => format!("{many} of the listed names are no files of the data set"),
+        };
         return Err(Error::missing(what, first).hint("give paths of files as they appear below the mount point"));
     }
     let under = wanted.under.as_bytes();

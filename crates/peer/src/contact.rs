@@ -31,6 +31,8 @@ pub struct Contact {
     /// Bytes that came from all members.
     of_all: Arc<AtomicU64>,
     breaker: Mutex<Breaker>,
+    /// Why it was lost last.
+    reason: Mutex<Option<String>>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
     turn: AtomicUsize,
     /// It connected to this node, so it may be back.
@@ -45,8 +47,8 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
-        let (breaker, links, turn, knocked) = Default::default();
-        Arc::new(Contact { seat, me, transport, runtime, figures, of_all, breaker, links, turn, knocked })
+        let (breaker, reason, links, turn, knocked) = Default::default();
+        Arc::new(Contact { seat, me, transport, runtime, figures, of_all, breaker, reason, links, turn, knocked })
     }
 
     /// Ask for the blocks of a run. `None` if the member is known to be away.
@@ -87,6 +89,7 @@ impl Contact {
             Lost::Broken(error) | Lost::Slow(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
                 let is_slow = matches!(lost, Lost::Slow(_));
+                self.note(error);
                 if self.breaker().failed(is_slow) {
                     tracing::warn!("another member is passed over until it answers: {error}");
                     let runtime = self.runtime.clone();
@@ -113,6 +116,15 @@ impl Contact {
     /// Whether it answered when it was asked last.
     pub fn answers(&self) -> bool {
         !self.breaker().is_open()
+    }
+
+    /// Why it doesn't answer, if it doesn't.
+    pub fn reason(&self) -> Option<String> {
+        if self.answers() { None } else { self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+    }
+
+    fn note(&self, error: &Error) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.what.clone());
     }
 
     /// A connection that lives, each in its turn.
@@ -142,11 +154,25 @@ impl Contact {
         let greeting = Greeting { from: self.me, to: self.seat.id };
         Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, (&self.runtime, self.of_all.clone()))
             .await
-            .map_err(failed)
+            .map_err(|error| failed(hung_up(error)))
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who takes a connection and then hangs up at the first words of this node has a reason that it doesn't say.
+fn hung_up(error: std::io::Error) -> std::io::Error {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        UnexpectedEof | ConnectionReset | BrokenPipe => std::io::Error::new(
+            error.kind(),
+            format!(
+                "{error}: it hung up at the greeting. It may not have this node among its members, or speak by other keys, or encrypted where this one doesn't"
+            ),
+        ),
+        _ => error,
     }
 }
 
@@ -156,13 +182,16 @@ async fn probe(contact: Weak<Contact>) {
         let Some(contact) = contact.upgrade() else { return };
         let Some(pause) = contact.breaker().pause() else { return };
         let _ = tokio::time::timeout(pause, contact.knocked.notified()).await;
-        if let Ok(link) = contact.connect().await {
-            let mut place = contact.links[0].lock().await;
-            // One that is slow has connections that live.
-            *place = place.take().filter(|link| !link.is_broken()).or(Some(link));
-            drop(place);
-            contact.breaker().answered();
-            tracing::info!("another member answers again: {}", contact.seat.name);
+        match contact.connect().await {
+            Err(error) => contact.note(&error),
+            Ok(link) => {
+                let mut place = contact.links[0].lock().await;
+                // One that is slow has connections that live.
+                *place = place.take().filter(|link| !link.is_broken()).or(Some(link));
+                drop(place);
+                contact.breaker().answered();
+                tracing::info!("another member answers again: {}", contact.seat.name);
+            }
         }
     }
 }

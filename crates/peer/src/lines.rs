@@ -181,6 +181,11 @@ impl Lines {
         self.contacts().get(&id).is_none_or(|contact| contact.answers())
     }
 
+    /// Why a member doesn't answer, if it doesn't.
+    pub fn reason(&self, id: u128) -> Option<String> {
+        self.contacts().get(&id).and_then(|contact| contact.reason())
+    }
+
     /// Stripes that others keep in this node's stead.
     pub fn placed(&self) -> u64 {
         self.placement().placed()

@@ -14,7 +14,7 @@ pub use seat::{Claim, Taken};
 pub use told::{Leave, Told};
 
 use crate::Seat;
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use dns::Dns;
 use etcd::Etcd;
 use hosts::Hosts;
@@ -72,11 +72,15 @@ impl Members {
     /// The seat of this node, with its open door, and all that are told.
     pub async fn take_seat(&self, claim: &Claim) -> Result<Taken> {
         if !matches!(self, Members::Etcd(_)) && (claim.name.is_some() || claim.weight.is_some()) {
-            let error = Error::invalid("a node doesn't say what it is called or weighs here", "--name, --weight");
-            return Err(error.hint("write name=NAME and weight=NUMBER into a file of members, or use etcd"));
+            let error = Error::invalid("--name and --weight are for members that etcd tells of", "--name, --weight");
+            return Err(error.hint("write name=NAME and weight=NUMBER behind the member in its file"));
         }
         match self {
-            Members::File(hosts) => seat::among(hosts.read().await?, claim),
+            // A file that doesn't name this node is typed wrong, where DNS may name it later.
+            Members::File(hosts) => seat::among(hosts.read().await?, claim).map_err(|error| match error.kind {
+                Kind::Missing => Error::invalid(error.what, error.on).hint(error.hint),
+                _ => error,
+            }),
             Members::Dns(dns) => dns.take_seat(claim).await,
             Members::Etcd(etcd) => etcd.take_seat(claim).await,
         }
@@ -142,7 +146,9 @@ fn address_at(host: &str, port: u16) -> Option<String> {
         Some((name, port)) => (name, port.parse().ok()?),
         None => (host, port),
     };
-    (is_name(name) && !name.starts_with('-') && port > 0).then(|| format!("{name}:{port}"))
+    // What brackets hold is an address, and one that is right was found above.
+    (is_name(name) && !name.starts_with('-') && !name.contains(['[', ']']) && port > 0)
+        .then(|| format!("{name}:{port}"))
 }
 
 fn is_name(text: &str) -> bool {

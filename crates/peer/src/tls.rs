@@ -9,11 +9,11 @@ use crate::Seat;
 use crate::transport::{Handshake, Listener, Transport, Wire};
 use block::{Error, Result, quoted};
 use futures_util::future::BoxFuture;
-use rustls::client::verify_server_name;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig, version};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,9 +52,18 @@ struct Loaded {
 impl Tls {
     /// Read the keys of a member. Those that others may read are refused.
     pub fn load(folder: &Path, member: u128) -> Result<Tls> {
+        if let Some(own) = one_of_all(folder, member) {
+            let what = "this is the folder of all members, and each has one of its own";
+            return Err(Error::invalid(what, folder.display()).hint(format!("name {}", quoted(&own))));
+        }
         let loaded = Loaded::read(folder)?;
-        let certificate = certificates(&folder.join(FILES[1]))?.into_iter().next();
-        if !certificate.is_some_and(|certificate| is_of(&certificate, member)) {
+        let certificate = certificates(&folder.join(FILES[1]))?.swap_remove(0);
+        if !is_signed(&certificate, &folder.join(FILES[0]))? {
+            let what = "the authority (ca.pem) did not sign the certificate (node.pem)";
+            let hint = "give this node keys made by the same `stoker keys` as those of the others";
+            return Err(Error::invalid(what, folder.display()).hint(hint));
+        }
+        if !is_of(&certificate, member) {
             let what = "the certificate is of another member, or of none";
             let hint = "name the folder of this member; `stoker keys --members FILE --out DIR` makes one for each";
             return Err(Error::invalid(what, folder.display()).hint(hint));
@@ -140,6 +149,27 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
+/// The folder of this member where one was named that holds the folders of all.
+fn one_of_all(folder: &Path, member: u128) -> Option<PathBuf> {
+    let below = std::fs::read_dir(folder).ok().filter(|_| !folder.join(FILES[2]).exists())?;
+    let is_own = |below: &PathBuf| certificates(&below.join(FILES[1])).is_ok_and(|found| is_of(&found[0], member));
+    below.flatten().map(|entry| entry.path()).find(is_own)
+}
+
+/// Whether one of these authorities signed a certificate, as far as its other faults let that be seen.
+fn is_signed(certificate: &CertificateDer<'_>, authorities: &Path) -> Result<bool> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(authorities)?);
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return Ok(false) };
+    let known = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    let verified = verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], UnixTime::now(), known);
+    let foreign = |error: &rustls::Error| {
+        use CertificateError::{BadSignature, UnknownIssuer};
+        matches!(error, rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature))
+    };
+    Ok(!verified.as_ref().is_err_and(foreign))
+}
+
 /// Whether a certificate is of this member.
 fn is_of(certificate: &CertificateDer<'_>, member: u128) -> bool {
     let name = ServerName::try_from(certified_name(member)).expect("hex digits are a name");
@@ -152,10 +182,13 @@ fn explained(error: io::Error) -> io::Error {
     let hint = match () {
         () if text.contains("Expired") || text.contains("NotValidYet") => "renew the keys, or set the clocks right",
         () if ["UnknownIssuer", "UnknownCA", "BadSignature", "DecryptError"].iter().any(|word| text.contains(word)) => {
-            "its keys are of another cluster"
+            "its keys are of another cluster: give all members keys made by the same `stoker keys`"
         }
         () if text.contains("NotValidForName") => "another member has this address, or its keys are those of another",
         () if text.contains("CertificateRequired") => "it shows no certificate",
+        () if text.contains("InvalidContentType") || text.contains("handshake eof") => {
+            "it may speak unencrypted (--plaintext), and this node doesn't"
+        }
         () => return error,
     };
     io::Error::new(error.kind(), format!("{error}: {hint}"))

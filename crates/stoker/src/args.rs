@@ -44,7 +44,7 @@ Examples:
   stoker status /data/train           with the share of each file and folder that is kept
   stoker status --watch               again and again
   stoker status --json | jq
-  stoker status --hosts nodes /data/train     all nodes of a pool that `stoker up` made, a line each";
+  stoker status --hosts nodes /data/train     all nodes of a pool by `stoker up`, a line each";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -425,7 +425,8 @@ pub fn man() -> anyhow::Result<ExitCode> {
 fn page(command: &clap::Command) -> anyhow::Result<String> {
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).render(&mut text)?;
-    let mut text = String::from_utf8(text)?;
+    let mut text = String::from_utf8(text)?.replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
+    text = text.replace(".SH EXTRA\n", ".SH EXAMPLES\n");
     for below in command.get_subcommands() {
         let name = below.get_display_name().unwrap_or(below.get_name());
         text = text.replace(&format!("{}(1)", name.replace('-', "\\-")), &name.replace('-', " "));
@@ -452,6 +453,24 @@ mod tests {
         }
         Typed::command().debug_assert();
         check(&Typed::command());
+    }
+
+    /// As wide as clap takes a terminal to be that is none.
+    const COLUMNS: usize = 100;
+
+    #[test]
+    fn no_example_is_wrapped_and_no_flag_stands_under_the_heading_of_others() {
+        fn check(command: &clap::Command) {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            below.lines().for_each(|line| assert!(line.chars().count() <= COLUMNS, "{line}"));
+            for positional in command.get_positionals() {
+                assert_eq!(positional.get_help_heading(), None, "{} {positional}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Typed::command());
+        let page = page(&Typed::command()).expect("a page");
+        assert!(page.contains(".SH EXAMPLES") && !page.contains("EXTRA"));
     }
 
     #[test]

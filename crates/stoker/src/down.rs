@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    #[command(flatten)]
-    crew: Crew,
     /// Where it is mounted
     dir: PathBuf,
     /// Also while files in it are open
@@ -23,6 +21,9 @@ pub struct Args {
     /// As root there, as it was brought up
     #[arg(long)]
     sudo: bool,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    crew: Crew,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -33,7 +34,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = Plan { dir: args.dir.clone(), cache: None, port: 0, is_plaintext: true, token: String::new(), programs: Vec::new() };
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
     let unmounted = crew::each(&conduct.hosts, conduct.ssh.at_once, &conduct.stop, |host| {
-        pool.unmount(host, args.lazy, &conduct.stop)
+        let lazily = "close the files in it, or let go of them: stoker down --lazy";
+        pool.unmount(host, args.lazy, &conduct.stop).map_err(|failure| failure.advised("the mount is in use", lazily))
     });
     let unmounted: HashMap<String, _> = conduct.hosts.iter().map(Host::label).zip(unmounted).collect();
     // One that doesn't answer may never do so again.
@@ -52,7 +54,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if is_held {
         note!("unmounted where nobody holds it; the rest is kept on all hosts until it is unmounted on each");
     } else if !args.crew.json {
-        say!("taken down on {}", show::count_of(taken.into_inner(), "host"))?;
+        let (taken, of) = (taken.into_inner(), conduct.hosts.len() as u64);
+        match taken == 0 && code == ExitCode::SUCCESS {
+            true => say!("there was no pool at {} on any of {}", args.dir.display(), show::count_of(of, "host"))?,
+            false => say!("taken down on {}", show::count_of(taken, "host"))?,
+        }
     }
     Ok(code)
 }

@@ -2,20 +2,18 @@
 
 use crate::mount::node_of;
 use crate::show;
-use anyhow::Context;
 use block::Error;
 use client::messages::{HintRequest, Hinted, Sampler};
 use hyper::Method;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub const EXAMPLES: &str = "\
-Files are those below DIR in the order of their names, as ImageFolder numbers them, or those of a list. A wrong order costs
-speed, never content.
+Files are those below DIR in the order of their names, as ImageFolder numbers them, or those of a list.
+A wrong order costs speed, never content.
 
 Examples:
-  stoker hint /data/train --rank 3 --world 8 --epochs 90          as DistributedSampler deals them, seed 0
+  stoker hint /data/train --rank 3 --world 8 --epochs 90          as DistributedSampler deals
   stoker hint /data/train --files order.txt                       paths, one a line
   stoker hint /data/train --include '*.jpg' --numbers - < order   numbers, one a line
   stoker hint /data/train --forget";
@@ -46,11 +44,12 @@ pub struct Args {
     /// Of the files these, by number from 0, one a line; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "rank")]
     numbers: Option<PathBuf>,
-    #[command(flatten)]
-    sampler: Dealt,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    sampler: Dealt,
 }
 
 /// What PyTorch's DistributedSampler deals to a rank.
@@ -127,14 +126,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The lines of a file, or of standard input, that say something.
 fn lines(path: &Path) -> anyhow::Result<Vec<String>> {
-    let mut text = String::new();
-    match path == Path::new("-") {
-        true => std::io::stdin().lock().read_to_string(&mut text).context("reading the order from standard input")?,
-        false => {
-            text = std::fs::read_to_string(path).with_context(|| format!("reading the order {}", path.display()))?;
-            text.len()
-        }
+    let read = match path == Path::new("-") {
+        true => std::io::read_to_string(std::io::stdin().lock()),
+        false => std::fs::read_to_string(path),
     };
+    let text = read.map_err(|error| {
+        Error::invalid(format!("the order can't be read: {error}"), path.display())
+            .hint("name a file of text, one file or number a line; - is standard input")
+    })?;
     let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
     if lines.is_empty() {
         return Err(Error::invalid("the order is empty", path.display()).hint("write one file a line").into());

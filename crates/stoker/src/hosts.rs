@@ -22,7 +22,7 @@ use told::Told;
 
 const EXAMPLES: &str = "\
 A file of hosts is that of Open MPI, MPICH, Slurm or PBS, or has lines of our own:
-  HOST [user=U] [port=P] [address=WHERE_OTHERS_REACH_IT] [weight=N]    # [::1], node[01-04,07] and comments work too
+  HOST [user=U] [port=P] [address=WHERE_OTHERS_REACH_IT] [weight=N]    # node[01-04,07], [::1] too
 
 Examples:
   stoker hosts run --hosts nodes -- nvidia-smi -L               a program and its arguments
@@ -128,6 +128,12 @@ pub struct Conduct {
 
 impl Conduct {
     pub fn new(crew: &Crew) -> anyhow::Result<Conduct> {
+        if let Some(config) = &crew.ssh_config {
+            File::open(config).map_err(|error| {
+                Error::invalid(format!("the configuration of ssh can't be read: {error}"), config.display())
+                    .hint("name a file as `ssh -F` takes it")
+            })?;
+        }
         let (hosts, stop) = (crew.hosts()?, Arc::new(Stop::default()));
         let told = Arc::clone(&stop);
         ends::stop_if_told(move || told.stop())?;

@@ -19,6 +19,11 @@ use time::{Duration, OffsetDateTime};
 pub fn run(args: &Keys) -> anyhow::Result<ExitCode> {
     let seats = crate::runtime()?.block_on(Members::parse(&args.members, &place::variable)?.read())?;
     let out = place::absolute(&args.out)?;
+    let is_empty = std::fs::read_dir(&out).map_or(true, |mut names| names.next().is_none());
+    if !is_empty && !out.join("ca.key").exists() {
+        let error = Error::invalid("there are files in this folder, and no ca.key among them", out.display());
+        return Err(error.hint("name a new folder, or the one that `stoker keys` made").into());
+    }
     private_folder(&out)?;
     let authority = authority_in(&out, OffsetDateTime::now_utc())?;
     let mut made = 0;
@@ -35,6 +40,10 @@ pub fn run(args: &Keys) -> anyhow::Result<ExitCode> {
         made += 1;
     }
     let (of, days) = (show::count_of(seats.len() as u64, "member"), args.days);
+    if made == 0 {
+        say!("all {of} have keys already in {} (--renew makes new ones)", out.display())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     say!("keys of {made} of {of} in {}, good for {days} days", out.display())?;
     note!("bring each member its own folder, then mount with --identity FOLDER; keep ca.key to yourself");
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,11 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter }).collect()
 }
 
+/// An error of somebody else with its parts, each in a line of its own that is indented by so much.
+pub fn parts(text: &str, indent: usize) -> String {
+    plain(text).lines().map(str::trim).collect::<Vec<_>>().join(&format!("\n{:indent$}", ""))
+}
+
 /// The same in one line.
 pub fn line(text: &str) -> String {
     plain(text).replace('\n', "\u{fffd}")
@@ -51,11 +56,20 @@ pub fn indented(text: &str) -> String {
     text.replace('\n', "\n    ")
 }
 
-/// A time as people read it: the largest unit that it has two of.
+/// A time that has passed, as people read it: the largest unit that it has two of, in full.
 pub fn age(seconds: f64) -> String {
+    in_units(seconds, f64::floor)
+}
+
+/// A time that is left: rounded, so that 8 hours less a second are no 7.
+pub fn left(seconds: f64) -> String {
+    in_units(seconds.max(0.0), f64::round)
+}
+
+fn in_units(seconds: f64, whole: fn(f64) -> f64) -> String {
     let units = [(172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes")];
     let unit = units.into_iter().find(|(from, _, _)| seconds >= *from);
-    unit.map_or_else(|| format!("{seconds:.0} s"), |(_, unit, name)| format!("{:.0} {name}", (seconds / unit).floor()))
+    unit.map_or_else(|| format!("{seconds:.0} s"), |(_, unit, name)| format!("{:.0} {name}", whole(seconds / unit)))
 }
 
 /// Say what failed, on what, and what to try.
@@ -205,5 +219,7 @@ mod tests {
             [5.0, 119.0, 7_199.0, 7_200.0, 400_000.0].map(age),
             ["5 s", "119 s", "119 minutes", "2 hours", "4 days"]
         );
+        assert_eq!([28_799.0, 7_200.0, 400_000.0, -1.0].map(left), ["8 hours", "2 hours", "5 days", "0 s"]);
+        assert_eq!(parts("a\n  on:  b\x1b\n  try: c", 4), "a\n    on:  b\u{fffd}\n    try: c");
     }
 }

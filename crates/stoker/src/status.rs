@@ -303,7 +303,11 @@ fn mounted(mount: &Mount, columns: usize) -> String {
     out += &mount.orders.iter().map(order::text).collect::<String>();
     let age = (place::now() - mount.listed_at as f64).max(0.0);
     out += &format!("    listed {} ago", show::age(age));
-    out += if mount.detached { "; detached, served until its files are closed\n" } else { "\n" };
+    out += match (mount.detached, mount.held_elsewhere) {
+        (_, true) => "; unmounted here, and held in another mount namespace\n",
+        (true, false) => "; detached, served until its files are closed\n",
+        (false, false) => "\n",
+    };
     if let Some(failed) = &mount.refresh_failed {
         out += &format!("    the last refresh failed: {failed}\n");
     }
@@ -369,7 +373,7 @@ fn now(status: &Status, columns: usize) -> String {
 /// Until when the node goes on, where that isn't for ever.
 fn lease(status: &Status) -> String {
     let Some(lease) = &status.lease else { return String::new() };
-    let left = |end: f64| show::age((end - place::now()).max(0.0));
+    let left = |end: f64| show::left(end - place::now());
     let credentials =
         lease.credentials_end_at.map_or_else(String::new, |end| format!("; its credentials in {}", left(end)));
     format!("  lease   ends in {}{credentials}\n", left(lease.ends_at))

@@ -84,13 +84,20 @@ fn end(args: &Umount, (client, status, path): (Client, Status, PathBuf)) -> anyh
     // By its path it might be another by now.
     let place = MountPath { path: mount.path.clone(), id: Some(mount.id), lazy: args.lazy };
     let node = Process::open(status.pid);
-    let done = client.ask::<()>(Method::DELETE, "/v1/mounts", &place);
+    let done = client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
     wait_for_those_that_end(node.map(|node| (node, client)).into_iter().collect())?;
     match done {
         // The node had not noticed yet that somebody else unmounted it.
         Err(_) if !mount::is_mounted(&path) => Ok(()),
-        done => done.map_err(show::refused),
+        done => {
+            if done.map_err(show::refused)? == Some(true) {
+                note!("unmounted here, and still held in another mount namespace, such as that of a container");
+                note!("  on:  {}", path.display());
+                note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it");
+            }
+            Ok(())
+        }
     }
 }
 

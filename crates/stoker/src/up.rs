@@ -39,6 +39,9 @@ Examples:
 /// Port of members, unless another is given.
 const PORT: u16 = 7865;
 
+/// A shorter lease is over before anybody has begun; one that is renewed may be ended sooner.
+const LEASE_MIN: Duration = Duration::from_mins(1);
+
 /// A lease that is longer is none.
 const LEASE_MAX: Duration = Duration::from_hours(365 * 24);
 
@@ -47,8 +50,6 @@ const SKEW_SAID_S: f64 = 2.0;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    #[command(flatten)]
-    crew: Crew,
     /// s3://bucket/prefix, or a folder that each host has
     url: String,
     /// Where each host mounts it
@@ -83,6 +84,9 @@ pub struct Args {
     /// Mount as root there, by a `sudo` that asks nothing
     #[arg(long)]
     sudo: bool,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    crew: Crew,
     #[command(flatten)]
     reach: Reach,
 }
@@ -101,6 +105,10 @@ fn a_lease(text: &str) -> Result<Duration, Error> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.lease < LEASE_MIN && !args.renew {
+        let error = Error::invalid("this lease is over before a job has begun", format!("--lease {:?}", args.lease));
+        return Err(error.hint("give at least 1m").into());
+    }
     let plan = plan(args)?;
     let mut conduct = Conduct::new(&args.crew)?;
     conduct.ssh.as_root = args.sudo;
@@ -110,7 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bar = show::spinner("");
     let told = Told::new(args.crew.json, bar.clone(), Counts::Hosts, &conduct.stop);
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
-    let rising = Rising { pool, conduct: &conduct, bar: &bar };
+    let rising = Rising { pool, conduct: &conduct, bar: &bar, is_told: !args.crew.json };
     let handed = Handed::new(args.lease, args.lent()?)?;
     match rising.all(args, &handed) {
         Ok(up) => {
@@ -120,7 +128,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Err(failed) => {
             bar.finish_and_clear();
-            let said = failed.report(args.crew.json, conduct.hosts.len());
+            let said = failed.report(&told, args.crew.json, conduct.hosts.len());
             rising.take_down(&failed.begun, &conduct.hosts);
             said?;
             Ok(if conduct.stop.is_wanted() { ExitCode::from(node::INTERRUPTED) } else { ExitCode::FAILURE })
@@ -144,7 +152,7 @@ impl Args {
         match lent.ends {
             None => say!("handed over credentials that don't say when they end"),
             Some(end) => {
-                let left = show::age((end as f64 - place::now()).max(0.0));
+                let left = show::left(end as f64 - place::now());
                 say!("handed over credentials that end in {left}: --renew --send-credentials hands over others")
             }
         }
@@ -179,9 +187,11 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     })
 }
 
-/// What `stoker mount` is told on each host. Credentials are those that the host finds for itself.
+/// What `stoker mount` is told on each host. Credentials are those that the host finds for itself; the server is that of
+/// the environment here, which hosts don't have.
 fn words(args: &Args) -> Vec<OsString> {
-    let Reach { endpoint, region, profile, anonymous } = &args.reach;
+    let Reach { region, profile, anonymous, .. } = &args.reach;
+    let endpoint = &place::reach(&args.reach).endpoint.filter(|_| args.url.starts_with("s3://"));
     let handed = Some(PROFILE.to_owned());
     let profile = if args.send_credentials { &handed } else { profile };
     let mut words: Vec<OsString> = Vec::new();
@@ -201,10 +211,13 @@ struct Rising<'a> {
     pool: Pool<'a>,
     conduct: &'a Conduct,
     bar: &'a ProgressBar,
+    /// Each step is a line for people.
+    is_told: bool,
 }
 
-/// What could not be brought up, and where something may be left of it.
+/// What could not be brought up, at which step, and where something may be left of it.
 struct Failed<'a> {
+    step: String,
     failures: Vec<(&'a Host, Failure)>,
     begun: Vec<bool>,
 }
@@ -247,7 +260,10 @@ impl<'a> Rising<'a> {
             }
             pool.hand_over(host, &files, true, stop)
         })?;
-        self.step("mounting on", &begun, |host| pool.start(host, &words, stop))?;
+        self.step("mounting on", &begun, |host| {
+            let taken = "give another --port: this one is taken there, or another node has it";
+            pool.start(host, &words, stop).map_err(|failure| failure.advised("cannot listen for other members", taken))
+        })?;
         if is_cluster {
             self.step("asking who reaches whom of", &begun, |host| {
                 let asked = ["hosts", "reach"].map(str::to_owned).into_iter().chain(pool.to_reach(host));
@@ -262,16 +278,20 @@ impl<'a> Rising<'a> {
             })?;
         }
         let first = &self.conduct.hosts[0];
-        let file = pool
-            .some_file(first, stop)
-            .map_err(|failure| Failed { failures: vec![(first, failure)], begun: begun.clone() })?;
+        let failed = |step: &str, host, failure| Failed {
+            step: step.into(),
+            failures: vec![(host, failure)],
+            begun: begun.clone(),
+        };
+        let file =
+            pool.some_file(first, stop).map_err(|failure| failed("looking for a file of the set", first, failure))?;
         if let Some(file) = &file {
             let sums = self.step("reading a file on", &begun, |host| pool.sum(host, file, stop))?;
             let other = sums.iter().position(|sum| *sum != sums[0]);
             if let Some(other) = other {
                 let why =
                     format!("{} has another content there than on {}", String::from_utf8_lossy(file), first.label());
-                return Err(Failed { failures: vec![(&self.conduct.hosts[other], here(why))], begun });
+                return Err(failed("reading a file", &self.conduct.hosts[other], here(why)));
             }
         }
         let speeds = speed::measure(self, &begun)?;
@@ -287,7 +307,8 @@ impl<'a> Rising<'a> {
         work: impl Fn(&Host) -> Result<T, Failure> + Sync,
     ) -> Result<Vec<T>, Failed<'a>> {
         let hosts = &self.conduct.hosts;
-        self.bar.set_message(format!("{what} {}", show::count_of(hosts.len() as u64, "host")));
+        let step = format!("{what} {}", show::count_of(hosts.len() as u64, "host"));
+        self.tell(&step);
         let done = crew::each(hosts, self.conduct.ssh.at_once, &self.conduct.stop, work);
         let (mut all, mut failures) = (Vec::new(), Vec::new());
         for (host, done) in hosts.iter().zip(done) {
@@ -296,7 +317,14 @@ impl<'a> Rising<'a> {
                 Err(failure) => failures.push((host, failure)),
             }
         }
-        if failures.is_empty() { Ok(all) } else { Err(Failed { failures, begun: begun.to_vec() }) }
+        if failures.is_empty() { Ok(all) } else { Err(Failed { step, failures, begun: begun.to_vec() }) }
+    }
+
+    fn tell(&self, step: &str) {
+        self.bar.set_message(step.to_owned());
+        if self.is_told {
+            self.bar.suspend(|| note!("{step}"));
+        }
     }
 
     /// Take down what was begun, also when all was told to end: the next signal ends this too.
@@ -321,13 +349,11 @@ impl<'a> Rising<'a> {
 }
 
 impl Failed<'_> {
-    fn report(&self, is_json: bool, of: usize) -> anyhow::Result<()> {
+    fn report(&self, told: &Told, is_json: bool, of: usize) -> anyhow::Result<()> {
+        note!("stoker: it did not get past this: {}", self.step);
         told::table(&self.failures.iter().map(|(host, failure)| (*host, failure)).collect::<Vec<_>>(), of);
-        for (host, failure) in self.failures.iter().filter(|_| is_json) {
-            let (failure, reason) = (failure.name(), failure.to_string());
-            say!("{}", json!({ "host": host.label(), "ok": false, "failure": failure, "reason": reason }))?;
-        }
-        Ok(())
+        self.failures.iter().filter(|_| is_json).for_each(|(host, failure)| told.done(host, &Err(failure.clone())));
+        told.over()
     }
 }
 
@@ -358,7 +384,7 @@ impl Risen {
         print::out(format_args!("{}", speed::table(&names, &self.speeds)))?;
         self.warmed.iter().try_for_each(|warmed| say!("{}", warmed.summary()))?;
         args.say_credentials(handed)?;
-        let left = show::age((handed.ends as f64 - place::now()).max(0.0));
+        let left = show::left(handed.ends as f64 - place::now());
         say!("it goes on for {left}, and longer with the same words and --renew")?;
         let sudo = if args.sudo { "--sudo " } else { "" };
         let (hosts, dir) = (block::quoted(&args.crew.hosts), block::quoted(&args.dir));

@@ -40,6 +40,9 @@ pub struct Member {
     pub me: bool,
     /// It answered what it was asked last, or was not asked.
     pub answering: bool,
+    /// Why it doesn't, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A data set that a node has for other members alone.

@@ -1,6 +1,7 @@
 //! The kernel's table of mounts, as far as we ask it: what lies on a folder, and where one mount is.
 
 use rustix::fs::{AtFlags, StatxFlags};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,18 @@ pub fn ours() -> Vec<Ours> {
 /// `None`: the table can't be read.
 pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
     Some(find(&std::fs::read(MOUNTS).ok()?, number, preferred))
+}
+
+/// Whether the file system with this number is mounted in any mount namespace that this user may look into.
+pub fn is_anywhere(number: Number) -> bool {
+    let mut seen = BTreeSet::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
+    let mut others = processes
+        .filter(|process| std::fs::read_link(process.join("ns/mnt")).is_ok_and(|namespace| seen.insert(namespace)));
+    others.any(|process| {
+        let table = std::fs::read(process.join("mountinfo")).unwrap_or_default();
+        lines(&table).any(|line| line.number == Some(number) && line.kind == KIND)
+    })
 }
 
 /// The topmost mount of a place is the last in the table.

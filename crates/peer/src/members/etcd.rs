@@ -41,6 +41,9 @@ const RINGS_WITHIN: Duration = Duration::from_millis(50);
 /// What listens is renewed, since a connection can be dead without anybody having said so.
 const LISTENS: Duration = Duration::from_secs(60);
 
+/// Within which a node of the same name takes a connection, if it lives.
+const IS_THERE_WITHIN: Duration = Duration::from_millis(500);
+
 /// Bytes of what a member writes.
 const VALUE_BYTES_MAX: usize = 2048;
 
@@ -112,11 +115,16 @@ impl Etcd {
             let error = wrong("names and passwords don't belong in an address, which all may read");
             return Err(error.hint("set ETCDCTL_USER and ETCDCTL_PASSWORD"));
         }
-        let (servers, prefix) = text.strip_prefix("//").and_then(|rest| rest.split_once('/')).unwrap_or_default();
+        let rest = text.strip_prefix("//").unwrap_or_default();
+        let (servers, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let servers: Option<Vec<_>> = servers.split(',').map(|server| address_at(server, ETCD_PORT)).collect();
         let servers =
             servers.filter(|servers| servers.len() <= SERVERS_MAX).ok_or_else(|| wrong("this names no etcd"))?;
         let prefix = prefix.trim_matches('/');
+        if prefix.is_empty() {
+            let error = wrong("there is no PREFIX behind the servers");
+            return Err(Error::invalid(error.what, format!("`etcd:{text}`")).hint(error.hint));
+        }
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:".contains(letter);
         if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.chars().all(is_plain) {
             return Err(wrong("this names no prefix for the keys of a cluster"));
@@ -149,6 +157,11 @@ impl Etcd {
         }
         let me = Seat::new(name, address, weight);
         let mut seats = self.list().await?.0;
+        if let Some(other) = seats.iter().find(|seat| seat.name == me.name && seat.address != me.address)
+            && is_there(&other.address).await
+        {
+            return Err(is_called(&me.name, &other.address));
+        }
         seats.retain(|seat| seat.name != me.name);
         seats.push(me.clone());
         seat::take(me, seats, claim)
@@ -204,8 +217,7 @@ impl Etcd {
         match seats.iter().find(|seat| seat.id == me.id) {
             Some(seat) if seat.address == me.address => teller.tell(listed(seats, &self.prefix)?),
             Some(seat) => {
-                let error = Error::invalid("another node calls itself by the name of this one", &seat.address);
-                teller.fail(&error.hint(format!("give each node a --name of its own; this one is {}", me.name)));
+                teller.fail(&is_called(&me.name, &seat.address));
             }
             // Somebody took it away. That it is back will ring.
             None => {
@@ -291,6 +303,17 @@ impl Etcd {
     }
 }
 
+fn is_called(name: &str, address: &str) -> Error {
+    let error = Error::invalid("another node calls itself by the name of this one", address);
+    error.hint(format!("give each node a --name of its own; this one is {name}"))
+}
+
+/// Whether somebody listens at an address: one that was killed stands in etcd for a while yet.
+async fn is_there(address: &str) -> bool {
+    let connected = tokio::time::timeout(IS_THERE_WITHIN, tokio::net::TcpStream::connect(address)).await;
+    connected.is_ok_and(|connected| connected.is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,6 +331,7 @@ mod tests {
             let error = parsed(text).err().expect(text);
             assert!(error.hint.contains("etcd://HOST"), "{text}: {error}");
         }
+        assert!(parsed("//a:1").err().expect("no prefix").what.contains("no PREFIX"));
         let error = parsed("//root:secret@a/p").err().expect("no passwords");
         assert!(!error.to_string().contains("secret") && error.hint.contains("ETCDCTL_PASSWORD"), "{error}");
     }

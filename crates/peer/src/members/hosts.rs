@@ -48,7 +48,8 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 
 fn read(path: &Path) -> Result<Vec<Seat>> {
     let failed = |error: std::io::Error| {
-        Error::io("cannot read the members", path.display(), &error).hint("name a file that this user may read")
+        let what = format!("cannot read the members: {error}");
+        Error::invalid(what, path.display()).hint("name a file that this user may read")
     };
     let status = std::fs::metadata(path).map_err(failed)?;
     if !status.is_file() || status.len() > FILE_BYTES_MAX {
@@ -68,7 +69,10 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Seat>> {
         };
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let Some(host) = words.next() else { continue };
-        let address = address(host).ok_or_else(|| wrong(format!("`{host}` is no address of a member")))?;
+        let address = address(host).ok_or_else(|| match host.contains(['[', ',']) {
+            true => wrong(format!("`{host}` is a list, and a line names one member")),
+            false => wrong(format!("`{host}` is no address of a member")),
+        })?;
         let (mut name, mut weight) = (address.clone(), 1);
         for word in words {
             match word.split_once('=') {
@@ -82,6 +86,9 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Seat>> {
         }
         if let Some(same) = seats.iter().find(|seat| seat.name == name) {
             return Err(wrong(format!("two members are called {}", same.name)));
+        }
+        if let Some(same) = seats.iter().find(|seat| seat.address == address) {
+            return Err(wrong(format!("{} and {name} are at one address, {address}", same.name)));
         }
         seats.push(Seat::new(name, address, weight));
     }

@@ -2,10 +2,13 @@
 //!
 //! Invariant: what is taken is bound, so no two nodes of a machine take one seat.
 
-use super::address;
+use super::{PORT, address};
 use crate::Seat;
 use block::{Error, Result};
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+
+/// Names of other members that are looked up to see where they are: each may take seconds that has no answer.
+const LOOKED_UP_MAX: usize = 4;
 
 /// What was said of the seat of this node.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +51,12 @@ impl Claim {
     }
 }
 
-/// The one that is claimed, or the only one whose address this machine has.
+/// Take the one that is claimed, or the only one whose address this machine has.
 pub(super) fn among(seats: Vec<Seat>, claim: &Claim) -> Result<Taken> {
+    take(mine(&seats, claim)?, seats, claim)
+}
+
+fn mine(seats: &[Seat], claim: &Claim) -> Result<Seat> {
     let all = || seats.iter().map(|seat| &*seat.address).collect::<Vec<_>>().join(", ");
     let addresses = claim.addresses()?;
     let is_claimed: Box<dyn Fn(&Seat) -> bool> = match claim.listen.as_deref() {
@@ -62,20 +69,28 @@ pub(super) fn among(seats: Vec<Seat>, claim: &Claim) -> Result<Taken> {
         }
         None => Box::new(move |seat| is_at(seat, addresses.as_deref())),
     };
-    let mine: Vec<&Seat> = seats.iter().filter(|seat| is_claimed(seat)).collect();
-    let seat = match mine[..] {
-        [seat] => seat.clone(),
+    let mut mine: Vec<&Seat> = seats.iter().filter(|seat| is_claimed(seat)).collect();
+    if mine.is_empty() && claim.interface.is_some() && claim.listen.is_none() {
+        mine = seats.iter().filter(|seat| is_loopback_by_name(seat)).collect();
+    }
+    match mine[..] {
+        [seat] => Ok(seat.clone()),
         [] => {
-            let error = Error::missing("no member is this node", format!("members {}", all()));
-            return Err(error.hint("give --listen HOST:PORT as one of them has it, or add a line for this machine"));
+            let names = seats.iter().filter(|seat| seat.address.parse::<SocketAddr>().is_err()).take(LOOKED_UP_MAX);
+            let lost: Vec<&str> =
+                names.filter(|seat| seat.address.to_socket_addrs().is_err()).map(|seat| &*seat.address).collect();
+            let lost = match lost[..] {
+                [] => String::new(),
+                _ => format!(", and these names have no address: {}", lost.join(", ")),
+            };
+            let error = Error::missing(format!("no member is this node{lost}"), format!("members {}", all()));
+            Err(error.hint("give --listen HOST:PORT as one of them has it, or add a line for this machine"))
         }
         _ => {
             let error = Error::invalid("several members are on this machine", format!("members {}", all()));
-            return Err(error.hint("say which one this node is: --listen HOST:PORT, or --interface NAME"));
+            Err(error.hint("say which one this node is: --listen HOST:PORT, or --interface NAME"))
         }
-    };
-    drop(is_claimed);
-    take(seat, seats, claim)
+    }
 }
 
 /// An address as a member has it.
@@ -92,7 +107,12 @@ pub(super) fn take(seat: Seat, seats: Vec<Seat>, claim: &Claim) -> Result<Taken>
     let among = claim.addresses()?;
     let is_open = |address: &SocketAddr| among.as_ref().is_none_or(|among| among.contains(&address.ip()));
     let bound = seat.address.to_socket_addrs().and_then(|found| {
-        let found: Vec<_> = found.filter(is_open).collect();
+        let port = seat.address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(PORT);
+        let mut found: Vec<_> = found.filter(is_open).collect();
+        if found.is_empty() && is_loopback_by_name(&seat) {
+            found.extend(among.iter().flatten().map(|address| SocketAddr::new(*address, port)));
+        }
+        found.sort_by_key(|address| address.ip().is_loopback());
         let listener = TcpListener::bind(&*found)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -101,7 +121,35 @@ pub(super) fn take(seat: Seat, seats: Vec<Seat>, claim: &Claim) -> Result<Taken>
         let failed = Error::io("cannot listen for other members", &seat.address, &error);
         failed.hint("name an address of this machine, and a port that no other process has")
     })?;
+    let bound = socket.local_addr().map(|address| address.ip());
+    if let Ok(bound) = bound
+        && bound.is_loopback()
+        && are_elsewhere(seats.iter().filter(|other| other.id != seat.id))
+    {
+        let host = seat.address.rsplit_once(':').map_or(&*seat.address, |(host, _)| host);
+        let what = format!("`{host}` is {bound} on this machine, where other members can't reach it");
+        let error = Error::invalid(what, &seat.address);
+        return Err(error.hint("give --interface NAME, or write the address of this machine into the list of members"));
+    }
     Ok(Taken { seat, socket, seats })
+}
+
+/// A name that this machine has as loopback: Debian writes its own one so into /etc/hosts. Others know it by another address.
+fn is_loopback_by_name(seat: &Seat) -> bool {
+    let is_name = seat.address.parse::<SocketAddr>().is_err();
+    let mut found = seat.address.to_socket_addrs().into_iter().flatten();
+    is_name && found.any(|address| address.ip().is_loopback())
+}
+
+/// Whether one of these members is known to be on another machine. Of many names some are looked up.
+fn are_elsewhere<'a>(seats: impl Iterator<Item = &'a Seat>) -> bool {
+    let known = |seat: &Seat| Some(seat.address.parse::<SocketAddr>().ok()?.ip().is_loopback());
+    let (addresses, names): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|seat| known(seat).is_some());
+    let leads_away = |seat: &&Seat| {
+        let mut found = seat.address.to_socket_addrs().into_iter().flatten();
+        found.any(|address| !address.ip().is_loopback())
+    };
+    addresses.iter().any(|seat| known(seat) == Some(false)) || names.iter().take(LOOKED_UP_MAX).any(leads_away)
 }
 
 /// Whether a member is at one of these addresses, or anywhere on this machine: only an address of it can be bound.
@@ -169,7 +217,7 @@ mod tests {
     fn a_node_knows_its_line_by_its_address() {
         let port = free();
         let here = format!("127.0.0.1:{port}");
-        assert_eq!(among(seats(&[&here, "192.0.2.1:1"]), &Claim::default()).expect("its own").seat.address, here);
+        assert_eq!(mine(&seats(&[&here, "192.0.2.1:1"]), &Claim::default()).expect("its own").address, here);
         assert!(refused(&["127.0.0.1:1", "127.0.0.2:1"], None, None).hint.contains("--listen"));
         assert!(refused(&[], None, None).what.contains("no member"));
         assert!(refused(&["127.0.0.1:1"], Some("127.0.0.3:1"), None).what.contains("no member"));
@@ -189,6 +237,22 @@ mod tests {
         assert!(refused(&[&other], None, Some("lo")).what.contains("no member"));
         assert_eq!(claim(None, Some("lo")).address(7).expect("an address").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(claim(Some(":8"), Some("lo")).address(7).expect("an address").as_deref(), Some("127.0.0.1:8"));
+    }
+
+    #[test]
+    fn who_would_listen_where_the_others_can_t_reach_it_is_refused() {
+        let port = free();
+        let name = format!("localhost:{port}");
+        let error = refused(&[&name, "192.0.2.1:1"], None, None);
+        assert!(
+            error.what.contains("`localhost` is ")
+                && error.what.contains("can't reach it")
+                && error.hint.contains("--interface"),
+            "{error}"
+        );
+        assert!(among(seats(&[&name, "127.0.0.2:1"]), &claim(Some(&name), None)).is_ok());
+        // By its interface a node knows a name that is loopback here.
+        assert_eq!(mine(&seats(&[&name, "192.0.2.1:1"]), &claim(None, Some("lo"))).expect("its own").address, name);
     }
 
     #[test]

@@ -39,6 +39,10 @@ fn a_wrong_line_is_named_with_what_to_write() {
         ("a weight=x", "no weight"),
         ("a weight=1000001", "no weight"),
         ("a name=b\nc name=b", "two members"),
+        ("a name=b\na name=c", "b and c are at one address, a:7865"),
+        ("node[1-4]", "is a list"),
+        ("node[1-4]:80", "is a list"),
+        ("a,b", "is a list"),
         ("a size=1", "`size=1`"),
     ] {
         let error = read(text).expect_err(text);

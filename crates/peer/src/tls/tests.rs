@@ -84,6 +84,20 @@ async fn members_of_one_authority_know_each_other_and_nobody_else_is_let_in() {
     let late = ours.folder(1, true);
     refused(meet(&load(&late, 1), &two, 1).await, "renew the keys");
     assert!(meet(&one, &crate::Tcp, 1).await.is_err(), "who doesn't encrypt hears nothing");
+    assert!(greeted_in_plain_text(&two).await.contains("unencrypted"));
+}
+
+/// What an asker with keys is told of a member that has none, and hangs up.
+async fn greeted_in_plain_text(asks: &Tls) -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = socket.local_addr().expect("bound").to_string();
+    let answering = async {
+        let mut stream = socket.accept().await.expect("a connection").0;
+        let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 36]).await;
+    };
+    let seat = Seat::new("it", address, 1);
+    let (asked, ()) = tokio::join!(asks.connect(&seat), answering);
+    asked.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -108,6 +122,12 @@ fn keys_that_can_t_be_meant_are_refused_with_what_to_do() {
     let folder = Authority::new().folder(1, false);
     let refused = |member| Tls::load(folder.path(), member).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused(2).contains("of another member"));
+    let above = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(folder.path(), above.path().join("n0")).expect("a link");
+    let parent = Tls::load(above.path(), 1).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(parent.contains("of all members") && parent.contains("/n0"), "{parent}");
+    std::fs::write(folder.path().join("ca.pem"), Authority::new().0).expect("written");
+    assert!(refused(1).contains("did not sign"), "{}", refused(1));
     let key = folder.path().join("node.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).expect("ours");
     assert!(refused(1).contains("chmod 600"), "{}", refused(1));

@@ -12,14 +12,15 @@ use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    #[command(flatten)]
-    crew: Crew,
     /// Files and folders of this machine; links in them stay links
     #[arg(required = true, value_name = "LOCAL")]
     from: Vec<PathBuf>,
     /// Folder of the hosts that they come into; made if it isn't there
     #[arg(value_name = "REMOTE_DIR")]
     to: OsString,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    crew: Crew,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    #[command(flatten)]
-    crew: Crew,
     /// Bytes that one host may send at most
     #[arg(long, value_name = "SIZE", default_value = "100GB", value_parser = size, allow_hyphen_values = true)]
     most: u64,
@@ -25,6 +23,9 @@ pub struct Args {
     /// Folder of this machine; they come into folders of the hosts' names in it
     #[arg(value_name = "LOCAL_DIR")]
     to: PathBuf,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    crew: Crew,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    #[command(flatten)]
-    crew: Crew,
     /// A program and its arguments, each of which stays one; a single word is a line of sh
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+    // Last: what follows a group with a heading falls under it.
+    #[command(flatten)]
+    crew: Crew,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -16,10 +16,11 @@ pub fn text(cluster: &Cluster) -> String {
         if *encrypted { "" } else { "; UNENCRYPTED" }
     );
     if let Some(trouble) = &cluster.members_trouble {
-        out += &format!("    THE MEMBERS STAY AS THEY WERE: {}\n", show::line(trouble));
+        out += &format!("    THE MEMBERS STAY AS THEY WERE: {}\n", show::parts(trouble, 6));
     }
     for member in members.iter().filter(|member| !member.answering) {
-        out += &format!("    {} ({}) DOES NOT ANSWER\n", show::line(&member.name), show::line(&member.address));
+        let reason = member.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", show::line(reason)));
+        out += &format!("    {} ({}) DOES NOT ANSWER{reason}\n", show::line(&member.name), show::line(&member.address));
     }
     let odd = [
         (around, "asked of the store instead"),
@@ -43,4 +44,24 @@ pub fn serving(set: &Serving) -> String {
     };
     let (url, objects) = (show::line(&set.url), count_of(set.objects, "file"));
     format!("  {url} for other members: {objects}, {}{filled}\n", bytes(set.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::messages::Member;
+
+    #[test]
+    fn a_trouble_is_shown_in_lines_and_who_does_not_answer_with_the_reason() {
+        let away = Member {
+            name: "b".into(),
+            address: "10.0.0.2:1".into(),
+            reason: Some("refused".into()),
+            ..Member::default()
+        };
+        let trouble = Some("cannot read\n  on:  /hosts\n  try: another".into());
+        let shown = text(&Cluster { members: vec![away], members_trouble: trouble, ..Cluster::default() });
+        assert!(shown.contains("AS THEY WERE: cannot read\n      on:  /hosts\n      try: another\n"), "{shown}");
+        assert!(shown.contains("b (10.0.0.2:1) DOES NOT ANSWER: refused\n"), "{shown}");
+    }
 }

@@ -156,7 +156,7 @@ impl Figures {
 
     fn cells(&self, now: f64) -> [String; 8] {
         use show::bytes;
-        let lease = self.lease_ends.map_or_else(|| "-".into(), |end| show::age((end - now).max(0.0)));
+        let lease = self.lease_ends.map_or_else(|| "-".into(), |end| show::left(end - now));
         let hits = match self.answered {
             0 => "-".into(),
             all => format!("{:.1} %", self.there as f64 * 100.0 / all as f64),
@@ -195,7 +195,9 @@ fn table(rows: &[Row], now: f64) -> String {
             Err(failure) => out += &format!("{host:width$}  {}\n", show::line(&failure.to_string())),
         }
     }
-    out + &line("all", &all.cells(now)) + &words
+    let sets = rows.iter().filter_map(|(_, row)| row.as_ref().ok()?.mounts.iter().map(|mount| mount.bytes).max());
+    let set = sets.max().map_or_else(String::new, |most| format!("the set has {}\n", show::bytes(most)));
+    out + &line("all", &all.cells(now)) + &set + &words
 }
 
 /// What doesn't stand in the line of a host.
@@ -203,13 +205,14 @@ fn odd(host: &str, status: &Status, now: f64) -> String {
     let mut out = String::new();
     let members = status.cluster.as_ref().map_or(&[][..], |cluster| &cluster.members);
     for member in members.iter().filter(|member| !member.answering) {
-        out += &format!("{host} has no answer from {}\n", show::line(&member.name));
+        let reason = member.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", show::line(reason)));
+        out += &format!("{host} has no answer from {}{reason}\n", show::line(&member.name));
     }
     for store in status.stores.iter().filter(|store| !store.answering) {
         out += &format!("{host} has no answer from the store {}\n", show::line(&store.store));
     }
     if let Some(end) = status.lease.as_ref().and_then(|lease| lease.credentials_end_at) {
-        out += &format!("{host} has credentials for another {}\n", show::age((end - now).max(0.0)));
+        out += &format!("{host} has credentials for another {}\n", show::left(end - now));
     }
     out
 }
@@ -223,6 +226,7 @@ mod tests {
     fn a_host_is_a_line_whatever_became_of_it_and_all_are_one_more() {
         let mut status = Status::default();
         (status.limits.disk_written, status.tiers.disk.bytes, status.tiers.origin.bytes) = (2_000_000, 300, 100);
+        status.mounts = vec![client::messages::Mount { bytes: 50_100_000, ..Default::default() }];
         status.lease = Some(Lease { ends_at: 7_300.0, credentials_end_at: Some(160.0) });
         let member = |name: &str, answering| Member { name: name.into(), answering, ..Member::default() };
         let members = vec![Member { me: true, ..member("a", true) }, member("b", true), member("c", false)];
@@ -230,13 +234,14 @@ mod tests {
         let rows = [("a".to_owned(), Ok(status)), ("b".into(), Err(Failure::Unreachable("no route\nforged".into())))];
         let shown = table(&rows, 100.0);
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines.len(), 6, "{shown}");
+        assert_eq!(lines.len(), 7, "{shown}");
         for (at, words) in [
             (1, ["2.00 MB", "75.0 %", "1/2", "7", "2 hours"].as_slice()),
             (2, &["b ", "no route"]),
             (3, &["all", "2.00 MB"]),
-            (4, &["a has no answer from c"]),
-            (5, &["a has credentials for another 60 s"]),
+            (4, &["the set has 50.1 MB"]),
+            (5, &["a has no answer from c"]),
+            (6, &["a has credentials for another 60 s"]),
         ] {
             assert!(words.iter().all(|word| lines[at].contains(word)), "{at}: {shown}");
         }

@@ -27,6 +27,7 @@ pub fn load<'a>(rising: &'a Rising<'a>, begun: &[bool]) -> Result<Warmed, super:
     let (pool, stop) = (&rising.pool, &rising.conduct.stop);
     let host = &loaders(pool.hosts)[0];
     let dir = pool.plan.dir.display().to_string();
+    rising.tell("loading the whole set");
     let (bar, last) = (show::bar("load"), Mutex::new(Value::Null));
     let hear = |line: &[u8]| {
         let Ok(said) = serde_json::from_slice::<Value>(line) else { return };
@@ -43,7 +44,10 @@ pub fn load<'a>(rising: &'a Rising<'a>, begun: &[bool]) -> Result<Warmed, super:
         Err(Failure::Exit(code, _)) if [load::EXIT_UNKEPT, load::EXIT_FAILED].map(i32::from).contains(&code) => {
             code as u8
         }
-        Err(failure) => return Err(super::Failed { failures: vec![(host, failure)], begun: begun.to_vec() }),
+        Err(failure) => {
+            let step = "loading the whole set".to_owned();
+            return Err(super::Failed { step, failures: vec![(host, failure)], begun: begun.to_vec() });
+        }
     };
     Ok(Warmed { said, code })
 }

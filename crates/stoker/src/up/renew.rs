@@ -38,7 +38,7 @@ pub fn run(args: &Args, plan: &Plan, conduct: &Conduct) -> anyhow::Result<ExitCo
     })?;
     if code == ExitCode::SUCCESS && !args.crew.json {
         let (count, left) = (show::count_of(conduct.hosts.len() as u64, "host"), handed.ends as f64 - place::now());
-        say!("renewed on {count}, for {}", show::age(left.max(0.0)))?;
+        say!("renewed on {count}, for {}", show::left(left))?;
         args.say_credentials(&handed)?;
     }
     Ok(code)

@@ -117,7 +117,8 @@ fn parse(endpoint: &str) -> Result<(&'static str, String)> {
     let (scheme, usual_port) = match uri.scheme_str() {
         Some("http") => ("http", 80),
         Some("https") => ("https", 443),
-        _ => return Err(wrong("the endpoint has no scheme")),
+        Some(other) => return Err(wrong(&format!("`{other}` is not http or https"))),
+        None => return Err(wrong("the endpoint has no scheme")),
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("the endpoint has no host"))?;
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
