@@ -381,10 +381,10 @@ fn a_pool_is_loaded_and_its_status_is_a_line_for_each_host() {
     };
     let shown = status(&[]);
     let (shown, said) = (shown.status.success(), String::from_utf8_lossy(&shown.stdout).into_owned());
-    assert!(shown && said.lines().count() == 5, "{said}");
+    assert!(shown && said.lines().count() == 6 && said.ends_with("the set has 3.30 MB\n"), "{said}");
     for (line, name) in said.lines().zip(["host", "a", "b", "c", "all"]) {
         assert!(line.starts_with(name), "{said}");
-        assert!(!NAMES.contains(&name) || line.contains("2/2") && line.contains("23 hours"), "{said}");
+        assert!(!NAMES.contains(&name) || line.contains("2/2") && line.contains("24 hours"), "{said}");
     }
     let json = String::from_utf8_lossy(&status(&["--json"]).stdout).into_owned();
     let values: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

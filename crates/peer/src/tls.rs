@@ -186,7 +186,7 @@ fn explained(error: io::Error) -> io::Error {
         }
         () if text.contains("NotValidForName") => "another member has this address, or its keys are those of another",
         () if text.contains("CertificateRequired") => "it shows no certificate",
-        () if text.contains("InvalidContentType") || text.contains("handshake eof") => {
+        () if ["InvalidContentType", "handshake eof", "ConnectionReset"].iter().any(|word| text.contains(word)) => {
             "it may speak unencrypted (--plaintext), and this node doesn't"
         }
         () => return error,
