@@ -116,7 +116,7 @@ fn a_host_that_is_cut_off_goes_on_until_its_lease_ends_and_then_nothing_of_it_st
     let status = cluster.pool("status", &[]);
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(status.status.code() == Some(1) && said.lines().any(|line| line.starts_with("c ")), "{said}");
-    assert!(said.lines().any(|line| line.starts_with("a ") && line.contains("9 hours")), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("a ") && line.contains("10 hours")), "{said}");
     // Once it is reached again, what is left there is taken away as well.
     cluster.hosts.net.as_ref().expect("wired").plug_in("c");
     let down = cluster.pool("down", &[]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub const EXAMPLES: &str = "\
-Files are those below DIR in the order of their names, as ImageFolder numbers them, or those of a list.
+Files are those below DIR in the order of their names, as ImageFolder numbers them, or a list's.
 A wrong order costs speed, never content.
 
 Examples:
