@@ -31,7 +31,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut conduct = Conduct::new(&args.crew)?;
     conduct.ssh.as_root = args.sudo;
     let told = Told::new(args.crew.json, told::hosts("down", conduct.hosts.len()), Counts::Hosts, &conduct.stop);
-    let plan = Plan { dir: args.dir.clone(), cache: None, port: 0, is_plaintext: true, token: String::new(), programs: Vec::new() };
+    let plan = Plan {
+        dir: args.dir.clone(),
+        cache: None,
+        port: 0,
+        is_plaintext: true,
+        token: String::new(),
+        programs: Vec::new(),
+    };
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &told };
     let unmounted = crew::each(&conduct.hosts, conduct.ssh.at_once, &conduct.stop, |host| {
         let lazily = "close the files in it, or let go of them: stoker down --lazy";

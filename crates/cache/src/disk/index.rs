@@ -288,23 +288,6 @@ impl Index {
         self.table.get(residency.id).filter(|slot| slot.residency == residency.number && !self.is_lost())
     }
 
-    /// Give a segment a place, or say that there is none. Others may give way to one that is no copy.
-    pub fn admit(&mut self, segment: &Segment, bytes: u64, class: Class) -> Option<Residency> {
-        let id = segment.id();
-        // Looking for room may bring back an index that could not be read before.
-        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1, class) || self.table.get(id).is_some() {
-            return None;
-        }
-        let residency = Residency { id, number: self.next };
-        // There are four billion, over a hundred a second for a year. Without one nothing more is kept.
-        self.next = self.next.checked_add(1)?;
-        self.table.insert(id, 0, bytes, State::Filling);
-        self.table.change(id, |slot| (slot.residency, slot.class) = (residency.number, class));
-        self.take(bytes, 1);
-        self.coming += bytes;
-        Some(residency)
-    }
-
     /// Begin the file of a segment of several blocks, with room for the stripe of the first one that is wanted.
     pub fn start(&mut self, segment: &Segment, first: u32, class: Class) -> Result<Option<Arc<Filling>>> {
         let stripe = Segment::stripe(&segment.object, first);
@@ -321,28 +304,6 @@ impl Index {
         self.table.change(residency.id, |slot| slot.length = length);
         self.live_bytes += u64::from(length);
         Ok(Some(filling))
-    }
-
-    /// Whether room was taken for these blocks. The first that are wanted tell of which stripe it is.
-    pub fn has_room_for(&mut self, filling: &Arc<Filling>, blocks: &std::ops::Range<u32>) -> bool {
-        let has_room = filling.has_room_for(blocks);
-        if self.is_filling(filling) {
-            self.table.resize(filling.residency.id, filling.reserves());
-        }
-        has_room
-    }
-
-    /// Take room for the whole of a segment of which one stripe has some. False if there is none.
-    pub fn grow(&mut self, filling: &Arc<Filling>) -> bool {
-        let Some(slot) = self.current(filling.residency).filter(|_| self.is_filling(filling)) else { return false };
-        let more = filling.segment.bytes() - filling.reserves();
-        if !self.find_room(filling.residency.id, more, 0, slot.class) {
-            return false;
-        }
-        self.take(more, 0);
-        self.table.resize(filling.residency.id, filling.segment.bytes());
-        filling.grown();
-        true
     }
 
     /// Write into the log that a block lies in its file. False if the file is not the segment's any more.

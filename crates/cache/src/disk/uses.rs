@@ -81,7 +81,7 @@ impl Index {
 impl Disk {
     /// Somebody opened an object, whichever way it is read then. `set_bytes`: of the data set that it belongs to.
     pub fn opened(&self, object: &Object, set_bytes: u64) {
-        let (size, parts) = (object.size, vec![0..object.blocks()]);
+        let (size, parts) = (object.size, std::iter::once(0..object.blocks()).collect());
         self.used(&[Use { object: object.id(), size, parts, set_bytes, kind: Kind::Opened }]);
     }
 

@@ -97,7 +97,14 @@ mod tests {
 
     fn plan() -> Plan {
         let program = Program { arch: "x86_64".into(), path: "/p".into(), hash: "h".into(), bytes: 1 };
-        Plan { dir: "/data".into(), cache: None, port: 1, is_plaintext: true, token: String::new(), programs: vec![program] }
+        Plan {
+            dir: "/data".into(),
+            cache: None,
+            port: 1,
+            is_plaintext: true,
+            token: String::new(),
+            programs: vec![program],
+        }
     }
 
     fn found(change: &[&str]) -> Found {

@@ -100,7 +100,8 @@ fn head(scratch: &Path, place: &str, has_disk: bool, token: &str) -> Vec<u8> {
 #[test]
 fn who_comes_second_to_a_place_takes_nothing_away_from_who_came_first() {
     let home = Home::new(false);
-    let (first, second) = (|script, input| home.other("place", "one", script, input), |script| home.other("place", "two", script, b""));
+    let (first, second) =
+        (|script, input| home.other("place", "one", script, input), |script| home.other("place", "two", script, b""));
     assert!(first(PREPARE, b"").0);
     let refused = second(PREPARE);
     assert!(!refused.0 && refused.1.contains("already"), "{refused:?}");
@@ -108,7 +109,11 @@ fn who_comes_second_to_a_place_takes_nothing_away_from_who_came_first() {
     assert_eq!(second(TAKE_AWAY), (true, String::new()));
     assert_eq!(home.lying(), before);
     assert_eq!(first(BRING, &home.program), (true, String::new()));
-    assert_eq!(home.other("place", "", TAKE_AWAY, b""), (true, "taken\n".into()), "`down` takes away whatever is there");
+    assert_eq!(
+        home.other("place", "", TAKE_AWAY, b""),
+        (true, "taken\n".into()),
+        "`down` takes away whatever is there"
+    );
 }
 
 #[test]
@@ -240,7 +245,14 @@ fn of_the_authorities_that_a_host_trusts_the_last_stays_beside_the_new_one() {
 
 #[test]
 fn members_are_told_as_others_reach_them() {
-    let plan = Plan { dir: "/d".into(), cache: None, port: 7, is_plaintext: false, token: String::new(), programs: Vec::new() };
+    let plan = Plan {
+        dir: "/d".into(),
+        cache: None,
+        port: 7,
+        is_plaintext: false,
+        token: String::new(),
+        programs: Vec::new(),
+    };
     let text = b"a address=10.0.0.1 weight=2\nb port=22 address=::1\nc\n";
     let (hosts, ssh) = (crate::roster::parse(text, "hosts").expect("hosts"), Ssh::default());
     let pool = Pool { plan: &plan, hosts: &hosts, ssh: &ssh, sink: &Quiet };

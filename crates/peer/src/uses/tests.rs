@@ -137,7 +137,8 @@ impl Cluster {
         let mut cluster = Cluster { lines: vec![], counted: vec![], servers: vec![], twin: Twin::default() };
         for seat in &seats {
             let (_, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
-            let lines = Lines::new(roster, Arc::new(cluster.twin.clone()), Duration::MAX, tokio::runtime::Handle::current());
+            let lines =
+                Lines::new(roster, Arc::new(cluster.twin.clone()), Duration::MAX, tokio::runtime::Handle::current());
             let counted: Arc<Mutex<Vec<Count>>> = Arc::default();
             let (listener, giver) = (cluster.twin.listen(&seat.address), Arc::new(Counting(counted.clone())));
             cluster.servers.push(tokio::spawn(crate::serve(Box::new(listener), giver, lines.clone())));
@@ -178,7 +179,10 @@ async fn owners_hear_of_opens_within_ten_seconds_and_once() {
     let objects: Vec<u128> = (0..4).map(|member| cluster.owned_by(member, 100)).collect();
     for (member, object) in objects.iter().enumerate() {
         let count = cluster.lines[1].opened(ObjectId(*object), 5, SET);
-        assert_eq!((count.is_own, count.parts, count.set_bytes), (member == 1, vec![0..1], SET / 4));
+        assert_eq!(
+            (count.is_own, count.parts, count.set_bytes),
+            (member == 1, std::iter::once(0..1).collect(), SET / 4)
+        );
     }
     tokio::time::sleep(TOLD_EVERY + Duration::from_secs(1)).await;
     for (member, object) in objects.iter().enumerate() {

@@ -56,7 +56,8 @@ pub fn run(args: &args::Status, hosts: &Path) -> anyhow::Result<ExitCode> {
     };
     let mut conduct = Conduct::new(&crew)?;
     conduct.ssh.as_root = args.sudo;
-    let plan = Plan { dir: dir.clone(), cache: None, port: 0, is_plaintext: true, token: String::new(), programs: Vec::new() };
+    let plan =
+        Plan { dir: dir.clone(), cache: None, port: 0, is_plaintext: true, token: String::new(), programs: Vec::new() };
     let complaints = Complaints::default();
     let pool = Pool { plan: &plan, hosts: &conduct.hosts, ssh: &conduct.ssh, sink: &complaints };
     loop {

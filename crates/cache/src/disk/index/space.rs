@@ -6,9 +6,11 @@ use super::elsewhere::Elsewhere;
 use super::fillings::Fillings;
 use super::{Index, Residency, Slot, State};
 use crate::disk::Hold;
+use crate::disk::filling::Filling;
 use crate::disk::log::Log;
 use crate::disk::record::Record;
 use crate::disk::room;
+use crate::disk::segment::Segment;
 use crate::disk::table::Class;
 use crate::disk::whole::Whole;
 use block::{Clock, Error, Kind, Object, ObjectId, Result};
@@ -64,6 +66,45 @@ impl Look {
 }
 
 impl Index {
+    /// Give a segment a place, or say that there is none. Others may give way to one that is no copy.
+    pub fn admit(&mut self, segment: &Segment, bytes: u64, class: Class) -> Option<Residency> {
+        let id = segment.id();
+        // Looking for room may bring back an index that could not be read before.
+        if self.table.get(id).is_some() || !self.find_room(id, bytes, 1, class) || self.table.get(id).is_some() {
+            return None;
+        }
+        let residency = Residency { id, number: self.next };
+        // There are four billion, over a hundred a second for a year. Without one nothing more is kept.
+        self.next = self.next.checked_add(1)?;
+        self.table.insert(id, 0, bytes, State::Filling);
+        self.table.change(id, |slot| (slot.residency, slot.class) = (residency.number, class));
+        self.take(bytes, 1);
+        self.coming += bytes;
+        Some(residency)
+    }
+
+    /// Whether room was taken for these blocks. The first that are wanted tell of which stripe it is.
+    pub fn has_room_for(&mut self, filling: &Arc<Filling>, blocks: &std::ops::Range<u32>) -> bool {
+        let has_room = filling.has_room_for(blocks);
+        if self.is_filling(filling) {
+            self.table.resize(filling.residency.id, filling.reserves());
+        }
+        has_room
+    }
+
+    /// Take room for the whole of a segment of which one stripe has some. False if there is none.
+    pub fn grow(&mut self, filling: &Arc<Filling>) -> bool {
+        let Some(slot) = self.current(filling.residency).filter(|_| self.is_filling(filling)) else { return false };
+        let more = filling.segment.bytes() - filling.reserves();
+        if !self.find_room(filling.residency.id, more, 0, slot.class) {
+            return false;
+        }
+        self.take(more, 0);
+        self.table.resize(filling.residency.id, filling.segment.bytes());
+        filling.grown();
+        true
+    }
+
     /// Whether there is room for bytes and files of a newcomer. Others may give way for it: that makes room once they are
     /// unlinked, so whoever asked gives the index back and asks again. Nobody gives way for a copy.
     pub fn find_room(&mut self, newcomer: ObjectId, bytes: u64, files: u64, class: Class) -> bool {

@@ -61,12 +61,12 @@ async fn what_a_reader_on_another_member_has_open_does_not_give_way_as_long_as_t
     disk.release([&objects[0]].into_iter());
     let (object, size) = (objects[0].id(), objects[0].size);
     for (after, kept) in [(0, false), (29, false), (31, true)] {
-        disk.used(&[Use { object, size, parts: vec![0..1], set_bytes: 0, kind: Kind::Open }]);
+        disk.used(&[Use { object, size, parts: std::iter::once(0..1).collect(), set_bytes: 0, kind: Kind::Open }]);
         tokio::time::advance(Duration::from_secs(after)).await;
         read(&disk, &objects[1]).await.expect("bytes");
         assert_eq!(disk.is_complete(&objects[1]), kept, "after {after} s");
     }
-    disk.used(&[Use { object, size, parts: vec![0..1], set_bytes: 0, kind: Kind::Open }]);
+    disk.used(&[Use { object, size, parts: std::iter::once(0..1).collect(), set_bytes: 0, kind: Kind::Open }]);
     disk.release([&objects[1]].into_iter());
     read(&disk, &objects[2]).await.expect("bytes");
     assert!(disk.is_complete(&objects[2]), "what is not here is not held");
