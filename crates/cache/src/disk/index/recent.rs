@@ -1,11 +1,12 @@
 //! Complete files that stay open a while although nobody holds them, so that who is asked for many of them again and again
 //! doesn't open each anew.
 //!
-//! Invariant: none stays open that has left the cache, for its space would stay in use.
+//! Invariants: none stays open that has left the cache, for its space would stay in use; and that it is kept here holds none of
+//! them in the cache.
 
 use super::super::segment::Residency;
 use super::super::whole::Whole;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Files, if the system lets this node have eight times as many; and bytes of them, whose checksums take a part in 8,192 of
@@ -18,6 +19,7 @@ const BYTES_MAX: u64 = 64 << 30;
 #[derive(Default)]
 pub struct Recent {
     files: VecDeque<Arc<Whole>>,
+    residencies: HashSet<Residency>,
     files_max: usize,
     bytes: u64,
 }
@@ -36,15 +38,25 @@ impl Recent {
             return;
         }
         self.files.push_back(whole.clone());
+        self.residencies.insert(whole.residency);
         self.bytes += whole.segment.bytes();
         while self.files.len() > self.files_max || self.bytes > BYTES_MAX {
-            let oldest = self.files.pop_front();
-            self.bytes -= oldest.map_or(0, |whole| whole.segment.bytes());
+            let Some(oldest) = self.files.pop_front() else { return };
+            self.residencies.remove(&oldest.residency);
+            self.bytes -= oldest.segment.bytes();
         }
+    }
+
+    /// Whether one stays open for this alone, if nobody else holds it.
+    pub fn has(&self, residency: Residency) -> bool {
+        self.residencies.contains(&residency)
     }
 
     /// One has left the cache.
     pub fn drop(&mut self, residency: Residency) {
+        if !self.residencies.remove(&residency) {
+            return;
+        }
         self.files.retain(|whole| whole.residency != residency);
         self.bytes = self.files.iter().map(|whole| whole.segment.bytes()).sum();
     }

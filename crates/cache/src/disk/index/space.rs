@@ -4,6 +4,7 @@
 
 use super::elsewhere::Elsewhere;
 use super::fillings::Fillings;
+use super::recent::Recent;
 use super::{Index, Residency, Slot, State};
 use crate::disk::Hold;
 use crate::disk::filling::Filling;
@@ -145,7 +146,12 @@ impl Index {
         }
         let short = room::shortage(&self.limits, &self.table.used.without(self.leaving), bytes, 1);
         let now = self.look.now();
-        self.table.may_give_way(id, short.0, short.1, held(&self.open, &self.filling, &self.elsewhere, now))
+        self.table.may_give_way(
+            id,
+            short.0,
+            short.1,
+            held(&self.open, &self.filling, (&self.elsewhere, &self.recent), now),
+        )
     }
 
     /// Whether an object that is not here was used often enough for others to give way to it.
@@ -310,7 +316,7 @@ impl Index {
 
     /// Let segments give way to a newcomer, if those may who have to.
     fn make_room(&mut self, newcomer: ObjectId, (bytes, files): (u64, u64)) -> bool {
-        let held = held(&self.open, &self.filling, &self.elsewhere, self.look.now());
+        let held = held(&self.open, &self.filling, (&self.elsewhere, &self.recent), self.look.now());
         let Some(leaving) = self.table.give_way(newcomer, bytes, files, held) else { return false };
         for id in leaving {
             self.evict(id);
@@ -420,14 +426,17 @@ impl Index {
 fn held<'a>(
     open: &'a HashMap<ObjectId, Weak<Whole>>,
     filling: &'a Fillings,
-    elsewhere: &'a Elsewhere,
+    (elsewhere, recent): (&'a Elsewhere, &'a Recent),
     now: Instant,
 ) -> impl Fn(ObjectId, &Slot) -> bool + use<'a> {
     move |id, slot| {
         let is_here = match slot.state {
             // One that has no file yet is a small object on its way.
             State::Filling => filling.get(id).is_none_or(|filling| Arc::strong_count(filling) > 1),
-            _ => open.get(&id).is_some_and(|whole| whole.strong_count() > 0),
+            _ => {
+                let kept_open = usize::from(recent.has(Residency { id, number: slot.residency }));
+                open.get(&id).is_some_and(|whole| whole.strong_count() > kept_open)
+            }
         };
         is_here || elsewhere.has(id, now)
     }
