@@ -298,8 +298,9 @@ impl Lines {
         for (member, state) in told.iter().filter_map(|(member, state)| Some((*member, state.as_ref()?))) {
             let now = Instant::now();
             let known = ages.known.insert(member, (state.age_ms, now));
-            let would_be = |(age, at): (u64, Instant)| age + now.saturating_duration_since(at).as_millis() as u64;
-            if known.is_some_and(|known| state.age_ms + YOUNGER_MS < would_be(known)) {
+            let would_be =
+                |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);
+            if known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known)) {
                 ages.returned.push(member);
                 self.0.somebody_returned.notify_one();
             }

@@ -3,11 +3,14 @@
 //! Doesn't know what a snapshot holds. Invariant: of members that begin at the same time, the first in line for the set
 //! lists, and those who come later take it from whoever has it.
 
+use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::wire::Word;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Between two questions whether a member that lists is done.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -107,22 +110,28 @@ impl Lines {
         let mut payload = set.to_le_bytes().to_vec();
         payload.extend(id.to_le_bytes());
         payload.extend(offset.to_le_bytes());
-        contact.words(Word::Piece, payload).await.filter(|piece| (1..=PIECE_BYTES).contains(&piece.len()))
+        let piece = timeout(self.patience(), contact.words(Word::Piece, payload)).await.ok().flatten();
+        piece.filter(|piece| (1..=PIECE_BYTES).contains(&piece.len()))
     }
 
     /// Tell all others that this node has newer names of a set.
     pub async fn tell_news(&self, set: u128) {
         let roster = self.roster();
         let contacts: Vec<_> = roster.seats().iter().filter_map(|seat| self.contact(&roster, seat.id)).collect();
-        let tell = contacts.iter().map(|contact| contact.words(Word::News, set.to_le_bytes().to_vec()));
+        let news = |contact: &Arc<Contact>| {
+            let (contact, words) = (contact.clone(), set.to_le_bytes().to_vec());
+            timeout(self.patience(), async move { contact.words(Word::News, words).await })
+        };
+        let tell = contacts.iter().map(news);
         join_all(tell).await;
     }
 
     async fn ask_names(&self, set: u128) -> Vec<(u128, Names)> {
         let roster = self.roster();
         let contacts: Vec<_> = roster.seats().iter().filter_map(|seat| self.contact(&roster, seat.id)).collect();
-        let ask = |contact: std::sync::Arc<crate::contact::Contact>| async move {
-            let words = contact.words(Word::Names, set.to_le_bytes().to_vec()).await?;
+        let patience = self.patience();
+        let ask = |contact: Arc<Contact>| async move {
+            let words = timeout(patience, contact.words(Word::Names, set.to_le_bytes().to_vec())).await.ok()??;
             Some((contact.seat.id, Names::decode(&words)?))
         };
         join_all(contacts.into_iter().map(ask)).await.into_iter().flatten().collect()

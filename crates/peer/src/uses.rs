@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Between two times that owners are told.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -33,6 +34,10 @@ const UNTOLD_MAX: usize = 1 << 15;
 
 /// Uses of one request: they fit.
 pub const USES_MAX: usize = 960;
+
+/// Stripes of an object whose owners are looked for: 16 GiB. Each costs a hash for each member, on every open; of what is larger the
+/// rest is not counted, and a size that is a lie costs no more.
+const STRIPES_COUNTED_MAX: usize = 1024;
 
 /// Bytes of one of them, and of what comes before them.
 const USE: usize = 33;
@@ -108,6 +113,8 @@ struct Untold {
     opened: HashMap<ObjectId, Opened>,
     /// Bytes of them.
     bytes: u64,
+    /// When it was last told what is open.
+    open_told: Option<Instant>,
     /// How many came before.
     count: u64,
     /// What this node is to pass on, and to whom.
@@ -223,7 +230,7 @@ impl Lines {
 
     fn owners(&self, used: &Use) -> Owners {
         let (roster, mut owners) = (self.roster(), Owners::default());
-        for (stripe, blocks) in Stripe::all(used.object, used.size) {
+        for (stripe, blocks) in Stripe::all(used.object, used.size).take(STRIPES_COUNTED_MAX) {
             match roster.owner(&stripe).filter(|owner| *owner != roster.me()) {
                 Some(other) => owners.other = Some(other),
                 None => match self.keeper_of(&stripe).filter(|keeper| roster.seat(*keeper).is_some()) {
@@ -273,7 +280,11 @@ impl Lines {
     fn untold(&self, roster: &Roster) -> BTreeMap<(u128, bool), Vec<Use>> {
         let mut untold = self.uses().untold();
         let (opened, passed_on) = (std::mem::take(&mut untold.opened), std::mem::take(&mut untold.passed_on));
-        let open: Vec<Use> = untold.open.values().map(|(_, used)| *used).collect();
+        let now = self.now();
+        // It counts for three times as long.
+        let is_due = untold.open_told.is_none_or(|at| now.saturating_duration_since(at) >= TOLD_EVERY);
+        let open: Vec<Use> = untold.open.values().filter(|_| is_due).map(|(_, used)| *used).collect();
+        untold.open_told = if is_due { Some(now) } else { untold.open_told };
         untold.bytes = 0;
         drop(untold);
         let mut told: BTreeMap<(u128, bool), Vec<Use>> = BTreeMap::new();

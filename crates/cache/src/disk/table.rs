@@ -226,6 +226,9 @@ impl Table {
     /// Bytes of what is probably not read any more.
     pub fn stale_bytes(&self) -> u64 {
         let before = self.admission.stale_before();
+        if before == 0 {
+            return 0;
+        }
         let stale = |slot: &&Slot| slot.class == Class::Owned && slot.opened < before;
         self.slots().filter(stale).map(|slot| slot.bytes).sum()
     }

@@ -76,6 +76,8 @@ printf %s "$made" >"$new/made"
 printf %s "$members" >"$new/members"
 echo "$dir" >"$new/place"
 mv "$new" "$pool"
+# Into the folder of another one that has just come.
+if [ -e "$pool/${new##*/}" ]; then rm -rf "$pool/${new##*/}"; echo 'a pool has this mount point already' >&2; exit 1; fi
 mkdir -p "$dir"
 (cd "$dir" && pwd -P) >"$pool/place.new"
 mv "$pool/place.new" "$pool/place"
@@ -162,6 +164,10 @@ bin="$base/bin/$hash"
 
 /// Credentials that were handed over are those of the node alone.
 pub const START: &str = r#"
+# Anybody may make something of this name once it is gone.
+if [ "$(stat -c '%u %a %F' "$secrets" 2>/dev/null)" != "$(id -u) 700 directory" ]; then
+  echo 'what was handed over is gone: `stoker up` again' >&2; exit 1
+fi
 [ ! -f "$secrets/credentials" ] || export AWS_SHARED_CREDENTIALS_FILE="$secrets/credentials"
 "#;
 

@@ -167,6 +167,9 @@ fn read(part: &Part, into: &mut Vec<u8>) {
     }
 }
 
+/// Pieces of one call: no system takes more (`IOV_MAX`).
+const SLICES_MAX: usize = 1024;
+
 /// Write what has more coming behind it.
 async fn write_more(socket: &TcpStream, pieces: &[&[u8]]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
@@ -175,7 +178,7 @@ async fn write_more(socket: &TcpStream, pieces: &[&[u8]]) -> io::Result<()> {
     while !rest.is_empty() {
         let send = || {
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-            Ok(sendmsg(socket, rest, &mut SendAncillaryBuffer::default(), flags)?)
+            Ok(sendmsg(socket, &rest[..rest.len().min(SLICES_MAX)], &mut SendAncillaryBuffer::default(), flags)?)
         };
         let wrote = socket.async_io(Interest::WRITABLE, send).await?;
         IoSlice::advance_slices(&mut rest, wrote);
@@ -188,9 +191,12 @@ async fn send_part(socket: &TcpStream, part: &Part) -> io::Result<()> {
     let (mut at, end) = (part.at, part.at + part.length as u64);
     while at < end {
         let left = (end - at) as usize;
-        let send = || match sendfile(socket.as_fd(), part.file.file(), Some(&mut at), left) {
-            Err(error @ (Errno::AGAIN | Errno::PIPE | Errno::CONNRESET)) => Err(error.into()),
-            sent => Ok(sent.unwrap_or(0)),
+        let send = || loop {
+            match sendfile(socket.as_fd(), part.file.file(), Some(&mut at), left) {
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::AGAIN | Errno::PIPE | Errno::CONNRESET)) => return Err(error.into()),
+                sent => return Ok(sent.unwrap_or(0)),
+            }
         };
         if socket.async_io(Interest::WRITABLE, send).await? == 0 {
             // It is shorter than it was, or the disk fails: whoever gets zeros finds them wrong, and says so.

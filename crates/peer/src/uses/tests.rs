@@ -60,6 +60,14 @@ proptest! {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_size_that_is_a_lie_leads_to_no_more_work_than_a_large_object() {
+    let cluster = Cluster::of(2);
+    let lie = Use { object: ObjectId(7), size: 1 << 49, set_bytes: SET, is_new: true };
+    let counts: Vec<Count> = (0..2).map(|member| cluster.lines[member].heard(lie, false)).collect();
+    assert_eq!(counts.iter().map(|count| count.parts.len()).sum::<usize>(), STRIPES_COUNTED_MAX);
+}
+
 /// Members that say nothing but this to each other, and what each was told to count.
 struct Cluster {
     lines: Vec<Lines>,

@@ -10,18 +10,24 @@ use std::time::{Duration, Instant};
 /// How long a word counts: three times as long as from one to the next.
 const COUNTS_FOR: Duration = Duration::from_secs(30);
 
+/// Between two looks for what is too old, while there is no room.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
+
 /// Segments that are remembered: some 48 bytes each.
 const SEGMENTS_MAX: usize = 1 << 16;
 
-/// Segments that are open elsewhere, and when that was said.
+/// Segments that are open elsewhere, and when that was said; and when what is too old was last taken off.
 #[derive(Default)]
-pub struct Elsewhere(HashMap<ObjectId, Instant>);
+pub struct Elsewhere(HashMap<ObjectId, Instant>, Option<Instant>);
 
 impl Elsewhere {
     /// A reader on another member has it open now.
     pub fn said(&mut self, id: ObjectId, now: Instant) {
         if self.0.len() >= SEGMENTS_MAX && !self.0.contains_key(&id) {
-            self.0.retain(|_, at| counts(*at, now));
+            if self.1.is_none_or(|at| now.saturating_duration_since(at) > SWEPT_EVERY) {
+                self.0.retain(|_, at| counts(*at, now));
+                self.1 = Some(now);
+            }
             if self.0.len() >= SEGMENTS_MAX {
                 return;
             }

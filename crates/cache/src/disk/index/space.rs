@@ -340,6 +340,8 @@ impl Index {
             None => {
                 self.has_strays = true;
                 self.table.remove(id);
+                self.open.remove(&id);
+                self.recent.drop(Residency { id, number: slot.residency });
                 self.live_bytes = self.live_bytes.saturating_sub(u64::from(slot.length));
                 if slot.state == State::Filling {
                     self.coming -= slot.bytes;
