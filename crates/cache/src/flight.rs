@@ -5,26 +5,30 @@
 //! here before anything is asked for, out of a budget that readers have no part in: a peer that reads slowly holds what
 //! it was given.
 //!
-//! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it.
+//! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it. What nobody
+//! keeps and several read at once is known for longer, while nobody else needs that memory: [`Flight::lingering`].
 //! Invariant: nobody waits for a block whose fetch has ended, however it ended.
 
-use crate::budget::{Budget, Share};
+use crate::budget::{Budget, Holder, Share};
 use block::{Address, Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
 /// One fetch for a block, over whoever fetches.
 #[derive(Clone)]
-pub struct Flight(Arc<Parts>);
+pub struct Flight {
+    parts: Arc<Parts>,
+    lingers: bool,
+}
 
 struct Parts {
     below: Arc<dyn Source>,
-    coming: Mutex<HashMap<Key, Coming>>,
+    known: Mutex<Known>,
     /// Fetches that were begun.
     begun: AtomicU64,
     /// Of those who bring no shares of their own.
@@ -33,6 +37,47 @@ struct Parts {
 }
 
 type Key = (ObjectId, u32);
+
+#[derive(Default)]
+struct Known {
+    coming: HashMap<Key, Coming>,
+    /// Those that have come and linger, the first one first, each with its fetch. Some have left since.
+    came: VecDeque<(Key, u64)>,
+}
+
+impl Known {
+    /// Whether a block is on its way or here, so that who joins it needs no room.
+    fn has_room(&self, key: &Key) -> bool {
+        self.coming.get(key).is_some_and(|coming| coming.has_share)
+    }
+
+    /// Nobody can join this any more, if it is still of that fetch.
+    fn remove(&mut self, key: &Key, fetch: u64) -> Option<Coming> {
+        let is_same = self.coming.get(key).is_some_and(|coming| coming.fetch == fetch);
+        if is_same { self.coming.remove(key) } else { None }
+    }
+}
+
+impl Holder for Parts {
+    fn let_go(&self, _spent_only: bool) -> bool {
+        let mut known = self.known();
+        while let Some((key, fetch)) = known.came.pop_front() {
+            if let Some(came) = known.remove(&key, fetch) {
+                // Its share is given back once nobody is shut out.
+                drop(known);
+                drop(came);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Parts {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What waiters get: a block, or the end of its fetch.
 type Promise<T> = watch::Receiver<Option<Result<T>>>;
@@ -46,6 +91,8 @@ struct Coming {
     fetch: u64,
     /// By whose credentials it is fetched.
     via: Door,
+    /// The block will hold a share of the budget here.
+    has_share: bool,
     course: Course,
     /// For the last block of a fetch: what it found when all had come.
     end: Option<Promise<()>>,
@@ -53,52 +100,74 @@ struct Coming {
 
 impl Flight {
     pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Flight {
-        let (coming, begun) = Default::default();
-        Flight(Arc::new(Parts { below, coming, begun, budget, runtime }))
+        let (known, begun) = Default::default();
+        let parts = Arc::new(Parts { below, known, begun, budget, runtime });
+        let holder: Weak<Parts> = Arc::downgrade(&parts);
+        parts.budget.add(holder);
+        Flight { parts, lingers: false }
     }
 
-    fn coming(&self) -> MutexGuard<'_, HashMap<Key, Coming>> {
-        self.0.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The same, but what is fetched here may be joined while nobody needs its memory: who is behind others by less than
+    /// that costs the store nothing.
+    pub fn lingering(&self) -> Flight {
+        Flight { lingers: true, ..self.clone() }
     }
 
-    /// Room for the first block, and for as many after it as there is some to spare.
-    async fn room(&self, run: &Run) -> VecDeque<Share> {
-        let mut lengths = run.addresses().map(|address| address.len());
-        let first = lengths.next().expect("a run has a block");
-        let mut room = VecDeque::from([self.0.budget.share(first).await]);
-        room.extend(lengths.map_while(|length| self.0.budget.spare(length)));
+    /// Room for those blocks of a run that nobody has room for: for the first of all, and for as many after it as there is
+    /// some to spare.
+    async fn room(&self, run: &Run) -> VecDeque<Option<Share>> {
+        let id = run.object.id();
+        let has_room: Vec<_> = {
+            let known = self.parts.known();
+            run.blocks.clone().map(|index| known.has_room(&(id, index))).collect()
+        };
+        let mut room = VecDeque::with_capacity(has_room.len());
+        for (address, has_room) in run.addresses().zip(has_room) {
+            let share = match has_room {
+                true => None,
+                false if room.is_empty() => Some(self.parts.budget.share(address.len()).await),
+                false => match self.parts.budget.spare(address.len()) {
+                    Some(share) => Some(share),
+                    None => break,
+                },
+            };
+            room.push_back(share);
+        }
         room
     }
 
     /// Join what is on its way of a run, and fetch the rest. Without room the asker holds it for all blocks, with room
-    /// that many are asked for.
-    fn ask(&self, run: &Run, room: Option<VecDeque<Share>>) -> VecDeque<(Coming, Option<Share>)> {
+    /// that many are asked for; none if those that had room have left meanwhile.
+    fn ask(&self, run: &Run, room: Option<VecDeque<Option<Share>>>) -> VecDeque<(Coming, Option<Share>)> {
         let id = run.object.id();
         let mut asked = VecDeque::new();
         let mut departures: Vec<(u32, Departure)> = Vec::new();
-        let end = room.as_ref().map_or(run.blocks.end, |room| run.blocks.start + room.len() as u32);
+        let mut known = self.parts.known();
+        let end = room.as_ref().map_or(run.blocks.end, |room| {
+            let has_room = |(index, share): &(u32, &Option<Share>)| share.is_some() || known.has_room(&(id, *index));
+            run.blocks.start + (run.blocks.start..).zip(room).take_while(has_room).count() as u32
+        });
         let mut room = room.into_iter().flatten();
-        let mut known = self.coming();
         let mut is_first = true;
         for index in run.blocks.start..end {
-            let mine = room.next();
-            if let Some(coming) = known.get(&(id, index)) {
+            let mine = room.next().flatten();
+            if let Some(coming) = known.coming.get(&(id, index)) {
                 match run.course.due() {
                     _ if run.course.is_urgent() => coming.course.urge(),
                     Some(due) => coming.course.hasten(due),
                     None => {}
                 }
-                asked.push_back((coming.clone(), mine));
+                asked.push_back((coming.clone(), mine.filter(|_| !coming.has_share)));
                 is_first = true;
                 continue;
             }
             if is_first {
-                departures.push((index, Departure::of(self.0.begun.fetch_add(1, Relaxed))));
+                departures.push((index, Departure::of(self.parts.begun.fetch_add(1, Relaxed))));
             }
-            let is_last = index + 1 == end || known.contains_key(&(id, index + 1));
+            let is_last = index + 1 == end || known.coming.contains_key(&(id, index + 1));
             let (_, departure) = departures.last_mut().expect("one was begun");
             let coming = departure.announce(run, mine, is_last);
-            known.insert((id, index), coming.clone());
+            known.coming.insert((id, index), coming.clone());
             asked.push_back((coming, None));
             is_first = false;
         }
@@ -106,7 +175,7 @@ impl Flight {
         for (start, departure) in departures {
             let run = run.part(start..start + departure.blocks.len() as u32);
             let landing = Landing { flight: self.clone(), id, fetch: departure.fetch, left: run.blocks.clone() };
-            self.0.runtime.spawn(departure.fly(landing, run));
+            self.parts.runtime.spawn(departure.fly(landing, run));
         }
         asked
     }
@@ -126,11 +195,13 @@ impl Departure {
 
     fn announce(&mut self, run: &Run, room: Option<Share>, is_last: bool) -> Coming {
         let (teller, block) = watch::channel(None);
+        let has_share = room.is_some();
         self.blocks.push((teller, room));
         Coming {
             block,
             fetch: self.fetch,
             via: run.via,
+            has_share,
             course: run.course.clone(),
             end: is_last.then(|| self.end.subscribe()),
         }
@@ -138,7 +209,7 @@ impl Departure {
 
     /// Fetch to the end, telling of each block as it comes.
     async fn fly(self, mut landing: Landing, run: Run) {
-        let mut blocks = landing.flight.0.below.fetch(run.clone());
+        let mut blocks = landing.flight.parts.below.fetch(run.clone());
         let mut failed: Option<Error> = None;
         for (index, (teller, room)) in run.blocks.clone().zip(self.blocks) {
             let got = match &failed {
@@ -147,7 +218,8 @@ impl Departure {
             };
             // Asked for this one, the tier below has kept the one before. After a failure none of the others comes: who
             // wants one asks anew, and may hear of the failure at once.
-            landing.until(if got.is_err() { run.blocks.end } else { index });
+            landing.until(index, true);
+            landing.until(if got.is_err() { run.blocks.end } else { index }, false);
             failed = failed.or_else(|| got.as_ref().err().cloned());
             teller.send_replace(Some(got.map(|block| match room {
                 Some(room) => block.holding(Arc::new(room)),
@@ -161,7 +233,10 @@ impl Departure {
         {
             end = end.and(got.map(drop));
         }
-        drop(landing);
+        landing.until(run.blocks.end, true);
+        if end.is_err() {
+            landing.flight.forget(&run.object);
+        }
         self.end.send_replace(Some(end));
     }
 }
@@ -175,14 +250,17 @@ struct Landing {
 }
 
 impl Landing {
-    /// The blocks before this one are not on their way any more.
-    fn until(&mut self, index: u32) {
+    /// The blocks before this one are not on their way any more. What lingers may still be joined.
+    fn until(&mut self, index: u32, came: bool) {
         let landed = self.left.start..index.min(self.left.end);
         self.left.start = landed.end;
-        let mut coming = self.flight.coming();
+        let parts = &self.flight.parts;
+        let mut known = parts.known();
         for key in landed.map(|index| (self.id, index)) {
-            if coming.get(&key).is_some_and(|coming| coming.fetch == self.fetch) {
-                coming.remove(&key);
+            if came && self.flight.lingers && known.has_room(&key) && !parts.budget.is_short() {
+                known.came.push_back((key, self.fetch));
+            } else {
+                known.remove(&key, self.fetch);
             }
         }
     }
@@ -190,7 +268,7 @@ impl Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.until(self.left.end);
+        self.until(self.left.end, false);
     }
 }
 
@@ -216,7 +294,7 @@ impl Reading {
             return Some((Err(error), Reading { is_over: true, ..self }));
         }
         let (got, room) = loop {
-            if self.ahead.is_empty() {
+            while self.ahead.is_empty() {
                 self.ask().await;
             }
             let got = self.came().await;
@@ -258,7 +336,8 @@ impl Reading {
     /// Ask for the rest, as far as there is room.
     async fn ask(&mut self) {
         let rest = self.run.part(self.next..self.run.blocks.end);
-        let room = if rest.has_room { None } else { Some(self.flight.room(&rest).await) };
+        // What lingers outlives the room that its asker has.
+        let room = if rest.has_room && !self.flight.lingers { None } else { Some(self.flight.room(&rest).await) };
         self.ahead = self.flight.ask(&rest, room);
         self.ends.extend(self.ahead.iter().filter_map(|(coming, _)| coming.end.clone()));
     }
@@ -284,16 +363,16 @@ impl Source for Flight {
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
-        self.0.below.checksum(object, via)
+        self.parts.below.checksum(object, via)
     }
 
     fn holds(&self, address: &Address, may_wait: bool) -> bool {
-        self.0.below.holds(address, may_wait)
+        self.parts.below.holds(address, may_wait)
     }
 
     fn forget(&self, object: &Object) {
         let id = object.id();
-        self.coming().retain(|(known, _), _| *known != id);
+        self.parts.known().coming.retain(|(known, _), _| *known != id);
     }
 }
 

@@ -52,6 +52,11 @@ impl Giver for Giving {
         Some(self.stack.inner().fetch(run.via(door)))
     }
 
+    fn shared(&self, run: Run) -> Option<Blocks> {
+        let door = self.origins.door(&run.object.store)?;
+        Some(self.stack.shared().fetch(run.via(door)))
+    }
+
     fn open(&self, run: &Run) -> Option<Arc<dyn Opened>> {
         self.origins.door(&run.object.store)?;
         let whole = self.stack.open_file(run)?;

@@ -13,7 +13,7 @@ use cache::tally::Tally;
 use cache::waits::{Wait, Waits};
 use cache::{Budget, Disk, Flight};
 use futures_util::StreamExt;
-use peer::{Brought, Count, Elders, For, Lines, Owners, Peers, Reading, Room};
+use peer::{Brought, Count, Elders, For, Lines, Own, Owners, Peers, Reading, Room};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -88,13 +88,14 @@ impl Stack {
         let given = if cluster.is_some() { Budget::of(given_bytes) } else { budget.clone() };
         let inner = Flight::over(Arc::new(disk.clone()), given, runtime.clone());
         let own: Arc<dyn Source> = Arc::new(inner.clone());
-        let owners = lines.as_ref().map(|lines| Owners::over(own.clone(), lines.clone()));
-        let below = match owners.clone().zip(lines.clone()) {
-            Some((owners, lines)) => {
-                let (others, here) = (disk.of_copies(Arc::new(owners.clone())), disk.clone());
-                let room = move |address: &Address| cluster::room(&here, address, For::Reader);
-                Arc::new(Peers::over(own, Arc::new(others), (owners, lines), room))
-            }
+        let here = disk.clone();
+        let ours = |lines: Lines| {
+            let room = Arc::new(move |address: &Address, asker| cluster::room(&here, address, asker));
+            Owners::over(Own { inner: own.clone(), shared: Arc::new(inner.lingering()), room }, lines)
+        };
+        let owners = lines.clone().map(ours);
+        let below: Arc<dyn Source> = match owners.clone() {
+            Some(owners) => Arc::new(Peers::over(Arc::new(disk.of_copies(Arc::new(owners.clone()))), owners)),
             None => own,
         };
         let outer = Memory::over(below, budget.clone(), patience, runtime.clone());
@@ -107,6 +108,11 @@ impl Stack {
     /// What this node has or fetches, for other nodes: without what its readers have in memory.
     pub fn inner(&self) -> Arc<dyn Source> {
         Arc::new(self.inner.clone())
+    }
+
+    /// The same, of what nobody keeps and several read at once: it stays in memory while others need none of it.
+    pub fn shared(&self) -> Arc<dyn Source> {
+        Arc::new(self.inner.lingering())
     }
 
     /// The complete file that has all blocks of a run, if it is open.
@@ -280,7 +286,7 @@ impl Stack {
         let is_right = self.disk.verify(object, via).await?;
         if !is_right {
             // Memory may have blocks of what is wrong.
-            self.outer.forget(object);
+            self.forget(object);
         }
         Ok(is_right)
     }

@@ -5,7 +5,7 @@
 //! - [`Peers`]: the tier that leads to what this node owns and to [`Owners`], who ask other members.
 //! - `bring`: has the owner bring a stripe, whose bytes don't travel.
 //! - [`Lines`]: the way to each of them; `contact`, `link` and `breaker` are that to one, `placement` who keeps what an
-//!   owner has no room for.
+//!   owner has no room for, `unkept` who has what nobody keeps.
 //! - [`Elders`]: asks who was the owner before this node came.
 //! - [`Names`]: who lists a data set.
 //! - [`Use`]: what readers open of what others own, and how the owners hear of it.
@@ -31,6 +31,7 @@ mod roster;
 mod serve;
 mod tls;
 mod transport;
+mod unkept;
 mod uses;
 mod wire;
 
@@ -39,7 +40,7 @@ pub use figures::Figures;
 pub use lines::Lines;
 pub use members::{Claim, Leave, Members, PORT, Taken, Told};
 pub use names::{Names, PIECE_BYTES, Soon};
-pub use owners::Owners;
+pub use owners::{Own, Owners};
 pub use peers::Peers;
 pub use roster::{Roster, Seat};
 pub use serve::{For, Giver, Opened, Room, serve};

@@ -3,8 +3,9 @@
 //! Invariant: who has left the cluster is forgotten when the next one is looked for.
 
 use crate::contact::Contact;
-use crate::placement::{Loan, Placement, Verdict};
+use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
+use crate::unkept::{Loan, Turn, Unkept};
 use crate::uses::Uses;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
@@ -40,6 +41,7 @@ struct Parts {
     roster: watch::Receiver<Arc<Roster>>,
     contacts: Mutex<BTreeMap<u128, Arc<Contact>>>,
     placement: Mutex<Placement>,
+    unkept: Mutex<Unkept>,
     ages: Mutex<Ages>,
     somebody_returned: Notify,
     /// Somebody wants to know how the others are now.
@@ -81,13 +83,14 @@ impl Lines {
         patience: Duration,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, ages, somebody_returned) = Default::default();
+        let (contacts, placement, unkept, ages, somebody_returned) = Default::default();
         let (wanted, figures, came_late, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
             contacts,
             placement,
+            unkept,
             ages,
             somebody_returned,
             wanted,
@@ -262,11 +265,14 @@ impl Lines {
         self.placement().keeper(stripe)
     }
 
-    /// Who asked just before for the first blocks of a run that nobody keeps, and until which block.
-    pub(crate) fn lend(&self, run: &Run, asker: u128, refused: Option<u128>) -> Loan {
-        let id = run.object.id();
-        let loan = self.placement().lend(id, run.blocks.clone(), asker, refused, Instant::now());
-        Loan { lender: loan.lender.filter(|lender| self.answers(lender.member)), ..loan }
+    /// Where the first blocks of a run come from that nobody keeps, and until which block that is so.
+    pub(crate) fn turn(&self, run: &Run, asker: u128, refused: Option<u128>) -> Turn {
+        let (what, who) = ((run.object.id(), run.blocks.clone()), (self.roster().me(), asker));
+        let turn = self.unkept().turn(what, who, refused, Instant::now());
+        match turn {
+            Turn::Lent(Loan { until, lender: Some(lender), .. }) if !self.answers(lender.member) => Turn::Given(until),
+            turn => turn,
+        }
     }
 
     /// Ask all others how they are.
@@ -315,6 +321,10 @@ impl Lines {
 
     fn contacts(&self) -> MutexGuard<'_, BTreeMap<u128, Arc<Contact>>> {
         self.0.contacts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unkept(&self) -> MutexGuard<'_, Unkept> {
+        self.0.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn placement(&self) -> MutexGuard<'_, Placement> {

@@ -3,8 +3,8 @@
 //! Doesn't decide whom to ask, or what to do when it fails. Invariants: a block that comes out of here agrees with the
 //! checksums that came with it; and nobody waits here for a member that is silent.
 
-use crate::placement::Loan;
 use crate::transport::Wire;
+use crate::unkept::Loan;
 use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
 use block::{Address, Block, Error, Object, Proof, Run};
 use bytes::{Bytes, BytesMut};

@@ -3,12 +3,13 @@
 //! Doesn't keep. Invariants: a request that came from another member never gets here, so none travels twice; and what no
 //! member gives comes from this node's own tiers, by its own credentials, so that nobody's absence is a reader's error.
 
-use crate::Roster;
 use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::link::{Answer, Lost, Slowness};
-use crate::placement::{Lender, Loan, Verdict};
+use crate::placement::Verdict;
+use crate::unkept::{FOR_ALL, Lender, Loan, Turn};
 use crate::wire::{self, Manner, Wish, Word};
+use crate::{For, Room, Roster};
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
 };
@@ -30,13 +31,27 @@ const AWAY_AFTER: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub struct Owners {
     lines: Lines,
-    inner: Arc<dyn Source>,
+    own: Own,
+}
+
+/// What is this node's own.
+#[derive(Clone)]
+pub struct Own {
+    /// What it has and fetches itself.
+    pub inner: Arc<dyn Source>,
+    /// The same, and it is in memory for a while for all who read it at once.
+    pub shared: Arc<dyn Source>,
+    /// Whether it has room for a block.
+    pub room: Arc<dyn Fn(&Address, For) -> Room + Send + Sync>,
 }
 
 impl Owners {
-    /// `inner` is what this node has and fetches itself.
-    pub fn over(inner: Arc<dyn Source>, lines: Lines) -> Owners {
-        Owners { lines, inner }
+    pub fn over(own: Own, lines: Lines) -> Owners {
+        Owners { lines, own }
+    }
+
+    pub(crate) fn own(&self) -> &Own {
+        &self.own
     }
 
     pub(crate) fn lines(&self) -> &Lines {
@@ -57,9 +72,9 @@ impl Owners {
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match self.lines.verdict(&address, None, is_wanted) {
             Verdict::Yours => {
-                let loan = self.lines.lend(&run, self.lines.roster().me(), None);
+                let turn = self.lines.turn(&run, self.lines.roster().me(), None);
                 let mut asking = self.asking(run, VecDeque::new());
-                asking.borrow(loan);
+                asking.take(turn);
                 asking.blocks()
             }
             Verdict::Elsewhere(member) => {
@@ -227,8 +242,16 @@ impl Asking {
     async fn turn(&mut self) {
         let roster = self.owners.lines.roster();
         if self.named == Some(Named::Keeper(roster.me())) {
-            // It is to be kept here, in the owner's stead.
-            return self.own(false, self.run.blocks.end);
+            self.named = None;
+            let address = Address { object: self.run.object.clone(), index: self.next };
+            if matches!((self.owners.own.room)(&address, For::Owner), Room::Here | Room::Free) {
+                // It is to be kept here, in the owner's stead.
+                return self.own(false, self.run.blocks.end);
+            }
+            self.back(Some(roster.me())).await;
+            if !matches!(self.from, From::Nobody) {
+                return;
+            }
         }
         while self.asked < ASKED_MAX && !self.waited_in_vain() {
             let Some((contact, manner, until)) = self.next_asked(&roster) else { break };
@@ -338,15 +361,27 @@ impl Asking {
         match lines.verdict(&address, refused, false) {
             Verdict::Elsewhere(member) => self.named = Some(Named::Keeper(member)),
             Verdict::Yours => {
-                let loan = lines.lend(&rest, lines.roster().me(), refused);
-                self.borrow(loan);
+                let turn = lines.turn(&rest, lines.roster().me(), refused);
+                self.take(turn);
             }
+        }
+    }
+
+    /// Nobody keeps what this node owns.
+    fn take(&mut self, turn: Turn) {
+        match turn {
+            Turn::Lent(loan) => self.borrow(loan),
+            Turn::Given(until) => self.inside(until, self.owners.own.shared.clone()),
         }
     }
 
     /// Nobody keeps it: who asked before may have it, else this node asks the store.
     fn borrow(&mut self, loan: Loan) {
+        let me = self.owners.lines.roster().me();
         match loan.lender {
+            Some(Lender { member, ticket: FOR_ALL }) if member == me => {
+                self.inside(loan.until, self.owners.own.shared.clone());
+            }
             Some(lender) => {
                 self.run.course.counts_as(loan.ticket);
                 self.named = Some(Named::Lender(lender, loan.until));
@@ -359,8 +394,12 @@ impl Asking {
     /// Up to a block this node's own tiers answer. `around`: though others own it.
     fn own(&mut self, around: bool, until: u32) {
         self.owners.lines.figures().around.fetch_add(u64::from(around), Relaxed);
+        self.inside(until, self.owners.own.inner.clone());
+    }
+
+    fn inside(&mut self, until: u32, source: Arc<dyn Source>) {
         self.until = until.clamp(self.next + 1, self.run.blocks.end);
-        self.from = From::Inner(self.owners.inner.fetch(self.run.part(self.next..self.until)));
+        self.from = From::Inner(source.fetch(self.run.part(self.next..self.until)));
     }
 
     fn manner(&self) -> Manner {
@@ -385,7 +424,7 @@ impl Asking {
 impl Source for Owners {
     fn fetch(&self, run: Run) -> Blocks {
         let line = self.line(&run);
-        if line.is_empty() { self.inner.fetch(run) } else { self.asking(run, line).blocks() }
+        if line.is_empty() { self.own.inner.fetch(run) } else { self.asking(run, line).blocks() }
     }
 
     /// The owner compared the whole before it called it complete, and says with what; it alone asks the store.
@@ -401,15 +440,15 @@ impl Source for Owners {
             {
                 return Ok(sum);
             }
-            owners.inner.checksum(&object, via).await
+            owners.own.inner.checksum(&object, via).await
         })
     }
 
     fn holds(&self, address: &Address, may_wait: bool) -> bool {
-        self.inner.holds(address, may_wait)
+        self.own.inner.holds(address, may_wait)
     }
 
     fn forget(&self, object: &Object) {
-        self.inner.forget(object);
+        self.own.inner.forget(object);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: each run that goes further down lies within one stripe.
 
-use crate::{Lines, Owners, Room};
+use crate::{For, Owners, Room};
 use block::{Address, Blocks, Checksum, Door, Object, Run, Source, Stripe, Waiting, stripe_end};
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -13,39 +13,35 @@ use std::sync::Arc;
 pub struct Peers(Arc<Parts>);
 
 struct Parts {
-    own: Arc<dyn Source>,
     others: Arc<dyn Source>,
     owners: Owners,
-    lines: Lines,
-    room: Box<dyn Fn(&Address) -> Room + Send + Sync>,
 }
 
 impl Peers {
-    /// `own` is what this node has and fetches itself, `others` keeps copies of what `owners` give, and `room` tells whether
-    /// this node has room for a block.
-    pub fn over(
-        own: Arc<dyn Source>,
-        others: Arc<dyn Source>,
-        (owners, lines): (Owners, Lines),
-        room: impl Fn(&Address) -> Room + Send + Sync + 'static,
-    ) -> Peers {
-        Peers(Arc::new(Parts { own, others, owners, lines, room: Box::new(room) }))
+    /// `others` keeps copies of what `owners` give.
+    pub fn over(others: Arc<dyn Source>, owners: Owners) -> Peers {
+        Peers(Arc::new(Parts { others, owners }))
+    }
+
+    fn own(&self) -> &Arc<dyn Source> {
+        &self.0.owners.own().inner
     }
 
     /// A run within one stripe.
     fn stripe(&self, run: Run) -> Blocks {
-        let (roster, parts) = (self.0.lines.roster(), &self.0);
+        let (owners, own) = (&self.0.owners, self.own());
+        let roster = owners.lines().roster();
         if run.is_own {
-            return parts.own.fetch(run);
+            return own.fetch(run);
         }
         let address = Address { object: run.object.clone(), index: run.blocks.start };
         match roster.owner(&Stripe::of(&address)) {
-            Some(owner) if owner != roster.me() => parts.others.fetch(run),
-            Some(_) => match (parts.room)(&address) {
-                Room::Here | Room::Free => parts.own.fetch(run),
-                room => parts.owners.spilled(run, room == Room::Wanted),
+            Some(owner) if owner != roster.me() => self.0.others.fetch(run),
+            Some(_) => match (owners.own().room)(&address, For::Reader) {
+                Room::Here | Room::Free => own.fetch(run),
+                room => owners.spilled(run, room == Room::Wanted),
             },
-            None => parts.own.fetch(run),
+            None => own.fetch(run),
         }
     }
 }
@@ -64,15 +60,15 @@ impl Source for Peers {
     }
 
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
-        self.0.own.checksum(object, via)
+        self.own().checksum(object, via)
     }
 
     fn holds(&self, address: &Address, may_wait: bool) -> bool {
-        self.0.own.holds(address, may_wait)
+        self.own().holds(address, may_wait)
     }
 
     fn forget(&self, object: &Object) {
-        self.0.own.forget(object);
+        self.own().forget(object);
         self.0.others.forget(object);
     }
 }

@@ -65,6 +65,9 @@ pub trait Giver: Send + Sync {
     /// The course of a run that is asked for in this manner.
     fn course(&self, manner: Manner) -> Course;
 
+    /// The same, of what nobody keeps and several read at once: it is in memory for a while for all of them.
+    fn shared(&self, run: Run) -> Option<Blocks>;
+
     /// The same from its disk alone.
     fn held(&self, run: Run) -> Option<Blocks>;
 

@@ -67,6 +67,11 @@ impl Inner {
     }
 }
 
+/// What keeps nothing in memory is the same for whoever asks.
+fn own(source: Arc<dyn Source>, room: impl Fn(&Address, For) -> Room + Send + Sync + 'static) -> Own {
+    Own { inner: source.clone(), shared: source, room: Arc::new(room) }
+}
+
 impl Source for Inner {
     fn fetch(&self, run: Run) -> Blocks {
         self.blocks(run)
@@ -86,6 +91,10 @@ impl Giver for Inner {
 
     fn fetch(&self, run: Run) -> Option<Blocks> {
         self.is_mine.load(Relaxed).then(|| self.blocks(run))
+    }
+
+    fn shared(&self, run: Run) -> Option<Blocks> {
+        Giver::fetch(self, run)
     }
 
     fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
@@ -201,11 +210,11 @@ impl Cluster {
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
             let lines = Lines::new(roster, Arc::new(twin.clone()), PATIENCE, runtime);
-            let (owners, here) = (Owners::over(inner.clone(), lines.clone()), inner.clone());
-            let both = (owners.clone(), lines.clone());
+            let here = inner.clone();
+            let own = own(inner.clone(), move |address, asker| here.room(address, asker));
+            let owners = Owners::over(own, lines.clone());
             cluster.owners.push(owners.clone());
-            let peers =
-                Peers::over(inner.clone(), Arc::new(owners), both, move |address| here.room(address, For::Reader));
+            let peers = Peers::over(Arc::new(owners.clone()), owners);
             cluster.peers.push(peers);
             cluster.figures.push(lines.figures().clone());
             cluster.lines.push(lines);
@@ -432,7 +441,8 @@ async fn a_checksum_is_asked_of_the_owner() {
     let cluster = Cluster::of(3, fixed);
     for (object, content) in &samples {
         let owner = cluster.owner(object);
-        let owners = Owners::over(cluster.inners[(owner + 1) % 3].clone(), cluster.lines[(owner + 1) % 3].clone());
+        let next = cluster.inners[(owner + 1) % 3].clone();
+        let owners = Owners::over(own(next, |_, _| Room::Free), cluster.lines[(owner + 1) % 3].clone());
         let before = cluster.inners[owner].sums.load(Relaxed);
         let sum = owners.checksum(object, Door::NONE).await.expect("an answer");
         assert_eq!(sum, Some(block::Checksum::Crc64Nvme(block::crc64::of(content))));

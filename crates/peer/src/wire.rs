@@ -5,7 +5,7 @@
 //!
 //! Invariant: bytes that were not written here do not decode, and never panic.
 
-use crate::placement::{Lender, Loan};
+use crate::unkept::{Lender, Loan};
 use block::{Block, Checksum, Error, Kind, Object, ObjectId, RUN_BLOCKS_MAX, Run, SMALL, SUM, Stripe, crc64};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -99,7 +99,7 @@ async fn until(is_so: impl Fn() -> bool) {
 }
 
 fn on_their_way(flight: &Flight) -> usize {
-    flight.coming().len()
+    flight.parts.known().coming.len()
 }
 
 /// Counts, each time it is woken, the blocks that are on their way in a flight.
@@ -164,7 +164,7 @@ async fn two_sources_that_ask_at_once_share_one_fetch() {
     }
     assert_eq!(came, [16, 16, 6]);
     assert_eq!((below.blocks.load(Relaxed), below.fetches.load(Relaxed)), (16, 1));
-    assert_eq!((on_their_way(&flight), flight.0.budget.usage().0), (0, 0), "nothing is held");
+    assert_eq!((on_their_way(&flight), flight.parts.budget.usage().0), (0, 0), "nothing is held");
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_panic_below_fails_those_who_wait_and_the_next_one_asks_again() {
         let failed = reader.await.expect("the reader does not panic").expect_err("the fetch did");
         assert!(matches!(failed.kind, Kind::Unavailable { .. }), "{failed}");
     }
-    assert_eq!((on_their_way(&flight), flight.0.budget.usage().0), (0, 0));
+    assert_eq!((on_their_way(&flight), flight.parts.budget.usage().0), (0, 0));
     below.panics.store(false, Relaxed);
     assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
 }
@@ -211,7 +211,7 @@ async fn who_gives_up_stops_nobody_and_a_fetch_that_nobody_waits_for_goes_to_its
     below.leave.add_permits(BLOCKS as usize);
     until(|| below.ended.load(Relaxed) == 2).await;
     until(|| on_their_way(&flight) == 0).await;
-    assert_eq!(flight.0.budget.usage().0, 0);
+    assert_eq!(flight.parts.budget.usage().0, 0);
 }
 
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn a_reader_that_stops_halfway_stalls_nobody() {
 async fn those_who_bring_no_room_stop_nobody_who_brings_some_however_slowly_they_read() {
     let (below, object, flight) = set(Below::open());
     below.leave.add_permits(10_000);
-    let (_, budget) = flight.0.budget.usage();
+    let (_, budget) = flight.parts.budget.usage();
     let slow: Vec<_> = (0..40)
         .map(|_| {
             let mut blocks = flight.fetch(whole(&object));
@@ -242,9 +242,9 @@ async fn those_who_bring_no_room_stop_nobody_who_brings_some_however_slowly_they
     until(|| below.ended.load(Relaxed) > 0).await;
     for _ in 0..999 {
         tokio::task::yield_now().await;
-        assert!(flight.0.budget.usage().0 <= budget);
+        assert!(flight.parts.budget.usage().0 <= budget);
     }
-    assert!(flight.0.budget.usage().0 > 0, "the first of them holds what it was given");
+    assert!(flight.parts.budget.usage().0 > 0, "the first of them holds what it was given");
     assert_eq!(read(&flight, whole(&object).with_room()).await.expect("a reader").expect("blocks"), 16);
     slow.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);

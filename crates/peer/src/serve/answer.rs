@@ -2,8 +2,9 @@
 
 use super::portion::Taken;
 use super::{For, Parts, Room};
-use crate::placement::{Loan, Verdict};
-use crate::wire::{self, Failure, Header, Wish, Word};
+use crate::placement::Verdict;
+use crate::unkept::{FOR_ALL, Loan, Turn};
+use crate::wire::{self, Failure, Header, Manner, Wish, Word};
 use block::{Address, Block, Blocks, Object, Run};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -50,21 +51,34 @@ pub async fn answer(parts: &Parts, header: Header, wish: Wish) {
     let _ = parts.frames.send(Frame::of(word, request, payload)).await;
 }
 
-/// Give what this node has or keeps; of what it has no room for, say who is to be asked.
-async fn fetch(parts: &Parts, request: u32, wish: Wish) -> Last {
-    if let Some(ticket) = wish.manner.lent {
-        return lend(parts, request, wish.run, ticket).await;
+/// Give what this node has or keeps, and what nobody keeps and several read; of what else it has no room for, say who is to be
+/// asked.
+async fn fetch(parts: &Parts, request: u32, mut wish: Wish) -> Last {
+    match wish.manner.lent {
+        Some(FOR_ALL) => return give(parts, request, wish.run, |run| parts.giver.shared(run)).await,
+        Some(ticket) => return lend(parts, request, wish.run, ticket).await,
+        None => {}
     }
-    match elsewhere(parts, &wish, true) {
-        Some(elsewhere) => elsewhere,
-        None => give(parts, request, wish.run, |run| parts.giver.fetch(run)).await,
+    loop {
+        let until = match place(parts, &wish, true) {
+            Place::Here => return give(parts, request, wish.run, |run| parts.giver.fetch(run)).await,
+            Place::Elsewhere(last) => return last,
+            Place::Shared(until) => until,
+        };
+        let part = wish.run.part(wish.run.blocks.start..until);
+        let last = give(parts, request, part, |run| parts.giver.shared(run)).await;
+        if last.0 != Word::Done || until == wish.run.blocks.end {
+            return last;
+        }
+        let manner = Manner { refused: None, ..wish.manner };
+        wish = Wish { run: wish.run.part(until..wish.run.blocks.end), manner };
     }
 }
 
 /// Bring what this node keeps; of what it has no room for, say who is to.
 async fn bring(parts: &Parts, wish: Wish) -> Last {
-    if let Some(elsewhere) = elsewhere(parts, &wish, false) {
-        return elsewhere;
+    if let Place::Elsewhere(last) = place(parts, &wish, false) {
+        return last;
     }
     let address = Address { object: wish.run.object, index: wish.run.blocks.start };
     match parts.giver.bring(address, wish.manner.verify) {
@@ -76,8 +90,16 @@ async fn bring(parts: &Parts, wish: Wish) -> Last {
     }
 }
 
-/// Who is to be asked for what this node has no room for. `has_memory`: the asker will have it in memory for a while.
-fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
+/// Where what is asked for is to be had.
+enum Place {
+    Here,
+    /// Nobody keeps it and several read it: here, up to this block.
+    Shared(u32),
+    Elsewhere(Last),
+}
+
+/// `has_memory`: the asker will have it in memory for a while.
+fn place(parts: &Parts, wish: &Wish, has_memory: bool) -> Place {
     let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
     let asker = match (has_memory, wish.manner.for_owner) {
         (false, _) => For::Nobody,
@@ -86,16 +108,18 @@ fn elsewhere(parts: &Parts, wish: &Wish, has_memory: bool) -> Option<Last> {
     };
     let room = parts.giver.room(&address, asker);
     if matches!(room, Room::Here | Room::Free) {
-        return None;
+        return Place::Here;
     }
     if wish.manner.for_owner {
-        return Some((Word::NotHeld, Vec::new()));
+        return Place::Elsewhere((Word::NotHeld, Vec::new()));
     }
-    Some(match parts.lines.verdict(&address, wish.manner.refused, room == Room::Wanted) {
+    let refused = wish.manner.refused;
+    Place::Elsewhere(match parts.lines.verdict(&address, refused, room == Room::Wanted) {
         Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
-        Verdict::Yours => {
-            (Word::Yours, wire::encode_loan(parts.lines.lend(&wish.run, parts.from, wish.manner.refused)))
-        }
+        Verdict::Yours => match parts.lines.turn(&wish.run, parts.from, refused) {
+            Turn::Given(until) => return Place::Shared(until),
+            Turn::Lent(loan) => (Word::Yours, wire::encode_loan(loan)),
+        },
         Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
     })
 }

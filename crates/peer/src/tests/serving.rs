@@ -50,6 +50,10 @@ impl Giver for Shop {
         Some(self.inner.fetch(run))
     }
 
+    fn shared(&self, run: Run) -> Option<Blocks> {
+        self.fetch(run)
+    }
+
     fn open(&self, run: &Run) -> Option<Arc<dyn Opened>> {
         let kept = self.files.get(&run.object.id())?.clone();
         Some(kept)
@@ -346,7 +350,7 @@ async fn files(is_tcp: bool, spoil: impl Fn(&std::fs::File)) -> Files {
     });
     let [(one, served), (other, lines)] = lines;
     let task = tokio::spawn(serve(listener, shop.clone(), served.clone()));
-    let owners = Owners::over(Arc::new(Fixed::default()), lines.clone());
+    let owners = Owners::over(own(Arc::new(Fixed::default()), |_, _| Room::Free), lines.clone());
     Files { samples, shop, owners, lines, served, task, _rosters: [one, other] }
 }
 

@@ -119,6 +119,10 @@ impl Giver for Keeper {
         Some(self.blocks(run))
     }
 
+    fn shared(&self, run: Run) -> Option<Blocks> {
+        Some(self.blocks(run))
+    }
+
     fn open(&self, _run: &Run) -> Option<Arc<dyn Opened>> {
         None
     }
@@ -233,9 +237,8 @@ impl World {
         let lines = Lines::new(told, transport, PATIENCE, tokio::runtime::Handle::current());
         self.figures.push(lines.figures().clone());
         let keeper = Keeper::over(Arc::new(Elders::over(self.store.clone(), lines.clone())));
-        let owners = Owners::over(Arc::new(keeper.clone()), lines.clone());
-        let both = (owners.clone(), lines.clone());
-        let peers = Peers::over(Arc::new(keeper.clone()), Arc::new(owners), both, |_| Room::Free);
+        let owners = Owners::over(own(Arc::new(keeper.clone()), |_, _| Room::Free), lines.clone());
+        let peers = Peers::over(Arc::new(owners.clone()), owners);
         let server = tokio::spawn(serve(Box::new(self.twin.listen(&seat.address)), Arc::new(keeper), lines));
         self.members.retain(|member| member.seat.id != seat.id);
         self.members.push(Member { seat, roster, peers, server, lives: true });

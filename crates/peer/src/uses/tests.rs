@@ -84,6 +84,10 @@ impl crate::Giver for Counting {
         None
     }
 
+    fn shared(&self, _run: block::Run) -> Option<block::Blocks> {
+        None
+    }
+
     fn open(&self, _run: &block::Run) -> Option<Arc<dyn crate::Opened>> {
         None
     }
