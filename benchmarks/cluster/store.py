@@ -74,7 +74,7 @@ def shards(rows):
 
 def one_file(rows):
     with Bed(1, 1_000_000_000, bandwidth="200MB/s") as bed:
-        bed.mount(8, int(0.5 * bed.total / 8))
+        bed.mount(8, int(0.5 * bed.total / 8), memory="256MiB")
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda node: read(bed, node, 0), range(8)))
         served = [node["cluster"]["served_bytes"] for node in bed.status()]

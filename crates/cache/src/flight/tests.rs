@@ -355,3 +355,43 @@ async fn nobody_joins_what_is_on_its_way_of_an_object_that_was_found_wrong() {
     }
     assert_eq!((below.fetches.load(Relaxed), on_their_way(&flight)), (2, 0));
 }
+
+#[tokio::test]
+async fn what_lingers_is_joined_until_somebody_needs_the_room() {
+    let (below, object, flight) = set(Below::open());
+    below.leave.add_permits(1_000);
+    let (lingering, budget) = (flight.lingering(), &flight.parts.budget);
+    let fetches = |count| assert_eq!(below.fetches.load(Relaxed), count);
+    for run in [whole(&object), whole(&object).with_room()] {
+        assert_eq!(read(&lingering, run).await.expect("a reader").expect("blocks"), 16);
+        fetches(1);
+        assert_eq!(budget.usage().0, 16 * BLOCK, "each of them holds one share, whoever reads it");
+    }
+    assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
+    fetches(1);
+    let (_, all) = budget.usage();
+    let share = budget.share((all - 14 * BLOCK) as usize).await;
+    assert_eq!(budget.usage().0, all, "no more gives way than must");
+    drop(share);
+    assert_eq!(read(&lingering, whole(&object)).await.expect("a reader").expect("blocks"), 16);
+    assert_eq!((below.fetches.load(Relaxed), below.blocks.load(Relaxed)), (2, 18), "those that came first");
+    lingering.forget(&object);
+    assert_eq!(budget.usage().0, 0);
+    assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
+    fetches(3);
+    until(|| budget.usage().0 == 0).await;
+    assert_eq!(on_their_way(&flight), 0, "who doesn't ask for that leaves nothing");
+}
+
+#[tokio::test]
+async fn nothing_lingers_of_what_failed_or_was_found_wrong() {
+    let (below, object, flight) = set(Below { is_wrong: true, ..Below::open() });
+    below.leave.add_permits(1_000);
+    let lingering = flight.lingering();
+    let gone = Arc::new(Object { version: "another".into(), ..(*object).clone() });
+    for run in [whole(&object), whole(&gone)] {
+        read(&lingering, run).await.expect("a reader").expect_err("it is wrong, or not there");
+        until(|| flight.parts.budget.usage().0 == 0).await;
+        assert_eq!(on_their_way(&flight), 0);
+    }
+}
