@@ -446,7 +446,7 @@ async fn send(mut write: impl AsyncWrite + Unpin, mut asks: mpsc::Receiver<Vec<B
 }
 
 /// Write pieces, as many at once as the system takes.
-pub async fn write_all(write: &mut (impl AsyncWrite + Unpin), pieces: &[impl AsRef<[u8]>]) -> io::Result<()> {
+async fn write_all(write: &mut (impl AsyncWrite + Unpin), pieces: &[impl AsRef<[u8]>]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece.as_ref())).collect();
     let mut rest = &mut slices[..];
     IoSlice::advance_slices(&mut rest, 0);

@@ -6,7 +6,7 @@
 //! Invariant: nobody without a key of the cluster is answered a word, and no word of a key gets into an error.
 
 use crate::Seat;
-use crate::transport::{Handshake, Listener, Transport, Wire};
+use crate::transport::{Handshake, Listener, Transport, Way, Wire, unconfirmed};
 use block::{Error, Result, quoted};
 use futures_util::future::BoxFuture;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -14,12 +14,17 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig, version};
-use std::io;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::SystemTime;
+use tokio::io::{AsyncWrite, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// What is spoken, so that no other server with a certificate of the same authority is taken for a member.
@@ -207,6 +212,45 @@ impl Transport for Tls {
     }
 }
 
+/// The way out of an encrypted connection.
+struct Sealed {
+    write: WriteHalf<TlsStream<TcpStream>>,
+    /// The same socket: the half can't be asked for it.
+    queue: OwnedFd,
+}
+
+impl AsyncWrite for Sealed {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(context)
+    }
+}
+
+impl Way for Sealed {
+    fn unconfirmed(&self) -> Option<u64> {
+        unconfirmed(&self.queue)
+    }
+}
+
 struct TlsListener {
     tls: Tls,
     socket: TcpListener,
@@ -220,10 +264,12 @@ impl Listener for TlsListener {
             let handshake: Handshake = Box::pin(async move {
                 socket.set_nodelay(true)?;
                 let stream = TlsAcceptor::from(answers).accept(socket).await.map_err(explained)?;
-                let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
-                let mut wire = Wire::of(stream);
-                wire.is_member = Box::new(move |member| shown.as_ref().is_some_and(|shown| is_of(shown, member)));
-                Ok(wire)
+                let (socket, session) = stream.get_ref();
+                let shown = session.peer_certificates().and_then(|chain| chain.first().cloned());
+                let queue = socket.as_fd().try_clone_to_owned()?;
+                let (read, write) = tokio::io::split(stream);
+                let is_member = Box::new(move |member| shown.as_ref().is_some_and(|shown| is_of(shown, member)));
+                Ok(Wire { read: Box::new(read), write: Box::new(Sealed { write, queue }), is_member })
             });
             Ok(handshake)
         })

@@ -4,8 +4,11 @@
 use crate::Seat;
 use block::{Error, Result};
 use futures_util::future::BoxFuture;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite, WriteHalf};
 use tokio::net::tcp::OwnedWriteHalf;
@@ -26,12 +29,29 @@ pub trait Way: AsyncWrite + Send + Unpin {
     fn socket(&self) -> Option<&TcpStream> {
         None
     }
+
+    /// Bytes that were written and that the other side has not confirmed, if the system tells.
+    fn unconfirmed(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl Way for OwnedWriteHalf {
     fn socket(&self) -> Option<&TcpStream> {
         Some(self.as_ref())
     }
+
+    fn unconfirmed(&self) -> Option<u64> {
+        unconfirmed(self.as_ref())
+    }
+}
+
+/// What the system still holds to be sent by a socket, or sent again (`SIOCOUTQ`).
+pub fn unconfirmed(socket: impl AsFd) -> Option<u64> {
+    const SIOCOUTQ: Opcode = 0x5411;
+    // SAFETY: Linux writes one `int` for this request, on whatever descriptor.
+    let bytes = unsafe { ioctl(socket, Getter::<SIOCOUTQ, c_int>::new()) };
+    bytes.ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
 
 impl<S: AsyncRead + AsyncWrite + Send> Way for WriteHalf<S> {}

@@ -5,8 +5,8 @@
 use super::Parts;
 use super::answer::Frame;
 use super::ready::{Next, Part};
-use crate::link::{BEAT, write_all};
-use crate::transport::Way;
+use crate::link::BEAT;
+use crate::transport::{Way, unconfirmed};
 use crate::wire::Word;
 use bytes::Bytes;
 use rustix::fs::sendfile;
@@ -19,8 +19,10 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-/// Within which what is written together has to leave.
+/// Within which some bytes have to leave, of those that wait. How long all of them take is the business of a wire that many
+/// share.
 const STALLED: Duration = Duration::from_secs(1);
 
 /// Pieces and bytes that are written together, or a little more.
@@ -42,8 +44,7 @@ pub async fn send(mut way: Box<dyn Way>, frames: mpsc::Receiver<Frame>, parts: &
     let (mut idle, mut since, mut writes) = (Duration::ZERO, parts.lines.now(), 0);
     loop {
         if sending.gather(parts) {
-            // An asker has room for what it asks for: one that doesn't read is dead, or out of reach.
-            tokio::time::timeout(STALLED, sending.write(&mut *way)).await??;
+            sending.write(&mut *way).await?;
             writes += 1;
             if writes == WRITES_IN_A_ROW {
                 writes = 0;
@@ -51,9 +52,9 @@ pub async fn send(mut way: Box<dyn Way>, frames: mpsc::Receiver<Frame>, parts: &
             }
             continue;
         }
-        tokio::time::timeout(STALLED, way.flush()).await??;
+        flush(&mut *way).await?;
         let before = parts.lines.now();
-        let _ = tokio::time::timeout(BEAT, sending.wait(parts)).await;
+        let _ = timeout(BEAT, sending.wait(parts)).await;
         let now = parts.lines.now();
         idle += now - before;
         if now - since >= BEAT {
@@ -139,7 +140,7 @@ impl Sending {
                 write_more(socket, &pieces).await?;
                 send_part(socket, part).await?;
             }
-            _ => write_all(&mut &mut *way, &pieces).await?,
+            _ => write_all(way, &pieces).await?,
         }
         self.waiting.clear();
         self.read.clear();
@@ -167,6 +168,58 @@ fn read(part: &Part, into: &mut Vec<u8>) {
     }
 }
 
+/// Whether an asker takes anything. It has room for what it asks for: one that takes nothing is dead, or out of reach.
+struct Watch {
+    unconfirmed: Option<u64>,
+}
+
+impl Watch {
+    /// Nothing could be written for a while. An error if nothing that was written before has left meanwhile.
+    fn stalled(&mut self, unconfirmed: Option<u64>) -> io::Result<()> {
+        let before = std::mem::replace(&mut self.unconfirmed, unconfirmed);
+        match before.zip(unconfirmed) {
+            Some((before, now)) if now < before => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::TimedOut, "it takes nothing of what it asked for")),
+        }
+    }
+}
+
+async fn flush(way: &mut dyn Way) -> io::Result<()> {
+    let mut watch = Watch { unconfirmed: way.unconfirmed() };
+    loop {
+        match timeout(STALLED, way.flush()).await {
+            Ok(flushed) => return flushed,
+            Err(_) => watch.stalled(way.unconfirmed())?,
+        }
+    }
+}
+
+async fn write_all(way: &mut dyn Way, pieces: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
+    let mut watch = Watch { unconfirmed: way.unconfirmed() };
+    while !rest.is_empty() {
+        match timeout(STALLED, way.write_vectored(rest)).await {
+            Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(wrote) => IoSlice::advance_slices(&mut rest, wrote?),
+            Err(_) => watch.stalled(way.unconfirmed())?,
+        }
+    }
+    Ok(())
+}
+
+/// What the system takes of a socket's bytes, as soon as it takes some.
+async fn some(socket: &TcpStream, mut send: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    let mut watch = Watch { unconfirmed: unconfirmed(socket) };
+    loop {
+        match timeout(STALLED, socket.async_io(Interest::WRITABLE, &mut send)).await {
+            Ok(sent) => return sent,
+            Err(_) => watch.stalled(unconfirmed(socket))?,
+        }
+    }
+}
+
 /// Pieces of one call: no system takes more (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
 
@@ -180,7 +233,7 @@ async fn write_more(socket: &TcpStream, pieces: &[&[u8]]) -> io::Result<()> {
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
             Ok(sendmsg(socket, &rest[..rest.len().min(SLICES_MAX)], &mut SendAncillaryBuffer::default(), flags)?)
         };
-        let wrote = socket.async_io(Interest::WRITABLE, send).await?;
+        let wrote = some(socket, send).await?;
         IoSlice::advance_slices(&mut rest, wrote);
     }
     Ok(())
@@ -198,7 +251,7 @@ async fn send_part(socket: &TcpStream, part: &Part) -> io::Result<()> {
                 sent => return Ok(sent.unwrap_or(0)),
             }
         };
-        if socket.async_io(Interest::WRITABLE, send).await? == 0 {
+        if some(socket, send).await? == 0 {
             // It is shorter than it was, or the disk fails: whoever gets zeros finds them wrong, and says so.
             let missing = (end - at) as usize;
             let zeros = ZEROS.len().min(missing);
