@@ -6,7 +6,7 @@
 use crate::transport::Wire;
 use crate::unkept::Loan;
 use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
-use block::{Address, Block, Error, Object, Proof, Run};
+use block::{Address, Block, Error, Kind, Object, Proof, Run};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -369,8 +369,12 @@ impl Answer {
             Err(lost) => Err(lost),
         };
         self.left.start += 1;
-        if got.is_err() {
+        if let Err(lost) = &got {
             self.left = 0..0;
+            // Of an answer that is damaged the rest still comes.
+            if matches!(lost, Lost::Failed(error) if error.kind == Kind::Corrupt) {
+                self.cancel();
+            }
         }
         Some(got)
     }
@@ -419,6 +423,11 @@ impl Answer {
         let _ = self.link.1.try_send(wire::frame(Word::Urge, self.request, Vec::new()));
     }
 
+    /// Nobody wants the rest. Not heard, it is sent in vain, and nobody gets it.
+    fn cancel(&self) {
+        let _ = self.link.1.try_send(wire::frame(Word::Cancel, self.request, Vec::new()));
+    }
+
     async fn hear(&mut self) -> Heard {
         self.answers.recv().await.unwrap_or_else(|| Err(self.link.0.broken("ended an answer too early")))
     }
@@ -428,8 +437,7 @@ impl Drop for Answer {
     fn drop(&mut self) {
         let was_open = self.link.0.open().asked.remove(&self.request).is_some();
         if was_open {
-            // Not heard, it is sent in vain, and nobody gets it.
-            let _ = self.link.1.try_send(wire::frame(Word::Cancel, self.request, Vec::new()));
+            self.cancel();
         }
     }
 }

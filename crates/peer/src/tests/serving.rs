@@ -458,6 +458,18 @@ async fn a_file_that_is_damaged_is_found_by_who_gets_it_and_compared_by_who_has_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_an_answer_that_is_damaged_the_rest_does_not_come() {
+    let files = files(false, |file| file.write_all_at(&[0x55, 0xaa], 0).expect("written")).await;
+    let (object, content) = files.samples.iter().max_by_key(|(object, _)| object.blocks()).expect("some");
+    let blocks = object.blocks().min(64);
+    let got = read(&files.owners, Run::new(object.clone(), 0..blocks)).await.expect("blocks");
+    assert!(got == content[..got.len()]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (sent, wanted) = (files.served.figures().served.get().0, u64::from(blocks));
+    assert!(sent < wanted + wanted / 2, "{sent} blocks were sent of {wanted}");
+}
+
 #[tokio::test]
 async fn requests_for_files_have_their_turns_block_by_block() {
     let mut fixed = Fixed::default();
