@@ -61,6 +61,58 @@ async fn an_owner_whose_store_hangs_is_waited_for_and_one_that_is_silent_is_not(
     swallowing.abort();
 }
 
+/// Answer each request of a connection: blocks up to one of which only half is sent, then nothing more.
+async fn break_off(mut wire: Wire, fixed: Arc<Fixed>, (object, until): (Arc<Object>, u32), pause: Duration) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut greeting = [0; wire::GREETING];
+    wire.read.read_exact(&mut greeting).await.expect("a greeting");
+    let wire::Greeting { from, to } = wire::Greeting::decode(&greeting).expect("a member");
+    wire.write.write_all(&wire::Greeting { from: to, to: from }.encode()).await.expect("said");
+    let mut head = [0; wire::HEADER];
+    while wire.read.read_exact(&mut head).await.is_ok() {
+        let header = wire::Header::decode(&head, wire::REQUEST_BYTES_MAX).expect("a request");
+        let mut payload = vec![0; header.length as usize];
+        wire.read.read_exact(&mut payload).await.expect("all of it");
+        if header.word != wire::Word::Fetch {
+            let told = wire::frame(wire::Word::Told, header.request, Vec::new()).concat();
+            wire.write.write_all(&told).await.expect("said");
+            continue;
+        }
+        let blocks: Vec<_> = fixed.fetch(Run::new(object, 0..until + 1)).collect().await;
+        let frames = blocks.into_iter().map(|block| wire::block_frame(header.request, &block.expect("a block")).concat());
+        let mut frames: Vec<Vec<u8>> = frames.collect();
+        let half = frames[until as usize].len() / 2;
+        frames[until as usize].truncate(half);
+        wire.write.write_all(&frames.concat()).await.expect("said");
+        return tokio::time::sleep(pause).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_answer_that_breaks_off_in_the_middle_of_a_block_the_rest_comes_from_elsewhere() {
+    for pause in [0, 500] {
+        let (fixed, samples) = objects();
+        let mut cluster = Cluster::of(3, fixed);
+        let (owner, asker, (object, content)) = asker(&cluster, &samples);
+        cluster.kill(owner);
+        let mut ending = cluster.twin.listen(&seats(3)[owner].address);
+        let (fixed, what) = (cluster.inners[owner].fixed.clone(), (object.clone(), 8));
+        let connections = tokio::spawn(async move {
+            let mut all = tokio::task::JoinSet::new();
+            loop {
+                let wire = ending.accept().await.expect("a connection").await.expect("no handshake");
+                all.spawn(break_off(wire, fixed.clone(), what.clone(), Duration::from_millis(pause)));
+            }
+        });
+        let reading = read(&cluster.peers[asker], Run::new(object, 0..16));
+        let got = tokio::time::timeout(Duration::from_secs(2), reading).await.expect("nobody waits").expect("blocks");
+        assert!(got == content[..16 * BLOCK as usize]);
+        assert_eq!((cluster.fetched(), cluster.inners[owner].fetched.load(Relaxed)), (8, 0), "the rest, and once");
+        assert_eq!(cluster.figures[asker].broken.load(Relaxed), 1);
+        connections.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_only_says_that_it_lives_is_waited_for_no_longer_than_a_store() {
     let (fixed, samples) = objects();
