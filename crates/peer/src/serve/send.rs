@@ -53,6 +53,7 @@ pub async fn send(mut way: Box<dyn Way>, frames: mpsc::Receiver<Frame>, parts: &
             continue;
         }
         flush(&mut *way).await?;
+        sending.rest();
         let before = parts.lines.now();
         let _ = timeout(BEAT, sending.wait(parts)).await;
         let now = parts.lines.now();
@@ -89,6 +90,11 @@ impl Sending {
 
     fn add(&mut self, frame: Frame) {
         self.waiting.push(frame);
+    }
+
+    /// Nothing is to be written: no memory is held for it. Members have several connections each, and use them in turns.
+    fn rest(&mut self) {
+        (self.read, self.after, self.end) = Default::default();
     }
 
     /// Ends when there may be something to write.
