@@ -1,5 +1,5 @@
-//! When members of a cluster change: what another one owns from now on gives way first here, as a copy; and an owner that was
-//! away is told what this node has of what it owns, for it doesn't remember who keeps what in its stead.
+//! When members of a cluster change: what another one owns from now on gives way first here, as a copy; and who answers for something
+//! from now on, since an owner came back or went away, is told that this node has it: it doesn't know who keeps what in its stead.
 //!
 //! Costs a look at each object of each data set, about a microsecond, off everybody's way.
 
@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::view::View;
 use block::{Address, Object, Stripe};
 use peer::{Lines, Roster};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// See to it for as long as the node lives.
@@ -35,16 +36,20 @@ async fn watch(node: Weak<Node>, lines: Lines) {
                     None::<()>
                 }).await;
             }
-            member = lines.returned() => {
-                let (Some(node), roster) = (node.upgrade(), lines.roster()) else { return };
+            member = lines.came_or_went() => {
+                let Some(node) = node.upgrade() else { return };
+                let asked = lines.clone();
                 let kept = look(&node, move |node, address| {
                     let stripe = Stripe::of(address);
-                    let is_theirs = roster.owner(&stripe) == Some(member);
-                    (is_theirs && node.stack.has_any(address)).then_some(stripe)
+                    let first = asked.answers_for(&stripe, member)?;
+                    node.stack.has_any(address).then_some((first, stripe))
                 });
-                let kept = kept.await;
+                let mut told: BTreeMap<u128, Vec<Stripe>> = BTreeMap::new();
+                kept.await.into_iter().for_each(|(first, stripe)| told.entry(first).or_default().push(stripe));
                 drop(node);
-                lines.tell_kept(member, &kept).await;
+                for (member, kept) in told {
+                    lines.tell_kept(member, &kept).await;
+                }
             }
         }
     }

@@ -72,12 +72,17 @@ impl Asking {
     }
 }
 
-/// What the next in line has of a run, or who keeps it in its stead. `None` if this node is not the owner, or nobody is next.
+/// What the next in line has of a run, or who keeps it in its stead. `None` if this node neither owns it nor stands in for who does,
+/// or nobody is next.
 async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Answer> {
     let roster = lines.roster();
     let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
-    let order = roster.order(&stripe);
-    let next = *order.get(1).filter(|_| order[0] == roster.me())?;
+    if lines.first(&stripe) != Some(roster.me()) {
+        return None;
+    }
+    // Whoever was not away either: the others had nothing to keep.
+    let line = roster.order(&stripe);
+    let next = line.into_iter().skip_while(|id| *id != roster.me()).skip(1).find(|id| lines.answers(*id))?;
     let contact = lines.contact(&roster, keeper.unwrap_or(next))?;
     run.course.enter(Cause::Peer);
     let wish = Wish { run: run.clone(), manner: Manner::default() };

@@ -10,7 +10,7 @@ use crate::uses::Uses;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
 use block::{Address, Course, Run, Stripe};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -26,6 +26,9 @@ const EXCHANGE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// A member that is younger by so much than it should be has begun anew.
 const YOUNGER_MS: u64 = 1000;
+
+/// Times that a member is asked in vain how it is before it counts as gone for long: each node looks at all it has then.
+const AWAY_TIMES: u32 = 2;
 
 /// How long each is waited for.
 const STATE_WITHIN: Duration = Duration::from_secs(2);
@@ -43,7 +46,7 @@ struct Parts {
     placement: Mutex<Placement>,
     unkept: Mutex<Unkept>,
     ages: Mutex<Ages>,
-    somebody_returned: Notify,
+    somebody_changed: Notify,
     /// Somebody wants to know how the others are now.
     wanted: Arc<Notify>,
     /// When this node became a member, and whether others were there long before.
@@ -68,11 +71,13 @@ impl Known {
     }
 }
 
-/// How long others have been members, and who of them came back and was not told yet what others keep for it.
+/// How long others have been members, and who of them came back or went away, for which nobody was told yet what this node keeps.
 #[derive(Default)]
 struct Ages {
     known: HashMap<u128, (u64, Instant)>,
-    returned: Vec<u128>,
+    /// How often those were asked in vain who don't answer.
+    away: HashMap<u128, u32>,
+    changed: BTreeSet<u128>,
 }
 
 impl Lines {
@@ -83,7 +88,7 @@ impl Lines {
         patience: Duration,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, unkept, ages, somebody_returned) = Default::default();
+        let (contacts, placement, unkept, ages, somebody_changed) = Default::default();
         let (wanted, figures, came_late, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
@@ -92,7 +97,7 @@ impl Lines {
             placement,
             unkept,
             ages,
-            somebody_returned,
+            somebody_changed,
             wanted,
             began,
             came_late,
@@ -147,15 +152,36 @@ impl Lines {
         self.0.roster.clone()
     }
 
-    /// The next member that came back after it had ended, and remembers nothing.
-    pub async fn returned(&self) -> u128 {
+    /// The next member that came back after it had ended, and remembers nothing; or that went away, and somebody answers in its
+    /// stead who doesn't know what it knew.
+    pub async fn came_or_went(&self) -> u128 {
         loop {
-            let next = self.ages().returned.pop();
+            let next = self.ages().changed.pop_first();
             match next {
                 Some(member) => return member,
-                None => self.0.somebody_returned.notified().await,
+                None => self.0.somebody_changed.notified().await,
             }
         }
+    }
+
+    /// The first in line for a stripe who is not away: its owner, or who stands in for it. It may be this node.
+    pub(crate) fn first(&self, stripe: &Stripe) -> Option<u128> {
+        let roster = self.roster();
+        let is_there = |id: &u128| *id == roster.me() || self.answers(*id);
+        let owner = roster.owner(stripe)?;
+        if is_there(&owner) { Some(owner) } else { roster.order(stripe).into_iter().find(is_there) }
+    }
+
+    /// The first in line for a stripe, if it is another member. Nobody where it is of no account that this one came or went.
+    pub fn answers_for(&self, stripe: &Stripe, came_or_went: u128) -> Option<u128> {
+        let (roster, first) = (self.roster(), self.first(stripe)?);
+        // Most are of others, who are there all the time.
+        if first == roster.me() || (first != came_or_went && roster.owner(stripe) == Some(first)) {
+            return None;
+        }
+        let line = roster.order(stripe);
+        line.into_iter().find(|id| *id == first || *id == came_or_went).filter(|id| *id == came_or_went)?;
+        Some(first)
     }
 
     /// Tell a member what this node keeps in its stead.
@@ -174,7 +200,8 @@ impl Lines {
         if roster.seat(member).is_none() {
             return;
         }
-        let mine: Vec<_> = stripes.iter().filter(|stripe| roster.owner(stripe) == Some(roster.me())).collect();
+        // Not of its own: those it is asked for. This node may answer for others of which it doesn't know yet that they are away.
+        let mine: Vec<_> = stripes.iter().filter(|stripe| roster.owner(stripe) != Some(member)).collect();
         let mut placement = self.placement();
         mine.into_iter().for_each(|stripe| placement.keeps(*stripe, member));
     }
@@ -298,21 +325,32 @@ impl Lines {
         }
     }
 
-    /// Who is younger than it was has ended since, and begun anew.
+    /// Who is younger than it was has ended since, and begun anew; who doesn't answer any more is away.
     fn note_ages(&self, told: &[(u128, Option<State>)]) {
-        let mut ages = self.ages();
-        for (member, state) in told.iter().filter_map(|(member, state)| Some((*member, state.as_ref()?))) {
-            let now = Instant::now();
-            let known = ages.known.insert(member, (state.age_ms, now));
+        let (mut ages, now) = (self.ages(), Instant::now());
+        for (member, state) in told {
+            let Some(state) = state else {
+                let times = ages.away.entry(*member).or_default();
+                *times = times.saturating_add(u32::from(!self.answers(*member)));
+                if *times == AWAY_TIMES {
+                    ages.changed.insert(*member);
+                }
+                continue;
+            };
+            ages.away.remove(member);
+            let known = ages.known.insert(*member, (state.age_ms, now));
             let would_be =
                 |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);
             if known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known)) {
-                ages.returned.push(member);
-                self.0.somebody_returned.notify_one();
+                ages.changed.insert(*member);
             }
+        }
+        if !ages.changed.is_empty() {
+            self.0.somebody_changed.notify_one();
         }
         let roster = self.roster();
         ages.known.retain(|member, _| roster.seat(*member).is_some());
+        ages.away.retain(|member, _| roster.seat(*member).is_some());
     }
 
     fn ages(&self) -> MutexGuard<'_, Ages> {

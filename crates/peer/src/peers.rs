@@ -1,5 +1,5 @@
 //! The tier of the cluster: what this node owns comes from its own tiers, what others own through them, and what this node
-//! owns and has no room for from who keeps it in its stead.
+//! owns and has no room for from who keeps it in its stead. Who stands in for an owner that is away is one.
 //!
 //! Invariant: each run that goes further down lies within one stripe.
 
@@ -35,8 +35,8 @@ impl Peers {
             return own.fetch(run);
         }
         let address = Address { object: run.object.clone(), index: run.blocks.start };
-        match roster.owner(&Stripe::of(&address)) {
-            Some(owner) if owner != roster.me() => self.0.others.fetch(run),
+        match owners.lines().first(&Stripe::of(&address)) {
+            Some(first) if first != roster.me() => self.0.others.fetch(run),
             Some(_) => match (owners.own().room)(&address, For::Reader) {
                 Room::Here | Room::Free => own.fetch(run),
                 room => owners.spilled(run, room == Room::Wanted),

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 mod failure;
 mod lending;
 mod names;
+mod returning;
 mod serving;
 mod simulation;
 mod weather;
@@ -194,6 +195,10 @@ impl Cluster {
 
     /// Each has room for so many objects.
     fn with_room(count: usize, fixed: Fixed, room: Option<usize>) -> Cluster {
+        Cluster::with_rooms(count, fixed, |_| room)
+    }
+
+    fn with_rooms(count: usize, fixed: Fixed, room: impl Fn(usize) -> Option<usize>) -> Cluster {
         let (fixed, twin, seats) = (Arc::new(fixed), Twin::default(), seats(count));
         let mut cluster = Cluster {
             twin: twin.clone(),
@@ -206,7 +211,7 @@ impl Cluster {
             servers: Vec::new(),
         };
         for seat in &seats {
-            let inner = Arc::new(Inner::of(fixed.clone(), room));
+            let inner = Arc::new(Inner::of(fixed.clone(), room(cluster.inners.len())));
             let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
             let runtime = tokio::runtime::Handle::current();
             let lines = Lines::new(roster, Arc::new(twin.clone()), PATIENCE, runtime);

@@ -1,7 +1,7 @@
 //! What readers open of what other members own: gathered here and told to the owners, since copies, memory and the kernel
 //! hide it from them. An open is told by the request that it leads to, if there is one, else with all others of some seconds.
 //!
-//! Advice alone: what is over a bound, or for a member that is away, is dropped, which costs hits and nothing else.
+//! Who stands in for an owner that is away counts as one. Advice alone: what is over a bound, or for a member that is away, is dropped, which costs hits and nothing else.
 //! Invariants: each open is told once; what the owner passes on to who keeps it in its stead goes no further.
 
 use crate::Roster;
@@ -231,7 +231,7 @@ impl Lines {
     fn owners(&self, used: &Use) -> Owners {
         let (roster, mut owners) = (self.roster(), Owners::default());
         for (stripe, blocks) in Stripe::all(used.object, used.size).take(STRIPES_COUNTED_MAX) {
-            match roster.owner(&stripe).filter(|owner| *owner != roster.me()) {
+            match self.first(&stripe).filter(|first| *first != roster.me()) {
                 Some(other) => owners.other = Some(other),
                 None => match self.keeper_of(&stripe).filter(|keeper| roster.seat(*keeper).is_some()) {
                     Some(keeper) if owners.keepers.contains(&keeper) => {}
@@ -295,9 +295,13 @@ impl Lines {
         }
         for used in open {
             let is_one = used.size <= ONE_STRIPE_BYTES_MAX;
-            let owner = is_one.then(|| roster.owner(&Stripe { object: used.object, index: 0 })).flatten();
-            if is_one && owner.is_none_or(|owner| owner == roster.me()) {
+            let owner = is_one.then(|| self.first(&Stripe { object: used.object, index: 0 })).flatten();
+            let is_mine = is_one && owner.is_none_or(|owner| owner == roster.me());
+            // Of what is cut into stripes some may be this node's as well.
+            if is_mine || !is_one {
                 self.uses().pass_on(used, &self.owners(&used).keepers);
+            }
+            if is_mine {
                 continue;
             }
             self.told(roster, owner).for_each(|member| told.entry((member, false)).or_default().push(used));

@@ -79,7 +79,8 @@ async fn break_off(mut wire: Wire, fixed: Arc<Fixed>, (object, until): (Arc<Obje
             continue;
         }
         let blocks: Vec<_> = fixed.fetch(Run::new(object, 0..until + 1)).collect().await;
-        let frames = blocks.into_iter().map(|block| wire::block_frame(header.request, &block.expect("a block")).concat());
+        let frames =
+            blocks.into_iter().map(|block| wire::block_frame(header.request, &block.expect("a block")).concat());
         let mut frames: Vec<Vec<u8>> = frames.collect();
         let half = frames[until as usize].len() / 2;
         frames[until as usize].truncate(half);

@@ -263,6 +263,38 @@ async fn opens_of_a_large_object_count_for_each_owner_of_its_stripes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_keeps_stripes_of_a_large_object_hears_that_their_owner_reads_it() {
+    let cluster = Cluster::of(3);
+    let (size, me) = (2 * ONE_STRIPE_BYTES_MAX, cluster.lines[0].roster().me());
+    let stripes: Vec<_> = Stripe::all(ObjectId(9), size).map(|(stripe, _)| stripe).collect();
+    let mine: Vec<_> =
+        stripes.into_iter().filter(|stripe| cluster.lines[0].roster().owner(stripe) == Some(me)).collect();
+    cluster.lines[0].keeps(cluster.lines[2].roster().me(), &mine);
+    let reading = cluster.lines[0].reads(ObjectId(9), size);
+    tokio::time::sleep(3 * TOLD_EVERY).await;
+    let told = std::mem::take(&mut *cluster.counted[2].lock().expect("nobody panicked"));
+    let all = 0..blocks_of(size).expect("a size");
+    assert!(told.iter().any(|count| !count.used.is_new && count.parts == [all.clone()]), "{told:?}");
+    drop(reading);
+}
+
+/// Where an owner is away, who stands in for it keeps what it reads by the same evidence.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_for_an_owner_that_is_away_hears_of_opens() {
+    let cluster = Cluster::of(3);
+    let roster = cluster.lines[1].roster();
+    let line = |object: u128| roster.order(&Stripe { object: ObjectId(object), index: 0 });
+    let seats = [0, 1, 2].map(|number: usize| cluster.lines[number].roster().me());
+    let object = (0..).find(|object| line(*object) == [seats[0], seats[2], seats[1]]).expect("one of six");
+    cluster.twin.cut("n0:1");
+    // Until it is found out.
+    tokio::time::sleep(2 * TOLD_EVERY).await;
+    cluster.lines[1].opened(ObjectId(object), 5, SET);
+    tokio::time::sleep(2 * TOLD_EVERY).await;
+    assert_eq!(cluster.told(2), [(object, true)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_open_is_told_again_and_again_until_it_is_not() {
     let cluster = Cluster::of(2);
     let object = cluster.owned_by(0, 0);
