@@ -8,7 +8,7 @@ use crate::link::Lost;
 use crate::owners::{ASKED_MAX, Owners};
 use crate::placement::Verdict;
 use crate::wire::{Brought, Manner, Wish, Word};
-use block::{Address, Error, Kind, Result, Run};
+use block::{Address, Error, Kind, Result, Run, Stripe};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -38,6 +38,10 @@ impl Owners {
         let run = Run::new(address.object.clone(), address.index..address.index + 1);
         let line: VecDeque<_> = self.line(&run).into_iter().map(|contact| (contact, manner)).collect();
         let mut asking = Asking { owners: self, address, line, owner: None, manner };
+        if self.lines().first(&Stripe::of(address)) == Some(self.lines().roster().me()) {
+            // Those before it are away.
+            asking.line.clear();
+        }
         if asking.line.is_empty() && is_full {
             match asking.named(None) {
                 Next::On => {}

@@ -75,6 +75,9 @@ async fn who_returns_hears_what_others_keep_also_of_what_it_owns_for_somebody_wh
         cluster.restart(returning);
         tokio::time::sleep(Duration::from_secs(30)).await;
         assert_eq!(epoch(&cluster, &[0, 1, 2], &samples).await, 0, "{returning} has begun anew");
+        for number in 0..3 {
+            assert_eq!(bring_all(&cluster, number, &samples).await, (0, 100, 0), "as {number} would bring them");
+        }
         telling.into_iter().for_each(|telling| telling.abort());
     }
 }
