@@ -108,10 +108,11 @@ impl Admission {
         last == 0 || self.now() - last.min(self.now()) >= self.burst(set_bytes)
     }
 
-    /// A use: the clock goes on by the bytes of the object, and trades are judged by it.
+    /// A use: the clock goes on by the bytes of the object, and trades are judged by it. No use counts for more than a cacheful: what
+    /// is larger tells no more, and a size that another member told may be a lie.
     pub fn used(&mut self, id: ObjectId, bytes: u64) {
         let before = self.clock / self.capacity.max(1);
-        self.clock = self.clock.saturating_add(bytes);
+        self.clock = self.clock.saturating_add(bytes.min(self.capacity));
         if self.clock / self.capacity.max(1) != before {
             self.credit = self.credit.max(self.capacity / CREDIT_PER_CACHEFUL);
             self.gaps = [0, self.gaps[0]];

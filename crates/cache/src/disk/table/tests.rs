@@ -41,6 +41,16 @@ fn what_is_used_is_the_sum_of_the_slots() {
 }
 
 #[test]
+fn an_object_that_is_told_to_be_larger_than_the_cache_counts_for_no_more() {
+    let mut table = full();
+    for (number, bytes) in [(90, 1_001), (91, u64::MAX), (92, 1 << 40)] {
+        let before = table.admission.now();
+        table.opened(id(number), bytes, u64::MAX);
+        assert_eq!(table.admission.now() - before, 1_000, "of {bytes} bytes");
+    }
+}
+
+#[test]
 fn each_stay_has_a_number_of_its_own() {
     let mut table = full();
     let first = table.get(id(1)).expect("it is here").residency;
