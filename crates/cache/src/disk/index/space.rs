@@ -34,7 +34,7 @@ const SHRINK_MAX: usize = 1 << 16;
 /// Time after which the file system is asked again: others make room, and fill it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Between two counts of what is probably not read any more: each looks at all segments.
+/// Between two counts of what is probably not read any more: each looks at many segments.
 const STALE_EVERY: Duration = Duration::from_secs(5);
 
 /// When the file system was asked how much is free, and what happened since.

@@ -247,6 +247,23 @@ fn nothing_is_stale_where_each_object_is_read_once_an_epoch_and_what_is_read_no_
 }
 
 #[test]
+fn of_many_objects_a_look_at_some_tells_how_much_is_stale() {
+    let (n, c) = (100_000, &mut Chance(9));
+    let mut table = Table::new(u64::from(n) * OBJECT);
+    for object in 0..n {
+        table.opened(id(object), OBJECT, u64::from(n) * OBJECT);
+        table.insert(id(object), 0, OBJECT, State::Complete);
+    }
+    for of in [1; 2].into_iter().chain([3; 30]) {
+        let set = u64::from(n / of) * OBJECT;
+        c.shuffled((0..n).step_by(of as usize)).into_iter().for_each(|object| table.opened(id(object), OBJECT, set));
+    }
+    let share = table.stale_bytes() as f64 / (u64::from(n) * OBJECT) as f64;
+    assert!((share - 2.0 / 3.0).abs() < 0.015, "{share} are stale");
+    assert!(table.some_slots().count() <= STALE_LOOKS);
+}
+
+#[test]
 fn a_mount_for_each_epoch_is_as_good_as_one_for_all() {
     let (n, c) = (100, &mut Chance(77));
     let (mut table, mut hits) = (Table::new(u64::from(n) * OBJECT), Vec::new());
