@@ -6,7 +6,7 @@
 
 use super::super::segment::Residency;
 use super::super::whole::Whole;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Files, if the system lets this node have eight times as many; and bytes of them, whose checksums take a part in 8,192 of
@@ -18,8 +18,11 @@ const BYTES_MAX: u64 = 64 << 30;
 /// Those that were opened last.
 #[derive(Default)]
 pub struct Recent {
-    files: VecDeque<Arc<Whole>>,
-    residencies: HashSet<Residency>,
+    /// In the order in which they were opened.
+    files: BTreeMap<u64, Arc<Whole>>,
+    turns: HashMap<Residency, u64>,
+    /// The turn of the next one.
+    next: u64,
     files_max: usize,
     bytes: u64,
 }
@@ -37,27 +40,25 @@ impl Recent {
         if self.files_max == 0 || whole.segment.bytes() > BYTES_MAX {
             return;
         }
-        self.files.push_back(whole.clone());
-        self.residencies.insert(whole.residency);
+        self.drop(whole.residency);
+        self.files.insert(self.next, whole.clone());
+        self.turns.insert(whole.residency, self.next);
+        self.next += 1;
         self.bytes += whole.segment.bytes();
         while self.files.len() > self.files_max || self.bytes > BYTES_MAX {
-            let Some(oldest) = self.files.pop_front() else { return };
-            self.residencies.remove(&oldest.residency);
-            self.bytes -= oldest.segment.bytes();
+            let Some(oldest) = self.files.values().next().map(|whole| whole.residency) else { return };
+            self.drop(oldest);
         }
     }
 
     /// Whether one stays open for this alone, if nobody else holds it.
     pub fn has(&self, residency: Residency) -> bool {
-        self.residencies.contains(&residency)
+        self.turns.contains_key(&residency)
     }
 
     /// One has left the cache.
     pub fn drop(&mut self, residency: Residency) {
-        if !self.residencies.remove(&residency) {
-            return;
-        }
-        self.files.retain(|whole| whole.residency != residency);
-        self.bytes = self.files.iter().map(|whole| whole.segment.bytes()).sum();
+        let file = self.turns.remove(&residency).and_then(|turn| self.files.remove(&turn));
+        self.bytes -= file.map_or(0, |whole| whole.segment.bytes());
     }
 }
