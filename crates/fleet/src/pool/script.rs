@@ -186,7 +186,12 @@ facts="$pool"
 fact() { cat "$facts/$1" 2>/dev/null; }
 [ -z "$token" ] || [ "$(fact token)" = "$token" ] || exit 0
 place=$(fact place) own=$(fact own) hash=$(fact hash) secrets=$(fact secrets) made=$(fact made)
-bin="$base/bin/$hash"
+bin="$base/bin/$hash" was=$(fact token)
+# Another one may have taken it away since, and somebody brought a new one up: that stays.
+still() {
+  now=$(fact token)
+  if [ -n "$now" ] && [ "$now" != "$was" ]; then echo taken; exit 0; fi
+}
 if [ -d "$pool" ]; then
 [ "$(fact mark)" = "$mark" ] || { echo "this folder is no pool's: $pool" >&2; exit 1; }
 if is_mounted "$place"; then
@@ -198,6 +203,7 @@ if is_mounted "$place"; then
 fi
 for name in 0 TERM KILL; do
   pids=$(nodes)
+  still
   [ -n "$pids" ] || break
   kill -$name $pids 2>/dev/null
   tenths=0
@@ -206,12 +212,14 @@ done
 [ -z "$(nodes)" ] || { echo 'its node does not end' >&2; exit 1; }
 [ -z "$only" ] || exit 0
 for each in "$own" "$secrets"; do
+  still
   if [ "$each" -ef "$pool" ] || [ ! -d "$each" ]; then continue; fi
   if [ "$(cat "$each/mark" 2>/dev/null)" = "$mark" ]; then rm -rf "$each"; else rmdir "$each" 2>/dev/null; fi
   [ ! -d "$each" ] || { echo "this could not be removed: $each" >&2; exit 1; }
 done
 # Sockets of nodes that were killed go when somebody looks.
 "$bin/stoker" status >/dev/null 2>&1
+still
 rm -rf "$gone"
 # Unless somebody else takes it away as well.
 mv "$pool" "$gone" 2>/dev/null || [ ! -d "$pool" ] || { echo "this could not be removed: $pool" >&2; exit 1; }

@@ -116,6 +116,30 @@ fn who_comes_second_to_a_place_takes_nothing_away_from_who_came_first() {
     );
 }
 
+/// Two `down` at once, of which one takes so long that somebody has brought up another pool meanwhile.
+#[test]
+fn what_came_up_since_stays_when_another_has_taken_away_what_was_there() {
+    let home = Home::new(true);
+    let known = |token| head(home.scratch.path(), "deep/mount point", true, token);
+    let facts = format!("hash={} members=a lazy= only= first=yes\n", home.hash);
+    assert!(home.told(&known("one"), "first=yes", PREPARE, b"").0);
+    let meanwhile =
+        |head: Vec<u8>, script: &str| [b"(", &head[..], facts.as_bytes(), script.as_bytes(), b")\n"].concat();
+    let steps = [meanwhile(known(""), TAKE_AWAY), meanwhile(known("two"), PREPARE)].concat();
+    let path = home.scratch.path().join("home/meanwhile");
+    fs::write(&path, steps).expect("a script");
+    let slow = "nodes() { [ ! -e ~/meanwhile ] || { mv ~/meanwhile ~/now; sh ~/now >~/said; }; }";
+    let (is_done, said) = home.told(&known(""), &format!("first=yes\n{slow}"), TAKE_AWAY, b"");
+    assert_eq!(fs::read_to_string(home.scratch.path().join("home/said")).expect("both ran"), "taken\nbring\n");
+    assert_eq!((is_done, &*said), (true, "taken\n"));
+    let facts = ["token", "mark", "own", "place", "hash"];
+    let pools = home.scratch.path().join("home/.cache/stoker-pools");
+    let has = |fact: &str| fs::read_dir(&pools).expect("pools").flatten().any(|pool| pool.path().join(fact).exists());
+    assert!(facts.into_iter().all(has), "{:?}", home.lying());
+    assert!(home.scratch.path().join("disk/of it's own").read_dir().expect("a folder").count() == 1, "its cache too");
+    assert!(home.scratch.path().join("deep/mount point").is_dir());
+}
+
 #[test]
 fn pools_on_one_host_share_a_program_and_the_last_takes_all_away() {
     let home = Home::new(false);
