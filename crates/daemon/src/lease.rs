@@ -63,7 +63,7 @@ impl Lease {
     /// Remove what was handed over. Nothing may read it from here on.
     pub fn give_back(&self) {
         let Some(folder) = self.path.parent() else { return };
-        let mark = std::fs::read_to_string(folder.join("mark"));
+        let mark = read(&folder.join("mark"));
         if !mark.is_ok_and(|mark| mark.starts_with(MARK)) {
             return;
         }
@@ -74,11 +74,24 @@ impl Lease {
 }
 
 fn end_in(path: &Path) -> std::result::Result<f64, String> {
-    use std::io::Read;
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let text = read(path).map_err(|error| error.to_string())?;
     end(&text).ok_or_else(|| "it has no line `ends SECONDS`".into())
+}
+
+/// What a file says. Who may make something of this name puts nothing in its place that is waited for, or that is another's.
+fn read(path: &Path) -> std::io::Result<String> {
+    use rustix::fs::{Mode, OFlags};
+    use std::io::{Error, ErrorKind, Read};
+    use std::os::unix::fs::MetadataExt;
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::open(path, how, Mode::empty())?);
+    let status = file.metadata()?;
+    if !status.is_file() || status.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "it is no ordinary file of this user"));
+    }
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn end(text: &str) -> Option<f64> {
@@ -96,6 +109,23 @@ mod tests {
         assert_eq!((end("ends 7\n"), end("new 1\nends 7.5")), (Some(7.0), Some(7.5)));
         for text in ["", "ends", "ends x", "ends inf", "ends NaN", "end 7"] {
             assert_eq!(end(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_of_this_user_is_neither_followed_nor_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, chown, mknodat};
+        let scratch = tempfile::tempdir().expect("a folder");
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| scratch.path().join(name));
+        std::fs::write(&file, "ends 7\n").expect("a file");
+        assert!(Lease::read(&file).is_ok());
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        assert!(Lease::read(&link).is_err() && Lease::read(scratch.path()).is_err());
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+        assert!(Lease::read(&pipe).is_err());
+        // Only root can give one away.
+        if chown(&file, Some(rustix::fs::Uid::from_raw(7)), None).is_ok() {
+            assert!(Lease::read(&file).is_err());
         }
     }
 
