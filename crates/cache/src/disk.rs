@@ -18,6 +18,7 @@ pub mod histories;
 mod index;
 mod keep;
 mod log;
+mod lying;
 pub mod medium;
 mod member;
 mod record;
@@ -29,6 +30,7 @@ mod uses;
 mod verify;
 mod whole;
 
+pub use lying::Lying;
 pub use room::{Limits, Used};
 pub use uses::{Kind, Use};
 pub use whole::Whole;

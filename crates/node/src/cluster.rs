@@ -8,7 +8,7 @@ use crate::stack::Stack;
 use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
 use bytes::Bytes;
 use cache::Disk;
-use cache::disk::{self, Kind, Whole};
+use cache::disk::{self, Kind, Lying};
 use futures_util::future::BoxFuture;
 use peer::{Brought, Count, For, Giver, Manner, Names, Opened, Room, Roster, Transport, Use};
 use std::os::fd::BorrowedFd;
@@ -59,9 +59,9 @@ impl Giver for Giving {
 
     fn open(&self, run: &Run) -> Option<Arc<dyn Opened>> {
         self.origins.door(&run.object.store)?;
-        let whole = self.stack.open_file(run)?;
-        whole.descriptor()?;
-        Some(Arc::new(Open(whole)))
+        let lying = self.stack.open_file(run)?;
+        lying.descriptor()?;
+        Some(Arc::new(Open(lying)))
     }
 
     fn given_bytes(&self) -> u64 {
@@ -123,8 +123,8 @@ impl Giver for Giving {
     }
 }
 
-/// A complete file of the cache, which has a descriptor.
-struct Open(Arc<Whole>);
+/// Blocks in a file of the cache, which has a descriptor.
+struct Open(Lying);
 
 impl Opened for Open {
     fn file(&self) -> BorrowedFd<'_> {

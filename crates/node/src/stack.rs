@@ -6,7 +6,7 @@
 use crate::cluster::{self, Membership};
 use block::{Address, Block, Blocks, Cause, Checksum, Course, Door, Object, Result, Run, Source, Stripe, Waiting};
 use bytes::Bytes;
-use cache::disk::{self, Limits, Standing, Used, Whole};
+use cache::disk::{self, Limits, Lying, Standing, Used, Whole};
 use cache::memory::Memory;
 use cache::readahead::Readahead;
 use cache::tally::Tally;
@@ -115,8 +115,8 @@ impl Stack {
         Arc::new(self.inner.lingering())
     }
 
-    /// The complete file that has all blocks of a run, if it is open.
-    pub fn open_file(&self, run: &Run) -> Option<Arc<Whole>> {
+    /// The file that has all blocks of a run, if it is open.
+    pub fn open_file(&self, run: &Run) -> Option<Lying> {
         self.disk.open_file(run)
     }
 

@@ -55,8 +55,7 @@ pub trait Giver: Send + Sync {
     /// store by those credentials.
     fn fetch(&self, run: Run) -> Option<Blocks>;
 
-    /// The complete file that has all blocks of a run, if it is open: the kernel sends them from there, if nobody has to wait
-    /// for the disk.
+    /// The file that has all blocks of a run, if it is open: the kernel sends them from there, if nobody has to wait for the disk.
     fn open(&self, run: &Run) -> Option<Arc<dyn Opened>>;
 
     /// Bytes of memory that may be on their way to others: fetched for them, and as much again lent from readers.
@@ -104,7 +103,7 @@ pub trait Giver: Send + Sync {
     fn news(&self, set: u128);
 }
 
-/// A complete file of blocks, whose checksums are known. It is not read before it is sent: whoever gets the blocks compares
+/// A file that has blocks whose checksums are known. It is not read before it is sent: whoever gets the blocks compares
 /// them.
 pub trait Opened: Send + Sync {
     fn file(&self) -> BorrowedFd<'_>;

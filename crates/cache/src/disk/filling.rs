@@ -142,6 +142,21 @@ impl Filling {
         FIXED_BYTES + blocks + 8 * self.segment.bytes().div_ceil(SUM)
     }
 
+    /// The file and the checksums of some blocks that are all here, if it is open.
+    pub fn open_with(&self, blocks: &std::ops::Range<u32>) -> Option<(Arc<dyn Handle>, Vec<u64>)> {
+        let (first, last) = (self.at(blocks.start)?, self.at(blocks.end.checked_sub(1)?)?);
+        let there = self.there();
+        let is_here = there.blocks.get(first..=last)?.iter().all(|state| *state == State::Here);
+        if !is_here || self.is_dropped.load(Relaxed) || self.pool.is_lost.load(Relaxed) {
+            return None;
+        }
+        let sums = there.sums[self.sums_of(blocks.start).start..self.sums_of(blocks.end - 1).end].to_vec();
+        drop(there);
+        // Whoever has it at this moment may be opening it.
+        let open = self.open.try_lock().ok()?;
+        Some((open.clone()?, sums))
+    }
+
     /// Whether a block is worth looking for in the file.
     pub fn has(&self, index: u32) -> bool {
         let at = self.at(index).filter(|_| !self.is_dropped.load(Relaxed));

@@ -273,6 +273,11 @@ impl Index {
         }
     }
 
+    /// The file with holes of a segment.
+    pub fn open_filling(&self, segment: &Segment) -> Option<Arc<Filling>> {
+        self.slot(segment)?.1.cloned()
+    }
+
     fn held_open(&self, segment: &Segment, residency: Residency) -> Option<Arc<Whole>> {
         let open = self.open.get(&residency.id).and_then(Weak::upgrade);
         open.filter(|whole| whole.segment == *segment && whole.residency == residency)

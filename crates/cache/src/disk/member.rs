@@ -3,9 +3,9 @@
 //! Invariant: nothing gives way to a copy.
 
 use super::index::Found;
+use super::lying::Lying;
 use super::segment::Segment;
 use super::table::Class;
-use super::whole::Whole;
 use super::{Below, Disk, KEPT_WITHIN, Standing};
 use block::{Address, Checksum, Fixed, Object, Run, Source};
 use std::sync::Arc;
@@ -31,17 +31,24 @@ impl Disk {
         self.index().keep_open();
     }
 
-    /// The complete file that has all blocks of a run that this member owns, if it is open: whoever sends them from there compares
-    /// nothing.
-    pub fn open_file(&self, run: &Run) -> Option<Arc<Whole>> {
+    /// The file that has all blocks of a run that this member owns, if it is open: whoever sends them from there compares nothing.
+    pub fn open_file(&self, run: &Run) -> Option<Lying> {
         let segment = self.segment(&Address { object: run.object.clone(), index: run.blocks.start });
+        if run.blocks.end > segment.blocks.end {
+            return None;
+        }
         let mut index = self.index();
-        let whole = index.open_file(&segment).filter(|_| run.blocks.end <= segment.blocks.end)?;
-        index.is_owned(&segment);
+        let (whole, filling) = (index.open_file(&segment), index.open_filling(&segment));
+        if whole.is_some() || filling.is_some() {
+            index.is_owned(&segment);
+        }
         drop(index);
-        whole.has_its_length().ok()?;
+        let lying = match (whole, filling) {
+            (Some(whole), _) => Lying::in_whole(whole)?,
+            (None, filling) => Lying::in_filling(filling?, run)?,
+        };
         self.0.tally.here.add(run.blocks.len() as u64, run.bytes());
-        Some(whole)
+        Some(lying)
     }
 
     /// Whether the segment of a block is here, or on its way.

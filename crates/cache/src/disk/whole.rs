@@ -1,7 +1,7 @@
 //! A complete file, open for reading. It is never written.
 
 use super::file;
-use super::medium::{self, Handle, How, Medium};
+use super::medium::{Handle, How, Medium};
 use super::segment::{Residency, Segment};
 use block::{Address, Block, Checksum, Digest, Error, Object, Result, SUM};
 use bytes::Bytes;
@@ -77,12 +77,6 @@ impl Whole {
     pub fn sums(&self, address: &Address) -> &[u64] {
         let from = (self.place(address) / SUM) as usize;
         &self.sums[from..from + address.len().div_ceil(SUM as usize)]
-    }
-
-    /// Whether the kernel has a block in memory, so that nobody waits for the disk.
-    pub fn is_at_hand(&self, address: &Address) -> bool {
-        let is_cached = |file| medium::is_cached(file, self.place(address), address.len() as u64);
-        self.descriptor().is_some_and(is_cached)
     }
 
     /// The open file.

@@ -202,6 +202,33 @@ async fn the_log_stays_near_what_it_tells_of() {
     panic!("{} bytes of log tell of nothing", length());
 }
 
+#[tokio::test]
+async fn blocks_that_are_here_are_sent_from_their_file_also_while_others_are_missing() {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, object, bytes) = large(40);
+    let of = |start, end| Run::new(object.clone(), start..end);
+    let is_right = |lying: Lying, run: Run| {
+        let file = std::fs::File::from(lying.descriptor().expect("a real file").try_clone_to_owned().expect("a copy"));
+        for address in run.addresses() {
+            let mut got = vec![0; address.len()];
+            file.read_exact_at(&mut got, lying.place(&address)).expect("all of it");
+            let range = address.range();
+            assert!(got == bytes[range.start as usize..range.end as usize]);
+            assert_eq!(lying.sums(&address), block::sums(&[got.into()]));
+        }
+    };
+    for limits in [PLENTY, Limits { bytes: 48 * SMALL, ..PLENTY }] {
+        let disk = moody(&store, &folder.path().join(limits.bytes.to_string()), 1, &Moody::new(), limits);
+        assert!(disk.open_file(&of(64, 100)).is_none());
+        run(&disk, &object, 64..100).await;
+        for (start, end) in [(64, 100), (99, 100)] {
+            is_right(disk.open_file(&of(start, end)).expect("all are here"), of(start, end));
+        }
+        assert!(disk.open_file(&of(64, 101)).is_none() && disk.open_file(&of(63, 64)).is_none());
+    }
+}
+
 /// Sends the last block of each run as wrong, as a store does whose whole answer does not match its checksum.
 struct WrongAtTheEnd(Fixed);
 
