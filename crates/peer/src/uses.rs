@@ -1,7 +1,8 @@
 //! What readers open of what other members own: gathered here and told to the owners, since copies, memory and the kernel
 //! hide it from them. An open is told by the request that it leads to, if there is one, else with all others of some seconds.
 //!
-//! Who stands in for an owner that is away counts as one. Advice alone: what is over a bound, or for a member that is away, is dropped, which costs hits and nothing else.
+//! Who stands in for an owner that is away counts as one. Advice alone: what is over a bound, or for a member that is away, is
+//! dropped, which costs hits and nothing else.
 //! Invariants: each open is told once; what the owner passes on to who keeps it in its stead goes no further.
 
 use crate::Roster;
