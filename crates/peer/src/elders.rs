@@ -1,5 +1,6 @@
-//! The tier below the disk of a member that came late: what it owns now, the next in line owned until it came, and has.
-//! It is asked before the store is, so that a join costs links and not the store.
+//! The tier below the disk: what another member has is asked for before the store is. Of a member that came late, the next in line
+//! owned until then what it owns now; and of one that had no room, who keeps it in its stead has it when there is some. So a
+//! join costs links and not the store.
 //!
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 
@@ -91,11 +92,12 @@ async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Answer>
 
 impl Source for Elders {
     fn fetch(&self, run: Run) -> Blocks {
-        if !self.lines.came_late() {
+        let keeper = self.lines.keeper(&Address { object: run.object.clone(), index: run.blocks.start });
+        if keeper.is_none() && !self.lines.came_late() {
             return self.store.fetch(run);
         }
         let (lines, store, next) = (self.lines.clone(), self.store.clone(), run.blocks.start);
-        let asking = Asking { lines, store, run, next, from: From::Nobody, keeper: None };
+        let asking = Asking { lines, store, run, next, from: From::Nobody, keeper };
         futures_util::stream::unfold(asking, Asking::step).boxed()
     }
 

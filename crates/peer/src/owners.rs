@@ -34,6 +34,9 @@ pub struct Owners {
     own: Own,
 }
 
+/// Whether a node has room for a block, and for whom.
+type HasRoom = dyn Fn(&Address, For) -> Room + Send + Sync;
+
 /// What is this node's own.
 #[derive(Clone)]
 pub struct Own {
@@ -42,7 +45,7 @@ pub struct Own {
     /// The same, and it is in memory for a while for all who read it at once.
     pub shared: Arc<dyn Source>,
     /// Whether it has room for a block.
-    pub room: Arc<dyn Fn(&Address, For) -> Room + Send + Sync>,
+    pub room: Arc<HasRoom>,
 }
 
 impl Owners {

@@ -133,3 +133,26 @@ async fn who_came_late_asks_who_answered_until_then() {
         assert!(asked > 20, "{asked}");
     }
 }
+
+/// Room comes free, for another member takes over some of what this one owns: what others keep in its stead comes from them.
+#[tokio::test(start_paused = true)]
+async fn who_has_room_again_asks_who_keeps_in_its_stead() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::with_rooms(3, fixed, |number| Some(if number == 0 { 10 } else { 60 }));
+    let mut fetched = Vec::new();
+    while fetched.last() != Some(&0) {
+        fetched.push(epoch(&cluster, &[0, 1, 2], &samples).await);
+        assert!(fetched.len() < 9, "all of it is kept: {fetched:?}");
+    }
+    assert!(!cluster.lines[0].came_late());
+    let elders = Elders::over(Arc::new(Fixed::default()), cluster.lines[0].clone());
+    let is_here = |object: &Object| cluster.inners[0].kept.lock().expect("nobody panicked").contains(&object.id());
+    let elsewhere = samples.iter().filter(|(object, _)| cluster.owner(object) == 0 && !is_here(object));
+    let mut asked = 0;
+    for (object, content) in elsewhere {
+        asked += 1;
+        assert!(read(&elders, Run::new(object.clone(), 0..1)).await.expect("the store is empty") == *content);
+    }
+    assert!(asked > 10, "{asked}");
+}
