@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use block::{Fixed, Object, RUN_BLOCKS_MAX, Run, SUM, Source, crc64};
 use futures_util::StreamExt;
 use node::manifest::Manifest;
-use peer::{Lines, Owners, Roster, Seat, Tcp};
+use peer::{Lines, Own, Owners, Room, Roster, Seat, Tcp};
 use rustix::net::RecvFlags;
 use serde::Serialize;
 
@@ -274,7 +274,9 @@ fn as_member(order: &Order, runs: &[Run]) -> Result<Came> {
     let (me, other) = (Seat::new("generator", "127.0.0.1:1", 0), Seat::new(&order.name, &order.member, 1));
     let roster = tokio::sync::watch::channel(Arc::new(Roster::of(me.id, [me, other]))).1;
     let lines = Lines::new(roster, Arc::new(Tcp), PATIENCE, runtime.handle().clone());
-    let owners = Owners::over(Arc::new(Fixed::default()), lines);
+    let missing: Arc<dyn Source> = Arc::new(Fixed::default());
+    let own = Own { inner: missing.clone(), shared: missing, room: Arc::new(|_, _| Room::Full) };
+    let owners = Owners::over(own, lines);
     let until = Instant::now() + Duration::from_secs(order.seconds);
     runtime.block_on(async {
         let mut readers = tokio::task::JoinSet::new();

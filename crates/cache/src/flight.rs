@@ -10,7 +10,10 @@
 //! Invariant: nobody waits for a block whose fetch has ended, however it ended.
 
 use crate::budget::{Budget, Holder, Share};
-use block::{Address, Block, Blocks, Checksum, Course, Door, Error, Object, ObjectId, Result, Run, Source, Waiting};
+use crate::memory::APART_BELOW;
+use block::{
+    Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, ObjectId, Result, Run, Source, Waiting,
+};
 use futures_util::StreamExt;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -38,6 +41,9 @@ struct Parts {
 
 type Key = (ObjectId, u32);
 
+/// Blocks that came, before those that have left are swept out of their queue.
+const CAME_SWEEP: usize = 1024;
+
 #[derive(Default)]
 struct Known {
     coming: HashMap<Key, Coming>,
@@ -46,9 +52,13 @@ struct Known {
 }
 
 impl Known {
-    /// Whether a block is on its way or here, so that who joins it needs no room.
-    fn has_room(&self, key: &Key) -> bool {
-        self.coming.get(key).is_some_and(|coming| coming.has_share)
+    /// A block that has come stays.
+    fn linger(&mut self, key: Key, fetch: u64) {
+        if self.came.len() >= CAME_SWEEP.max(2 * self.coming.len()) {
+            let coming = &self.coming;
+            self.came.retain(|(key, fetch)| coming.get(key).is_some_and(|coming| coming.fetch == *fetch));
+        }
+        self.came.push_back((key, fetch));
     }
 
     /// Nobody can join this any more, if it is still of that fetch.
@@ -93,6 +103,8 @@ struct Coming {
     via: Door,
     /// The block will hold a share of the budget here.
     has_share: bool,
+    /// It has come, and stays for those who come for it.
+    lingers: bool,
     course: Course,
     /// For the last block of a fetch: what it found when all had come.
     end: Option<Promise<()>>,
@@ -113,45 +125,60 @@ impl Flight {
         Flight { lingers: true, ..self.clone() }
     }
 
-    /// Room for those blocks of a run that nobody has room for: for the first of all, and for as many after it as there is
-    /// some to spare.
-    async fn room(&self, run: &Run) -> VecDeque<Option<Share>> {
-        let id = run.object.id();
-        let has_room: Vec<_> = {
-            let known = self.parts.known();
-            run.blocks.clone().map(|index| known.has_room(&(id, index))).collect()
-        };
-        let mut room = VecDeque::with_capacity(has_room.len());
-        for (address, has_room) in run.addresses().zip(has_room) {
-            let share = match has_room {
-                true => None,
-                false if room.is_empty() => Some(self.parts.budget.share(address.len()).await),
-                false => match self.parts.budget.spare(address.len()) {
-                    Some(share) => Some(share),
-                    None => break,
-                },
-            };
+    /// What of a run is on its way, or lingers, and may be joined. Held, it stays so while room is made for the rest.
+    fn joined(&self, run: &Run) -> Vec<Option<Coming>> {
+        let (id, known) = (run.object.id(), self.parts.known());
+        run.blocks.clone().map(|index| self.join(&known, &(id, index)).cloned()).collect()
+    }
+
+    /// What lingers lies on no disk: who wants it there doesn't join it.
+    fn join<'a>(&self, known: &'a Known, key: &Key) -> Option<&'a Coming> {
+        known.coming.get(key).filter(|coming| self.lingers || !coming.lingers)
+    }
+
+    /// Room for the first block of a run, if that is to be waited for. Whoever waits holds nothing that others wait for.
+    async fn first(&self, run: &Run) -> Option<Share> {
+        let address = run.addresses().next().expect("a run has a block");
+        let has_share =
+            self.join(&self.parts.known(), &(run.object.id(), address.index)).is_some_and(|one| one.has_share);
+        if has_share || run.has_room { None } else { Some(self.parts.budget.share(address.len()).await) }
+    }
+
+    /// Room for the blocks of a run that have none yet, as far as there is some to spare beside the first. An asker that holds room
+    /// needs none; what gets a share here may linger.
+    fn room(&self, run: &Run, first: Option<Share>, joined: &[Option<Coming>]) -> VecDeque<Option<Share>> {
+        let (mut first, mut room) = (first, VecDeque::with_capacity(joined.len()));
+        for (address, joined) in run.addresses().zip(joined) {
+            let has_share = joined.as_ref().is_some_and(|coming| coming.has_share);
+            let is_wanted = !has_share && (self.lingers || !run.has_room);
+            let share = first.take().or_else(|| is_wanted.then(|| self.parts.budget.spare(address.len()))?);
+            if share.is_none() && !has_share && !run.has_room {
+                break;
+            }
             room.push_back(share);
         }
         room
     }
 
-    /// Join what is on its way of a run, and fetch the rest. Without room the asker holds it for all blocks, with room
-    /// that many are asked for; none if those that had room have left meanwhile.
-    fn ask(&self, run: &Run, room: Option<VecDeque<Option<Share>>>) -> VecDeque<(Coming, Option<Share>)> {
+    /// Join what is on its way of a run, and fetch the rest, as far as there is room.
+    fn ask(
+        &self,
+        run: &Run,
+        joined: Vec<Option<Coming>>,
+        room: VecDeque<Option<Share>>,
+    ) -> VecDeque<(Coming, Option<Share>)> {
         let id = run.object.id();
         let mut asked = VecDeque::new();
         let mut departures: Vec<(u32, Departure)> = Vec::new();
+        let end = run.blocks.start + room.len() as u32;
         let mut known = self.parts.known();
-        let end = room.as_ref().map_or(run.blocks.end, |room| {
-            let has_room = |(index, share): &(u32, &Option<Share>)| share.is_some() || known.has_room(&(id, *index));
-            run.blocks.start + (run.blocks.start..).zip(room).take_while(has_room).count() as u32
-        });
-        let mut room = room.into_iter().flatten();
+        // Others may have asked for some meanwhile.
+        let ours = (run.blocks.start..end).zip(joined);
+        let coming: Vec<_> =
+            ours.map(|(index, joined)| joined.or_else(|| self.join(&known, &(id, index)).cloned())).collect();
         let mut is_first = true;
-        for index in run.blocks.start..end {
-            let mine = room.next().flatten();
-            if let Some(coming) = known.coming.get(&(id, index)) {
+        for (at, (index, mine)) in (run.blocks.start..end).zip(room).enumerate() {
+            if let Some(coming) = &coming[at] {
                 match run.course.due() {
                     _ if run.course.is_urgent() => coming.course.urge(),
                     Some(due) => coming.course.hasten(due),
@@ -164,7 +191,7 @@ impl Flight {
             if is_first {
                 departures.push((index, Departure::of(self.parts.begun.fetch_add(1, Relaxed))));
             }
-            let is_last = index + 1 == end || known.coming.contains_key(&(id, index + 1));
+            let is_last = coming.get(at + 1).is_none_or(Option::is_some);
             let (_, departure) = departures.last_mut().expect("one was begun");
             let coming = departure.announce(run, mine, is_last);
             known.coming.insert((id, index), coming.clone());
@@ -202,6 +229,7 @@ impl Departure {
             fetch: self.fetch,
             via: run.via,
             has_share,
+            lingers: false,
             course: run.course.clone(),
             end: is_last.then(|| self.end.subscribe()),
         }
@@ -211,6 +239,7 @@ impl Departure {
     async fn fly(self, mut landing: Landing, run: Run) {
         let mut blocks = landing.flight.parts.below.fetch(run.clone());
         let mut failed: Option<Error> = None;
+        let is_short = landing.flight.lingers && run.blocks.len() < APART_BELOW;
         for (index, (teller, room)) in run.blocks.clone().zip(self.blocks) {
             let got = match &failed {
                 Some(error) => Err(error.clone()),
@@ -222,9 +251,15 @@ impl Departure {
             landing.until(if got.is_err() { run.blocks.end } else { index }, false);
             failed = failed.or_else(|| got.as_ref().err().cloned());
             teller.send_replace(Some(got.map(|block| match room {
+                // As in the memory of readers: what stays is not to keep alive what came with it.
+                Some(room) if is_short && !block.is_kept() => block.apart().holding(Arc::new(room)),
                 Some(room) => block.holding(Arc::new(room)),
                 None => block,
             })));
+        }
+        // The store's checksum of the whole is compared before the last block is given: those before it are in doubt.
+        if failed.as_ref().is_some_and(|error| error.kind == Kind::Corrupt) {
+            landing.flight.forget(&run.object);
         }
         // To its end, so that the tiers below finish what they keep. They may find the whole wrong.
         let mut end = Ok(());
@@ -257,10 +292,13 @@ impl Landing {
         let parts = &self.flight.parts;
         let mut known = parts.known();
         for key in landed.map(|index| (self.id, index)) {
-            if came && self.flight.lingers && known.has_room(&key) && !parts.budget.is_short() {
-                known.came.push_back((key, self.fetch));
-            } else {
-                known.remove(&key, self.fetch);
+            let stays = came && self.flight.lingers && !parts.budget.is_short();
+            match known.coming.get_mut(&key).filter(|coming| coming.fetch == self.fetch && coming.has_share) {
+                Some(coming) if stays => {
+                    coming.lingers = true;
+                    known.linger(key, self.fetch);
+                }
+                _ => drop(known.remove(&key, self.fetch)),
             }
         }
     }
@@ -336,9 +374,10 @@ impl Reading {
     /// Ask for the rest, as far as there is room.
     async fn ask(&mut self) {
         let rest = self.run.part(self.next..self.run.blocks.end);
-        // What lingers outlives the room that its asker has.
-        let room = if rest.has_room && !self.flight.lingers { None } else { Some(self.flight.room(&rest).await) };
-        self.ahead = self.flight.ask(&rest, room);
+        let first = self.flight.first(&rest).await;
+        let joined = self.flight.joined(&rest);
+        let room = self.flight.room(&rest, first, &joined);
+        self.ahead = self.flight.ask(&rest, joined, room);
         self.ends.extend(self.ahead.iter().filter_map(|(coming, _)| coming.end.clone()));
     }
 
@@ -372,7 +411,9 @@ impl Source for Flight {
 
     fn forget(&self, object: &Object) {
         let id = object.id();
-        self.parts.known().coming.retain(|(known, _), _| *known != id);
+        let mut known = self.parts.known();
+        known.coming.retain(|(of, _), _| *of != id);
+        known.came.retain(|((of, _), _)| *of != id);
     }
 }
 

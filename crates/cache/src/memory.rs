@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Blocks of shorter runs are copied before they stay: at both ends of a run they share buffers of the connection with
 /// bytes that are gone, which makes random reads hold twice what they count (measured: 270 MB of a limit of 256).
-const APART_BELOW: usize = 4;
+pub(crate) const APART_BELOW: usize = 4;
 
 /// Blocks that a reader holds while it waits for others: more than the longest read of a kernel touches.
 const TOGETHER_MAX: usize = 8;

@@ -92,7 +92,7 @@ impl Asking<'_> {
                 let on = self.address.object.to_string();
                 Next::Over(Err(Error::new(error.kind, error.what, on).hint(error.hint)))
             }
-            Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) | Lost::Slow(_) => Next::On,
+            Lost::NotMine | Lost::Failed(_) | Lost::Damaged(_) | Lost::Broken(_) | Lost::Slow(_) => Next::On,
         }
     }
 

@@ -85,7 +85,7 @@ impl Contact {
     pub fn lost(self: &Arc<Self>, lost: &Lost) {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
-            Lost::Failed(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::NotHeld => {}
+            Lost::Failed(_) | Lost::Damaged(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::NotHeld => {}
             Lost::Broken(error) | Lost::Slow(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
                 let is_slow = matches!(lost, Lost::Slow(_));

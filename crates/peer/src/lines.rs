@@ -5,7 +5,7 @@
 use crate::contact::Contact;
 use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
-use crate::unkept::{Loan, Turn, Unkept};
+use crate::unkept::{Lender, Loan, Turn, Unkept};
 use crate::uses::Uses;
 use crate::wire::{self, State, Word};
 use crate::{Figures, Roster};
@@ -294,11 +294,15 @@ impl Lines {
 
     /// Where the first blocks of a run come from that nobody keeps, and until which block that is so.
     pub(crate) fn turn(&self, run: &Run, asker: u128, refused: Option<u128>) -> Turn {
-        let (what, who) = ((run.object.id(), run.blocks.clone()), (self.roster().me(), asker));
+        let roster = self.roster();
+        let (what, who) = ((run.object.id(), run.blocks.clone()), (roster.me(), asker));
         let turn = self.unkept().turn(what, who, refused, Instant::now());
         match turn {
-            Turn::Lent(Loan { until, lender: Some(lender), .. }) if !self.answers(lender.member) => Turn::Given(until),
-            turn => turn,
+            Turn::Lent(loan) => {
+                let is_there = |lender: &Lender| roster.seat(lender.member).is_some() && self.answers(lender.member);
+                Turn::Lent(Loan { lender: loan.lender.filter(is_there), ..loan })
+            }
+            given => given,
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::transport::Wire;
 use crate::unkept::Loan;
 use crate::wire::{self, ANSWER_BYTES_MAX, Failure, GREETING, Greeting, HEADER, Header, REQUESTS_MAX, Wish, Word};
-use block::{Address, Block, Error, Kind, Object, Proof, Run};
+use block::{Address, Block, Error, Object, Proof, Run};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -48,6 +48,8 @@ pub enum Lost {
     NotMine,
     /// What the member says of the request: it lives.
     Failed(Error),
+    /// A block differs from the checksums that came with it.
+    Damaged(Error),
     /// The member has no room for it, and this one keeps it.
     Elsewhere(u128),
     /// The member has no room for it, and nobody else has; but somebody asked for it just before, or nobody did.
@@ -344,7 +346,7 @@ impl Parts {
                 let answers = self.open().asked.get(&header.request).map(|asked| asked.answers.clone());
                 let _ = answers.map(|answers| answers.try_send(Ok(Said::Block(block))).is_ok());
             }
-            Err(error) => self.over(header.request, Some(Err(Lost::Failed(error)))),
+            Err(error) => self.over(header.request, Some(Err(Lost::Damaged(error)))),
         }
     }
 
@@ -372,7 +374,7 @@ impl Answer {
         if let Err(lost) = &got {
             self.left = 0..0;
             // Of an answer that is damaged the rest still comes.
-            if matches!(lost, Lost::Failed(error) if error.kind == Kind::Corrupt) {
+            if matches!(lost, Lost::Damaged(_)) {
                 self.cancel();
             }
         }

@@ -102,6 +102,7 @@ impl Owners {
             from,
             is_named: false,
             manner: Manner::default(),
+            began: next,
             until: next,
             was_urgent: true,
             is_over: false,
@@ -130,7 +131,8 @@ struct Asking {
     is_named: bool,
     /// How who answers was asked.
     manner: Manner,
-    /// The block up to which whoever answers was asked.
+    /// The block from which, and up to which, whoever answers was asked.
+    began: u32,
     until: u32,
     /// Whether who answers knows that a reader waits.
     was_urgent: bool,
@@ -217,6 +219,8 @@ impl Asking {
                             self.owners.lines.figures().had.add(block.len());
                             Ok(block)
                         }
+                        // It found the whole wrong: what came before is in doubt.
+                        Err(Lost::Failed(error)) if error.kind == Kind::Corrupt && self.next > self.began => Err(error),
                         Err(lost) => {
                             contact.lost(&lost);
                             let contact = contact.clone();
@@ -301,7 +305,7 @@ impl Asking {
         let opened = if manner.lent.is_none() { self.owners.lines.uses().take(self.run.object.id()) } else { None };
         let manner = Manner { opened: opened.map(|used| used.set_bytes), ..manner };
         let wish = Wish { run: self.run.part(self.next..until), manner };
-        (self.until, self.manner) = (until, manner);
+        (self.began, self.until, self.manner) = (self.next, until, manner);
         self.was_urgent = manner.is_urgent;
         // With as many requests under way as it takes, who gives nothing takes none.
         let asked = tokio::time::timeout(self.owners.lines.patience(), contact.ask(Word::Fetch, &wish)).await;
@@ -332,7 +336,7 @@ impl Asking {
                 self.borrow(loan);
             }
             // It gave it from its disk without reading it, and is to compare it: it finds what is wrong, and gives what is right.
-            Lost::Failed(error) if error.kind == Kind::Corrupt && !self.manner.verify && self.manner.lent.is_none() => {
+            Lost::Damaged(_) if !self.manner.verify && self.manner.lent.is_none() => {
                 let manner = Manner { verify: true, ..self.manner };
                 let is_asked = self.ask(contact.clone(), manner, self.until).await;
                 if !is_asked && self.is_named {
@@ -340,8 +344,10 @@ impl Asking {
                 }
             }
             // It was patient with the store already: the next one would be as long again.
-            Lost::Failed(error) if error.kind != Kind::Corrupt => self.own(true, self.run.blocks.end),
-            Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Broken(_) | Lost::Slow(_) => {
+            Lost::Failed(error) if error.kind != Kind::Corrupt && (error.passes() || !self.is_named) => {
+                self.own(true, self.run.blocks.end);
+            }
+            Lost::NotHeld | Lost::NotMine | Lost::Failed(_) | Lost::Damaged(_) | Lost::Broken(_) | Lost::Slow(_) => {
                 if self.is_named {
                     self.back(Some(contact.seat.id)).await;
                 }
@@ -415,7 +421,7 @@ impl Asking {
 
     fn note(&mut self, lost: &Lost) {
         self.lost_one |= matches!(lost, Lost::Broken(_) | Lost::Slow(_));
-        if let Lost::Failed(error) = lost {
+        if let Lost::Failed(error) | Lost::Damaged(error) = lost {
             if error.kind == Kind::Corrupt {
                 self.owners.lines.figures().damaged.fetch_add(1, Relaxed);
             }

@@ -1,8 +1,8 @@
 //! What an owner says to those who ask for what nobody keeps. Who asks first fetches it for itself, so that it crosses the
 //! network once; who asks soon after it is sent to that one, the next one to this one, and so on: each gives once, and the store
 //! too. That does for as long as readers have in memory what they read. Those who read one object at their own pace lose sight
-//! of each other, and each would soon ask the store: so of an object that several read at once each of them, and the owner,
-//! fetches another part of what nobody asked for yet, and has it in memory for all.
+//! of each other, and each would soon ask the store: so of an object that several read at once each of them fetches another part
+//! of what nobody asked for yet, and has it in memory for all.
 //!
 //! Pure: nothing is asked here. Invariants: what is remembered is bounded, and what is forgotten costs a fetch; who asks waits for
 //! who asked before him, so that nobody waits in a circle.
@@ -61,7 +61,7 @@ struct Asked {
 struct Shared {
     /// When that was last seen.
     at: Instant,
-    /// Who they are, and the owner.
+    /// Who they are: each may read it.
     readers: Vec<u128>,
 }
 
@@ -118,14 +118,14 @@ impl Unkept {
         if !self.has_room(&blocks, asker) {
             return Turn::Lent(Loan::none(blocks.end));
         }
-        self.see((object, blocks.start), (me, asker), refused, now);
+        self.see((object, blocks.start), asker, refused, now);
         let shared = self.shared.get(&object).filter(|shared| is_fresh(shared.at, now));
         // Who gives all of it, or what it had of it.
         let from = |block: u32| {
             let asked = self.asked.get(&(object, block)).filter(|asked| is_fresh(asked.at, now));
             let lent = asked.filter(|asked| asked.giver.is_none() && asked.by != asker && Some(asked.by) != refused);
-            let given = asked.and_then(|asked| asked.giver).or_else(|| shared?.giver(block));
-            let given = given.map(|giver| if Some(giver) == refused { me } else { giver });
+            let given = asked.and_then(|asked| asked.giver).filter(|giver| Some(*giver) != refused);
+            let given = given.or_else(|| shared?.giver(block));
             let lent = lent.map(|asked| Lender { member: asked.by, ticket: asked.ticket });
             lent.or(given.map(|member| Lender { member, ticket: FOR_ALL }))
         };
@@ -146,13 +146,15 @@ impl Unkept {
     }
 
     /// Several read an object at once if one asks for a block just after another one.
-    fn see(&mut self, of: (ObjectId, u32), (me, asker): (u128, u128), refused: Option<u128>, now: Instant) {
+    fn see(&mut self, of: (ObjectId, u32), asker: u128, refused: Option<u128>, now: Instant) {
         let asked = self.asked.get(&of).filter(|asked| asked.by != asker && is_fresh(asked.at, now));
-        let before = asked.map(|asked| asked.by).or(refused);
+        let before = asked.map(|asked| asked.by);
         let known = self.shared.get_mut(&of.0).filter(|shared| is_fresh(shared.at, now));
         let is_known = known.is_some();
         if let Some(shared) = known {
             shared.at = if before.is_some() { now } else { shared.at };
+            // Who doesn't give what it was to give leaves that to the others.
+            shared.readers.retain(|reader| Some(*reader) != refused);
             if !shared.readers.contains(&asker) && shared.readers.len() < READERS_MAX {
                 shared.readers.push(asker);
             }
@@ -160,10 +162,7 @@ impl Unkept {
         if let Some(before) = before.filter(|_| !is_known)
             && (self.shared.len() < SHARED_MAX || self.shared.contains_key(&of.0))
         {
-            let mut readers = vec![me, before, asker];
-            readers.sort_unstable();
-            readers.dedup();
-            self.shared.insert(of.0, Shared { at: now, readers });
+            self.shared.insert(of.0, Shared { at: now, readers: vec![before, asker] });
         }
     }
 
@@ -247,15 +246,26 @@ mod tests {
         assert_eq!(lent, [(Some(1), 8), (Some(1), 16)], "what the first one asked for is his to give");
         for asker in [2, 1] {
             assert_eq!(for_all(turn(16..48, asker, None, 1)), (Some(2), 32), "the same for each who asks");
-            assert_eq!(for_all(turn(32..48, asker, None, 1)), (Some(OWNER), 48));
+            assert_eq!(for_all(turn(32..48, asker, None, 1)), (Some(1), 48));
         }
-        assert_eq!(for_all(turn(8..16, 3, Some(2), 2)), (Some(1), 16), "whom it was sent to has let go of it");
-        assert_eq!(for_all(turn(8..16, 2, None, 2)), (Some(1), 16), "nor is the next one sent there");
-        assert_eq!(for_all(turn(16..32, 3, Some(2), 2)), (Some(OWNER), 32), "who is to give it doesn't");
-        assert_eq!(for_all(turn(16..32, 1, None, 2)), (Some(OWNER), 32));
-        assert_eq!(for_all(turn(48..80, 3, None, 2)), (Some(3), 64), "who came later fetches his part too");
-        assert_eq!(for_all(turn(64..80, 1, None, 6)), (Some(1), 80));
-        assert_eq!(for_all(turn(80..96, 1, None, 7)), (None, 96), "for seconds nobody else came");
+        assert_eq!(for_all(turn(8..16, 3, Some(9), 2)), (None, 16), "the second one has that in memory");
+        assert_eq!(for_all(turn(48..96, 1, None, 2)), (Some(1), 64), "three of them by now");
+        assert_eq!(for_all(turn(80..96, OWNER, None, 2)), (Some(2), 96));
+        assert_eq!(for_all(turn(112..128, 1, None, 2)), (Some(OWNER), 128), "the owner reads it as well");
+        assert_eq!(for_all(turn(16..32, 3, Some(2), 2)), (Some(3), 32), "who is to give it doesn't");
+        assert_eq!(for_all(turn(16..32, 1, None, 2)), (Some(3), 32), "nor is anybody else sent there");
+        assert_eq!(for_all(turn(128..144, 1, None, 6)).0, Some(OWNER));
+        assert_eq!(for_all(turn(144..160, 1, None, 7)), (None, 160), "for seconds nobody else came");
+    }
+
+    /// Sent to a keeper that has no room, a lone reader is alone still.
+    #[test]
+    fn who_is_refused_by_a_keeper_is_not_joined_by_it() {
+        let (mut unkept, now) = (Unkept::default(), Instant::now());
+        for start in [0, 16] {
+            let turn = unkept.turn((ObjectId(1), start..start + 16), (OWNER, 1), Some(7), now);
+            assert_eq!(named(turn), (None, start + 16));
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ struct Below {
     refused: Door,
     /// Found when all blocks have come.
     is_wrong: bool,
+    /// Found when all but the last block have been given.
+    fails_last: bool,
 }
 
 impl Below {
@@ -32,6 +34,7 @@ impl Below {
             panics: AtomicBool::new(false),
             refused: Door::of(99),
             is_wrong: false,
+            fails_last: false,
         }
     }
 }
@@ -41,10 +44,14 @@ impl Source for Below {
         self.fetches.fetch_add(1, Relaxed);
         let (leave, count, ended) = (self.leave.clone(), self.blocks.clone(), self.ended.clone());
         let (panics, is_wrong, object) = (self.panics.load(Relaxed), self.is_wrong, run.object.clone());
+        let fails_last = self.fails_last;
         let (is_refused, refused) = (run.via == self.refused, run.object.clone());
         let blocks = self.fixed.fetch(run).then(move |got| {
             let (leave, count) = (leave.clone(), count.clone());
             let got = if is_refused { Err(Error::denied("wrong keys", &*refused)) } else { got };
+            let is_last = got.as_ref().is_ok_and(|block| block.address.index + 1 == BLOCKS);
+            let wrong = Error::corrupt("it differs from the checksum of the whole", &*refused);
+            let got = if fails_last && is_last { Err(wrong) } else { got };
             async move {
                 leave.acquire().await.expect("it is open").forget();
                 assert!(!panics, "the tier below panics");
@@ -361,37 +368,54 @@ async fn what_lingers_is_joined_until_somebody_needs_the_room() {
     let (below, object, flight) = set(Below::open());
     below.leave.add_permits(1_000);
     let (lingering, budget) = (flight.lingering(), &flight.parts.budget);
-    let fetches = |count| assert_eq!(below.fetches.load(Relaxed), count);
+    let asked = || (below.fetches.load(Relaxed), below.blocks.load(Relaxed));
     for run in [whole(&object), whole(&object).with_room()] {
         assert_eq!(read(&lingering, run).await.expect("a reader").expect("blocks"), 16);
-        fetches(1);
-        assert_eq!(budget.usage().0, 16 * BLOCK, "each of them holds one share, whoever reads it");
+        assert_eq!(
+            (asked(), budget.usage().0),
+            ((1, 16), 16 * BLOCK),
+            "each of them holds one share, whoever reads it"
+        );
     }
-    assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
-    fetches(1);
     let (_, all) = budget.usage();
     let share = budget.share((all - 14 * BLOCK) as usize).await;
     assert_eq!(budget.usage().0, all, "no more gives way than must");
     drop(share);
+    // An eighth is left to those who wait.
+    let share = budget.share((all - all / 8 - 16 * BLOCK) as usize).await;
     assert_eq!(read(&lingering, whole(&object)).await.expect("a reader").expect("blocks"), 16);
-    assert_eq!((below.fetches.load(Relaxed), below.blocks.load(Relaxed)), (2, 18), "those that came first");
-    lingering.forget(&object);
-    assert_eq!(budget.usage().0, 0);
+    assert_eq!(asked(), (2, 18), "those that came first, and none that was about to be joined");
+    drop(share);
     assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
-    fetches(3);
+    assert_eq!(asked(), (3, 34), "who doesn't ask for that wants it from the tier below, which keeps it");
     until(|| budget.usage().0 == 0).await;
-    assert_eq!(on_their_way(&flight), 0, "who doesn't ask for that leaves nothing");
+    assert_eq!(on_their_way(&flight), 0, "nor does it linger then");
+}
+
+#[tokio::test]
+async fn who_holds_room_waits_for_none_of_what_others_have_for_those_who_hold_none() {
+    let (below, object, flight) = set(Below::open());
+    below.leave.add_permits(1_000);
+    let (lingering, budget) = (flight.lingering(), &flight.parts.budget);
+    let all = budget.share(budget.usage().1 as usize).await;
+    let run = whole(&object).with_room();
+    assert_eq!(read(&lingering, run).await.expect("a reader").expect("blocks"), 16);
+    assert_eq!(below.fetches.load(Relaxed), 1, "in one piece");
+    drop(all);
+    assert_eq!(budget.usage().0, 0, "and nothing of it lingers");
 }
 
 #[tokio::test]
 async fn nothing_lingers_of_what_failed_or_was_found_wrong() {
-    let (below, object, flight) = set(Below { is_wrong: true, ..Below::open() });
-    below.leave.add_permits(1_000);
-    let lingering = flight.lingering();
-    let gone = Arc::new(Object { version: "another".into(), ..(*object).clone() });
-    for run in [whole(&object), whole(&gone)] {
-        read(&lingering, run).await.expect("a reader").expect_err("it is wrong, or not there");
-        until(|| flight.parts.budget.usage().0 == 0).await;
-        assert_eq!(on_their_way(&flight), 0);
+    for wrong in [Below { is_wrong: true, ..Below::open() }, Below { fails_last: true, ..Below::open() }] {
+        let (below, object, flight) = set(wrong);
+        below.leave.add_permits(1_000);
+        let lingering = flight.lingering();
+        let gone = Arc::new(Object { version: "another".into(), ..(*object).clone() });
+        for run in [whole(&object), whole(&gone)] {
+            read(&lingering, run).await.expect("a reader").expect_err("it is wrong, or not there");
+            until(|| flight.parts.budget.usage().0 == 0).await;
+            assert_eq!((on_their_way(&flight), flight.parts.known().came.len()), (0, 0));
+        }
     }
 }
