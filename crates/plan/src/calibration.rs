@@ -76,7 +76,8 @@ impl Calibration {
             "| case | figure | published | within | from its own measurement | predicted | with itself left out | reached |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
         );
         for row in &self.rows {
-            let range = |range: Range| format!("{} ({} to {})", short(range.likely), short(range.low), short(range.high));
+            let range =
+                |range: Range| format!("{} ({} to {})", short(range.likely), short(range.low), short(range.high));
             let word = |is_reached: bool| if is_reached { "yes" } else { "**no**" };
             text += &format!(
                 "| {} | {} | {} | {:.0} % | {} | {} | {} | {}, {} |\n",
@@ -93,7 +94,10 @@ impl Calibration {
         }
         text += "\n| case | what limits | published | predicted | with itself left out |\n| --- | --- | --- | --- | --- |\n";
         for named in &self.named {
-            text += &format!("| {} | {} | {} | {} | {} |\n", named.case, named.what, named.published, named.predicted, named.left_out);
+            text += &format!(
+                "| {} | {} | {} | {} | {} |\n",
+                named.case, named.what, named.published, named.predicted, named.left_out
+            );
         }
         text
     }

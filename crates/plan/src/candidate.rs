@@ -176,8 +176,12 @@ fn rented(node: &Node, demand: &Demand) -> Vec<u32> {
         needed(demand.mb(), has(Of::Network)),
         needed(demand.mb(), has(Of::LocalBandwidth)),
     ];
-    let mut counts: Vec<u32> =
-        counts.into_iter().flatten().filter(|count| (1.0..=10_000.0).contains(count)).map(|count| count as u32).collect();
+    let mut counts: Vec<u32> = counts
+        .into_iter()
+        .flatten()
+        .filter(|count| (1.0..=10_000.0).contains(count))
+        .map(|count| count as u32)
+        .collect();
     counts.sort_unstable();
     counts.dedup();
     counts

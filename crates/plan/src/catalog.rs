@@ -232,7 +232,9 @@ impl Service {
     /// Its limit in a scope; one that was measured through this client comes first.
     pub fn limit(&self, of: Of, scope: Scope, client: &str) -> Option<&Limit> {
         let of_scope = || self.limits.iter().filter(move |limit| limit.of == of && limit.scope == scope);
-        of_scope().find(|limit| limit.client.as_deref() == Some(client)).or_else(|| of_scope().find(|limit| limit.client.is_none()))
+        of_scope()
+            .find(|limit| limit.client.as_deref() == Some(client))
+            .or_else(|| of_scope().find(|limit| limit.client.is_none()))
     }
 }
 
@@ -264,8 +266,7 @@ pub fn is_within(id: &str, above: &str) -> bool {
 }
 
 fn tiers<'a>(prices: &'a [Price], of: Charge, region: &str) -> Vec<&'a Price> {
-    let mut tiers: Vec<&Price> =
-        prices.iter().filter(|price| price.of == of && price.region == region).collect();
+    let mut tiers: Vec<&Price> = prices.iter().filter(|price| price.of == of && price.region == region).collect();
     tiers.sort_by(|left, right| left.from_gib.total_cmp(&right.from_gib));
     tiers
 }

@@ -66,7 +66,13 @@ pub struct Checkpoint {
 
 impl Demand {
     /// A demand with what most have.
-    pub fn new(accelerator: &str, accelerators: u32, samples_per_second: f64, sample_bytes: f64, samples: f64) -> Demand {
+    pub fn new(
+        accelerator: &str,
+        accelerators: u32,
+        samples_per_second: f64,
+        sample_bytes: f64,
+        samples: f64,
+    ) -> Demand {
         Demand {
             accelerator: accelerator.to_owned(),
             accelerators,
@@ -144,10 +150,18 @@ impl Demand {
             return wrong("files", "there are more files than bytes".into(), "a file has a byte at least");
         }
         if self.jobs > self.accelerators {
-            return wrong("jobs", "there are more jobs than accelerators".into(), "one accelerator for each job at least");
+            return wrong(
+                "jobs",
+                "there are more jobs than accelerators".into(),
+                "one accelerator for each job at least",
+            );
         }
         if self.data.other_region && self.data.other_zone {
-            return wrong("data-zone", "the data can't be in another region and in a zone of this one".into(), "one of both");
+            return wrong(
+                "data-zone",
+                "the data can't be in another region and in a zone of this one".into(),
+                "one of both",
+            );
         }
         if self.ideal_hours() > 1e9 {
             return wrong("epochs", format!("this trains for {:.0} hours", self.ideal_hours()), "at most 10^9 hours");

@@ -49,13 +49,16 @@ impl Evidence<'_> {
 pub fn efficiency(catalog: &Catalog, service: &str, client: &Client, evidence: Evidence) -> Efficiency {
     let counts = |observed: &&Observed| evidence.counts(&observed.case);
     let all: Vec<&Observed> = client.observed.iter().filter(counts).collect();
-    let here: Vec<&Observed> =
-        all.iter().copied().filter(|observed| is_within(service, &observed.service)).collect();
+    let here: Vec<&Observed> = all.iter().copied().filter(|observed| is_within(service, &observed.service)).collect();
     if let Some(share) = spread(&here) {
         if matches!(evidence, Evidence::Only(_)) {
             return Efficiency { share: Range::exact(share.likely), why: "as it was measured".into() };
         }
-        let share = Range::of(share.low * (1.0 - ROUNDED), share.likely, (share.high * (1.0 + ROUNDED)).min(share.high.max(1.0)));
+        let share = Range::of(
+            share.low * (1.0 - ROUNDED),
+            share.likely,
+            (share.high * (1.0 + ROUNDED)).min(share.high.max(1.0)),
+        );
         return Efficiency { share, why: format!("observed through {} on it", client.name) };
     }
     if let Some(share) = spread(&all) {
@@ -67,7 +70,10 @@ pub fn efficiency(catalog: &Catalog, service: &str, client: &Client, evidence: E
     let others: Vec<&Observed> =
         catalog.clients.iter().flat_map(|client| &client.observed).filter(counts).filter(is_remote).collect();
     match spread(&others) {
-        Some(share) => Efficiency { share: carried(share), why: "nothing was observed through this client: what all others reached".into() },
+        Some(share) => Efficiency {
+            share: carried(share),
+            why: "nothing was observed through this client: what all others reached".into(),
+        },
         None => Efficiency { share: UNKNOWN, why: "nothing was observed".into() },
     }
 }

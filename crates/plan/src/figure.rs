@@ -133,7 +133,8 @@ pub struct Figure {
 impl Figure {
     /// Whether it may decide anything.
     pub fn is_trusted(&self, unverified: bool) -> bool {
-        self.origin.confidence > Confidence::Unverified || unverified && self.origin.confidence == Confidence::Unverified
+        self.origin.confidence > Confidence::Unverified
+            || unverified && self.origin.confidence == Confidence::Unverified
     }
 
     pub fn times(mut self, factor: f64) -> Figure {

@@ -126,7 +126,9 @@ impl Prices<'_> {
     /// The figures that decide.
     pub fn figures(&self) -> impl Iterator<Item = &Figure> {
         let charges = self.service.charges.iter();
-        charges.flat_map(|charge| self.service.prices(*charge, self.demand.region.as_deref())).map(|price| &price.figure)
+        charges
+            .flat_map(|charge| self.service.prices(*charge, self.demand.region.as_deref()))
+            .map(|price| &price.figure)
     }
 
     pub fn oldest(&self) -> Option<Date> {

@@ -124,11 +124,14 @@ impl<'a> Case<'a> {
             if node.price(demand.region.as_deref()).is_none_or(|price| !price.figure.is_trusted(demand.unverified)) {
                 reasons.push(format!("no verified price of {}", node.id));
             }
-            let lacks = [Of::Network, Of::LocalGib, Of::LocalBandwidth].into_iter().find(|of| trusted(node.limit(*of), demand).is_none());
+            let lacks = [Of::Network, Of::LocalGib, Of::LocalBandwidth]
+                .into_iter()
+                .find(|of| trusted(node.limit(*of), demand).is_none());
             reasons.extend(lacks.map(|of| format!("no verified figure of {} of {}", of.name(), node.id)));
         }
         if matches!(candidate.way, Way::Own | Way::Ondemand { .. }) {
-            let lacks = [Of::LocalGib, Of::LocalBandwidth].into_iter().find(|of| self.nodes.has(*of, demand, 0.5).is_none());
+            let lacks =
+                [Of::LocalGib, Of::LocalBandwidth].into_iter().find(|of| self.nodes.has(*of, demand, 0.5).is_none());
             reasons.extend(lacks.map(|of| format!("no verified figure of {} of {}", of.name(), self.nodes.node.id)));
         }
         reasons
@@ -146,7 +149,11 @@ impl<'a> Case<'a> {
         let client = self.candidate.client;
         let own = client.observed.iter().any(|observed| crate::catalog::is_within(&service.id, &observed.service));
         let copies = || {
-            self.scene.catalog.clients.iter().find(|client| client.method == crate::catalog::Method::Copy && client.reads(service))
+            self.scene
+                .catalog
+                .clients
+                .iter()
+                .find(|client| client.method == crate::catalog::Method::Copy && client.reads(service))
         };
         match (own, copies()) {
             (false, Some(copy)) => self.share(&service.id, copy),
@@ -186,7 +193,9 @@ impl<'a> Case<'a> {
         let steps = ((least - service.min_gib) / service.step_gib - 1e-9).ceil().max(0.0);
         let stepped = service.min_gib + steps * service.step_gib;
         match service.max_gib {
-            Some(most) if data > most => Err(format!("{} holds at most {most:.0} GiB, and {data:.0} are needed", service.id)),
+            Some(most) if data > most => {
+                Err(format!("{} holds at most {most:.0} GiB, and {data:.0} are needed", service.id))
+            }
             Some(most) => Ok(stepped.min(most)),
             None => Ok(stepped),
         }
@@ -213,7 +222,10 @@ impl<'a> Case<'a> {
         let reader = self.reader(self.candidate.service, self.candidate.client, units, 0.0);
         let of = |of: Of, wanted: f64| {
             let limit = self.slopes(of);
-            limit.map_or(0.0, |limit| (limit.cap.map_or(wanted, |cap| wanted.min(cap)) - limit.figure.value.at(self.knobs.supply)) / limit.slope)
+            limit.map_or(0.0, |limit| {
+                (limit.cap.map_or(wanted, |cap| wanted.min(cap)) - limit.figure.value.at(self.knobs.supply))
+                    / limit.slope
+            })
         };
         of(Of::Bandwidth, wanted).max(of(Of::Requests, wanted / reader.request_mb())).max(0.0)
     }
@@ -227,7 +239,8 @@ impl<'a> Case<'a> {
     /// MB/s and operations a second that are bought of each unit.
     fn bought(&self, reader: &Reader) -> (f64, f64) {
         let of = |of: Of, wanted: f64| {
-            let limit = trusted(self.candidate.service.limit(of, Scope::Service, &self.candidate.client.id), self.scene.demand);
+            let limit =
+                trusted(self.candidate.service.limit(of, Scope::Service, &self.candidate.client.id), self.scene.demand);
             limit.filter(|limit| limit.is_bought).map_or(0.0, |limit| {
                 let most = limit.figure.value.at(self.knobs.supply);
                 match self.candidate.size {

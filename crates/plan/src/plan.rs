@@ -72,7 +72,11 @@ impl Plan {
         fewest(&mut offers);
         once(&mut unranked);
         offers.sort_by(|(left, _), (right, _)| {
-            left.total_usd.likely.total_cmp(&right.total_usd.likely).then(left.hours.likely.total_cmp(&right.hours.likely)).then(left.id.cmp(&right.id))
+            left.total_usd
+                .likely
+                .total_cmp(&right.total_usd.likely)
+                .then(left.hours.likely.total_cmp(&right.hours.likely))
+                .then(left.id.cmp(&right.id))
         });
         for (index, (offer, _)) in offers.iter_mut().enumerate() {
             offer.rank = index + 1;
@@ -111,13 +115,15 @@ impl Plan {
             self.warnings.push(format!("the oldest price behind the first offers is of {date}: import a newer list"));
         }
         if self.demand.accelerator_usd_hour.is_none() {
-            self.warnings.push("accelerators at list prices, which decide most: give your own with --accelerator-price".into());
+            self.warnings
+                .push("accelerators at list prices, which decide most: give your own with --accelerator-price".into());
         }
         if self.offers.iter().take(CLOSER).any(|offer| offer.undated_prices) {
             self.warnings.push("some prices behind the first offers have no date".into());
         }
         if self.offers.iter().take(CLOSER).any(|offer| offer.extrapolated) {
-            self.warnings.push("a measured speed was carried to more nodes than it was measured with: extrapolated".into());
+            self.warnings
+                .push("a measured speed was carried to more nodes than it was measured with: extrapolated".into());
         }
         if self.demand.unverified {
             self.warnings.push("unverified figures decide, as was asked for".into());
@@ -155,23 +161,38 @@ fn known(catalog: &Catalog, demand: &Demand) -> Result<()> {
     }
     if let Some(region) = &demand.region {
         let of_services = catalog.services.iter().flat_map(|service| &service.prices);
-        let mut regions: Vec<&str> = of_services.chain(catalog.nodes.iter().flat_map(|node| &node.prices)).map(|price| price.region.as_str()).collect();
+        let mut regions: Vec<&str> = of_services
+            .chain(catalog.nodes.iter().flat_map(|node| &node.prices))
+            .map(|price| price.region.as_str())
+            .collect();
         regions.sort_unstable();
         regions.dedup();
         if !regions.contains(&region.as_str()) {
-            return Err(Wrong::new(format!("no price of a region `{region}` is known"), "the demand", "region", regions.join(", ")));
+            return Err(Wrong::new(
+                format!("no price of a region `{region}` is known"),
+                "the demand",
+                "region",
+                regions.join(", "),
+            ));
         }
     }
     if let Some(id) = demand.node.as_ref().filter(|id| !catalog.nodes.iter().any(|node| node.id == **id)) {
-        let ids: Vec<&str> = catalog.nodes.iter().filter(|node| node.accelerators > 0).map(|node| node.id.as_str()).collect();
+        let ids: Vec<&str> =
+            catalog.nodes.iter().filter(|node| node.accelerators > 0).map(|node| node.id.as_str()).collect();
         return Err(Wrong::new(format!("no node `{id}` is known"), "the demand", "node", ids.join(", ")));
     }
     let is_called = |node: &&crate::catalog::Node| crate::nodes::is_called(&node.accelerator, &demand.accelerator);
     if demand.node.is_none() && !catalog.nodes.iter().any(|node| node.accelerators > 0 && is_called(&node)) {
-        let mut names: Vec<&str> = catalog.nodes.iter().map(|node| node.accelerator.as_str()).filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<&str> =
+            catalog.nodes.iter().map(|node| node.accelerator.as_str()).filter(|name| !name.is_empty()).collect();
         names.sort_unstable();
         names.dedup();
-        return Err(Wrong::new(format!("no node with `{}` is known", demand.accelerator), "the demand", "accelerator", names.join(", ")));
+        return Err(Wrong::new(
+            format!("no node with `{}` is known", demand.accelerator),
+            "the demand",
+            "accelerator",
+            names.join(", "),
+        ));
     }
     Ok(())
 }
@@ -180,7 +201,11 @@ fn known(catalog: &Catalog, demand: &Demand) -> Result<()> {
 fn pareto<'a>(offers: impl Iterator<Item = &'a Offer>) -> Vec<String> {
     let mut offers: Vec<&Offer> = offers.collect();
     offers.sort_by(|left, right| {
-        left.hours.likely.total_cmp(&right.hours.likely).then(left.total_usd.likely.total_cmp(&right.total_usd.likely)).then(left.rank.cmp(&right.rank))
+        left.hours
+            .likely
+            .total_cmp(&right.hours.likely)
+            .then(left.total_usd.likely.total_cmp(&right.total_usd.likely))
+            .then(left.rank.cmp(&right.rank))
     });
     let mut cheapest = f64::INFINITY;
     offers.retain(|offer| {

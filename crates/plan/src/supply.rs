@@ -96,7 +96,8 @@ impl Reader<'_> {
             return Some(Cap::new("measured bandwidth", value));
         }
         let grown = value * self.node_count / clients;
-        let mb = listed.iter().filter(|cap| cap.name != BANDWIDTH).fold(grown, |least, cap| least.min(cap.mb / self.share));
+        let mb =
+            listed.iter().filter(|cap| cap.name != BANDWIDTH).fold(grown, |least, cap| least.min(cap.mb / self.share));
         Some(Cap { extrapolated: true, ..Cap::new("measured bandwidth", mb) })
     }
 
@@ -140,14 +141,17 @@ impl Reader<'_> {
         let limit = self.limit(Of::Requests, Scope::Service)?;
         let each = match (limit.is_bought, limit.is_least && self.place > 0.5) {
             (true, _) => self.bought.1,
-            (false, true) => limit.at(self.gib).at(self.place) * (1.0 + (LEAST_AT_BEST - 1.0) * (self.place - 0.5) * 2.0),
+            (false, true) => {
+                limit.at(self.gib).at(self.place) * (1.0 + (LEAST_AT_BEST - 1.0) * (self.place - 0.5) * 2.0)
+            }
             (false, false) => limit.at(self.gib).at(self.place),
         };
         Some(Cap::new("requests", each * self.units * self.request_mb()))
     }
 
     fn metadata(&self) -> Option<Cap> {
-        let opens = self.limit(Of::Metadata, Scope::Service).map(|limit| limit.at(self.gib).at(self.place) * self.units);
+        let opens =
+            self.limit(Of::Metadata, Scope::Service).map(|limit| limit.at(self.gib).at(self.place) * self.units);
         let opens = opens.or(self.client_has(Of::Metadata))?;
         Some(Cap::new("metadata", opens * self.demand.dataset_bytes / self.demand.files / 1e6))
     }
@@ -157,7 +161,9 @@ impl Reader<'_> {
         let first = self.limit(Of::FirstByte, Scope::Connection)?.figure.value.at(1.0 - self.place);
         let delay = first + self.demand.data.delay_ms;
         let request = self.request_mb();
-        let each = self.limit(Of::Bandwidth, Scope::Connection).map_or(f64::INFINITY, |limit| limit.figure.value.at(self.place));
+        let each = self
+            .limit(Of::Bandwidth, Scope::Connection)
+            .map_or(f64::INFINITY, |limit| limit.figure.value.at(self.place));
         let seconds = self.client_has(Of::RoundTrips).unwrap_or(1.0) * delay / 1e3 + request / each;
         let reads = self.demand.streams * f64::from(self.demand.accelerators);
         let pieces = (self.demand.read_bytes / 1e6 / request).max(1.0);
@@ -179,7 +185,10 @@ impl Reader<'_> {
         let node = self.limit(Of::Bandwidth, Scope::Node).map(|limit| limit.figure.value.at(self.place));
         cap("one node of the service", node);
         let connection = self.limit(Of::Bandwidth, Scope::Connection).map(|limit| limit.figure.value.at(self.place));
-        cap("connections of a node", self.client_has(Of::Connections).zip(connection).map(|(count, each)| count * each));
+        cap(
+            "connections of a node",
+            self.client_has(Of::Connections).zip(connection).map(|(count, each)| count * each),
+        );
         let file = self.limit(Of::Bandwidth, Scope::File).map(|limit| limit.figure.value.at(self.place));
         let streams = self.demand.streams * f64::from(self.demand.accelerators) / self.node_count;
         cap("one file", file.map(|each| each * streams));
@@ -198,6 +207,7 @@ pub fn least(caps: &[Cap]) -> (Option<&Cap>, Option<&Cap>) {
 
 /// A limit through which only a share of what is read goes.
 pub fn through(caps: Vec<Cap>, share: f64) -> Vec<Cap> {
-    let widened = caps.into_iter().map(|cap| Cap { mb: if share > 0.0 { cap.mb / share } else { f64::INFINITY }, ..cap });
+    let widened =
+        caps.into_iter().map(|cap| Cap { mb: if share > 0.0 { cap.mb / share } else { f64::INFINITY }, ..cap });
     widened.filter(|cap| cap.mb.is_finite()).collect()
 }

@@ -128,7 +128,9 @@ impl Entry {
     pub fn finish(self) -> Result<()> {
         match self.table.keys().next() {
             None => Ok(()),
-            Some(field) => Err(self.wrong(field, "nobody knows this field", "is it misspelt? docs/planner.md has them all")),
+            Some(field) => {
+                Err(self.wrong(field, "nobody knows this field", "is it misspelt? docs/planner.md has them all"))
+            }
         }
     }
 }

@@ -61,7 +61,9 @@ impl Charge {
     /// Units and what a price in them is multiplied by.
     pub fn units(self) -> &'static [(&'static str, f64)] {
         match self {
-            Charge::Capacity => &[("GiB-month", 1.0 / MONTH_HOURS), ("GiB-hour", 1.0), ("TiB-month", 1.0 / MONTH_HOURS / 1024.0)],
+            Charge::Capacity => {
+                &[("GiB-month", 1.0 / MONTH_HOURS), ("GiB-hour", 1.0), ("TiB-month", 1.0 / MONTH_HOURS / 1024.0)]
+            }
             Charge::Read | Charge::Write | Charge::List => &[("1", 1.0), ("1k", 1e-3), ("10k", 1e-4), ("1M", 1e-6)],
             Charge::ReadBytes | Charge::WriteBytes | Charge::Egress | Charge::CrossZone => {
                 &[("GiB", 1.0), ("TiB", 1.0 / 1024.0)]
@@ -132,21 +134,18 @@ impl Of {
 
     pub fn units(self) -> &'static [(&'static str, f64)] {
         match self {
-            Of::Bandwidth
-            | Of::WriteBandwidth
-            | Of::Network
-            | Of::Fabric
-            | Of::DiskBandwidth
-            | Of::LocalBandwidth => &[
-                ("MB/s", 1.0),
-                ("KB/s", 1e-3),
-                ("GB/s", 1e3),
-                ("TB/s", 1e6),
-                ("MiB/s", MIB_MB),
-                ("GiB/s", MIB_MB * 1024.0),
-                ("Gbit/s", 125.0),
-                ("Tbit/s", 125e3),
-            ],
+            Of::Bandwidth | Of::WriteBandwidth | Of::Network | Of::Fabric | Of::DiskBandwidth | Of::LocalBandwidth => {
+                &[
+                    ("MB/s", 1.0),
+                    ("KB/s", 1e-3),
+                    ("GB/s", 1e3),
+                    ("TB/s", 1e6),
+                    ("MiB/s", MIB_MB),
+                    ("GiB/s", MIB_MB * 1024.0),
+                    ("Gbit/s", 125.0),
+                    ("Tbit/s", 125e3),
+                ]
+            }
             Of::Requests | Of::Metadata | Of::DiskRequests | Of::LocalRequests => &[("1/s", 1.0)],
             Of::FirstByte => &[("ms", 1.0), ("us", 1e-3)],
             Of::LocalGib => &[("GiB", 1.0), ("GB", 1e9 / GIB), ("TB", 1e12 / GIB), ("TiB", 1024.0)],

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::quantity::{CHARGES, Charge, LIMITS, MONTH_HOURS, SCOPES, Scope};
-use super::{
-    ATTACHES, Attach, Burst, CLASSES, Class, Limit, METHODS, Method, NEEDS, Need, Observed, Price,
-};
+use super::{ATTACHES, Attach, Burst, CLASSES, Class, Limit, METHODS, Method, NEEDS, Need, Observed, Price};
 use crate::date::Date;
 use crate::figure::{Confidence, Figure, Layer, Origin, Range};
 use crate::wrong::{Result, Wrong};
@@ -77,7 +75,12 @@ pub fn text(place: &str, layer: Layer, text: &str) -> Result<Text> {
     }
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        Wrong::new(format!("this is no TOML: {}", error.message()), format!("{place}:{line}"), "", "docs/planner.md shows one")
+        Wrong::new(
+            format!("this is no TOML: {}", error.message()),
+            format!("{place}:{line}"),
+            "",
+            "docs/planner.md shows one",
+        )
     })?;
     let mut top = Entry::new(place.to_owned(), table);
     let (provider, version) = (id(&mut top, "provider")?, top.needed_text("version")?);
@@ -88,7 +91,10 @@ pub fn text(place: &str, layer: Layer, text: &str) -> Result<Text> {
     let region = top.text("region")?.unwrap_or_default();
     let sources = sources(&mut top, layer, region)?;
     let text = Text {
-        services: named(&mut top, "service")?.into_iter().map(|entry| service(entry, &sources)).collect::<Result<_>>()?,
+        services: named(&mut top, "service")?
+            .into_iter()
+            .map(|entry| service(entry, &sources))
+            .collect::<Result<_>>()?,
         nodes: named(&mut top, "node")?.into_iter().map(|entry| node(entry, &sources)).collect::<Result<_>>()?,
         clients: named(&mut top, "client")?.into_iter().map(|entry| client(entry, &sources)).collect::<Result<_>>()?,
         provider,
@@ -112,7 +118,12 @@ fn named(top: &mut Entry, field: &str) -> Result<Vec<(String, Entry)>> {
     let mut ids: Vec<&str> = named.iter().map(|(id, _)| id.as_str()).collect();
     ids.sort_unstable();
     match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Wrong::new("this id stands twice", format!("{place}, {field} {}", pair[0]), "id", "one entry for each id")),
+        Some(pair) => Err(Wrong::new(
+            "this id stands twice",
+            format!("{place}, {field} {}", pair[0]),
+            "id",
+            "one entry for each id",
+        )),
         None => Ok(named),
     }
 }
@@ -152,11 +163,19 @@ impl Sources {
     fn figure(&self, entry: &mut Entry, units: &[(&str, f64)]) -> Result<(Figure, f64)> {
         let unit = entry.needed_word("unit", units)?;
         let Some(likely) = entry.number("value")? else {
-            return Err(entry.wrong("value", "something is missing", "a number; leave the entry out where none is known"));
+            return Err(entry.wrong(
+                "value",
+                "something is missing",
+                "a number; leave the entry out where none is known",
+            ));
         };
         let (low, high) = (entry.number("low")?.unwrap_or(likely), entry.number("high")?.unwrap_or(likely));
         if !(low <= likely && likely <= high) {
-            return Err(entry.wrong("value", format!("{likely} is not between {low} and {high}"), "low <= value <= high"));
+            return Err(entry.wrong(
+                "value",
+                format!("{likely} is not between {low} and {high}"),
+                "low <= value <= high",
+            ));
         }
         let value = Range { low, likely, high }.times(unit);
         Ok((Figure { value, origin: self.origin(entry)? }, unit))
@@ -170,7 +189,11 @@ impl Sources {
         };
         let word = entry.needed_text("confidence")?;
         let confidence = Confidence::parse(&word).ok_or_else(|| {
-            entry.wrong("confidence", format!("`{word}` means nothing here"), "high, medium, low, unverified, superseded")
+            entry.wrong(
+                "confidence",
+                format!("`{word}` means nothing here"),
+                "high, medium, low, unverified, superseded",
+            )
         })?;
         let date = date(entry)?.or(*dated);
         Ok(Origin { source, title: title.clone(), date, confidence, layer: self.layer, note: entry.text("note")? })
@@ -204,12 +227,20 @@ impl Sources {
         let slope = entry.number("slope")?;
         let burst = entry.number("burst-slope")?;
         if (slope.is_some() || burst.is_some()) != size.is_some() {
-            return Err(entry.wrong("per", "a slope is of a size, and only a slope is", "per = \"GiB\" or \"TiB\" beside slope"));
+            return Err(entry.wrong(
+                "per",
+                "a slope is of a size, and only a slope is",
+                "per = \"GiB\" or \"TiB\" beside slope",
+            ));
         }
         let size = size.unwrap_or(1.0);
         let credit = entry.number("credit-gib-per-gib")?;
         if burst.is_some() != credit.is_some() {
-            return Err(entry.wrong("credit-gib-per-gib", "a burst has a credit, and only a burst has", "both, or neither"));
+            return Err(entry.wrong(
+                "credit-gib-per-gib",
+                "a burst has a credit, and only a burst has",
+                "both, or neither",
+            ));
         }
         let limit = Limit {
             of,
@@ -219,7 +250,9 @@ impl Sources {
             slope: slope.unwrap_or(0.0) * unit / size,
             floor: entry.number("floor")?.unwrap_or(0.0) * unit,
             cap: entry.number("cap")?.map(|cap| cap * unit),
-            burst: burst.zip(credit).map(|(slope, credit_gib_per_gib)| Burst { slope: slope * unit / size, credit_gib_per_gib }),
+            burst: burst
+                .zip(credit)
+                .map(|(slope, credit_gib_per_gib)| Burst { slope: slope * unit / size, credit_gib_per_gib }),
             is_bought: entry.flag("bought")?,
             is_least: entry.flag("at-least")?,
             clients: entry.number("clients")?,
@@ -241,7 +274,9 @@ fn above(entry: &mut Entry, of: Charge, unit: f64) -> Result<f64> {
         None => Ok(0.0),
         // A price for MiB/s shrank to one for MB/s by as much as the amount grows.
         Some(above) if matches!(of, Charge::Throughput | Charge::Iops) => Ok(above / unit / MONTH_HOURS),
-        Some(_) => Err(entry.wrong("above", "something is included only in speed that is bought", "of throughput or iops")),
+        Some(_) => {
+            Err(entry.wrong("above", "something is included only in speed that is bought", "of throughput or iops"))
+        }
     }
 }
 

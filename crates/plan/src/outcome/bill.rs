@@ -82,15 +82,19 @@ impl<'a> Case<'a> {
         let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * month;
         match candidate.way {
             Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
-            Way::Straight => self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * month,
+            Way::Straight => {
+                self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * month
+            }
             Way::Disks { origin, .. } => {
                 let copies = if candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
-                let volumes = self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * copies;
+                let volumes =
+                    self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * copies;
                 volumes + of(origin)
             }
             Way::Own | Way::Ondemand { .. } => of(candidate.service),
             Way::Rented { node, count } => {
-                let price = node.price(demand.region.as_deref()).map_or(0.0, |price| price.figure.value.at(self.knobs.price));
+                let price =
+                    node.price(demand.region.as_deref()).map_or(0.0, |price| price.figure.value.at(self.knobs.price));
                 price * self.knobs.storage_price * f64::from(count) + of(candidate.service)
             }
         }
@@ -103,10 +107,20 @@ impl<'a> Case<'a> {
         let jobs = f64::from(demand.jobs);
         match self.candidate.way {
             Way::Straight => {
-                let trips = self.candidate.client.limits.iter().find(|limit| limit.of == Of::RoundTrips).map_or(1.0, |limit| limit.figure.value.likely);
+                let trips = self
+                    .candidate
+                    .client
+                    .limits
+                    .iter()
+                    .find(|limit| limit.of == Of::RoundTrips)
+                    .map_or(1.0, |limit| limit.figure.value.likely);
                 let opens = (trips - 1.0) * demand.files * demand.epochs;
                 let requests = all / 1e6 / flow.request_mb + opens;
-                let lists = if self.candidate.client.method == Method::Rest { demand.files / NAMES_OF_LIST } else { demand.files };
+                let lists = if self.candidate.client.method == Method::Rest {
+                    demand.files / NAMES_OF_LIST
+                } else {
+                    demand.files
+                };
                 Asked { requests: requests * jobs, lists: lists * jobs, bytes: all * jobs }
             }
             Way::Own | Way::Rented { .. } => {
@@ -117,7 +131,8 @@ impl<'a> Case<'a> {
                 Asked { requests, lists: demand.files / NAMES_OF_LIST, bytes }
             }
             Way::Disks { copy, .. } | Way::Ondemand { copy } => {
-                let is_each = matches!(self.candidate.way, Way::Disks { .. }) && self.candidate.service.attach == Attach::One;
+                let is_each =
+                    matches!(self.candidate.way, Way::Disks { .. }) && self.candidate.service.attach == Attach::One;
                 let copies = if is_each { self.nodes.count } else { 1.0 };
                 let request_mb = self.reader(self.candidate.service, copy, 1.0, 0.0).request_mb();
                 let requests = requests_of(demand.dataset_bytes, request_mb) * copies;
@@ -167,9 +182,11 @@ impl<'a> Case<'a> {
         };
         let limit = |of| trusted(store.limit(of, Scope::Service, &self.candidate.client.id), self.scene.demand);
         let place = self.knobs.supply;
-        let listed = limit(Of::WriteBandwidth).map(|limit| limit.at(flow.gib).at(place) * f64::from(self.candidate.units));
+        let listed =
+            limit(Of::WriteBandwidth).map(|limit| limit.at(flow.gib).at(place) * f64::from(self.candidate.units));
         // What is not listed is taken as reading.
-        let read = limit(Of::Bandwidth).map(|limit| if limit.is_bought { flow.bought.0 } else { limit.at(flow.gib).at(place) });
+        let read = limit(Of::Bandwidth)
+            .map(|limit| if limit.is_bought { flow.bought.0 } else { limit.at(flow.gib).at(place) });
         let network = self.nodes.has(Of::Network, self.scene.demand, place).map(|each| each * self.nodes.count);
         let mb = [listed.or(read), network].into_iter().flatten().fold(f64::INFINITY, f64::min);
         if mb.is_finite() && mb > 0.0 { checkpoint.bytes * checkpoint.writes / 1e6 / mb / 3600.0 } else { 0.0 }

@@ -96,7 +96,8 @@ impl Case<'_> {
 
     fn staging_hours(&self, bytes: f64, caps: &[Cap]) -> f64 {
         let mb = caps.iter().fold(f64::INFINITY, |least, cap| least.min(cap.mb));
-        bytes / 1e6 / mb / 3600.0
+        // A trickle instead of nothing, so that hours stay a number.
+        bytes / 1e6 / mb.max(self.scene.demand.mb() * 1e-9) / 3600.0
     }
 
     fn disks(&self, origin: &Service, copy: &Client) -> Result<Flow, String> {
@@ -116,28 +117,22 @@ impl Case<'_> {
         // Written at the speed at which it is read: what volumes write is rarely listed.
         way.extend(caps.iter().cloned());
         let staging_hours = self.staging_hours(self.scene.demand.dataset_bytes * copies, &way);
-        Ok(Flow {
-            cold: caps.clone(),
-            warm: caps,
-            staging_hours,
-            refill_hours: 0.0,
-            hit: 1.0,
-            gib,
-            bought,
-            request_mb,
-        })
+        Ok(Flow { cold: caps.clone(), warm: caps, staging_hours, refill_hours: 0.0, hit: 1.0, gib, bought, request_mb })
     }
 
     fn own(&self) -> Result<Flow, String> {
         let (demand, place, count) = (self.scene.demand, self.knobs.supply, self.nodes.count);
-        let has = |of| self.nodes.has(of, demand, place).ok_or_else(|| format!("{} of {}", of.name(), self.nodes.node.id));
-        let (room, disk, network) = (has(Of::LocalGib)? * count, has(Of::LocalBandwidth)? * count, has(Of::Network)? * count);
+        let has =
+            |of| self.nodes.has(of, demand, place).ok_or_else(|| format!("{} of {}", of.name(), self.nodes.node.id));
+        let (room, disk, network) =
+            (has(Of::LocalGib)? * count, has(Of::LocalBandwidth)? * count, has(Of::Network)? * count);
         let data = demand.dataset_bytes / GIB;
         let ratio = room / data;
         let (hit, local) = (ratio.min(1.0), (ratio / count).min(1.0));
         let peers = (hit - local).max(0.0);
         let service = self.candidate.service;
-        let store = self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
+        let store =
+            self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
         let disk_share = self.share("stoker.local", self.candidate.client);
         let others = (count - 1.0) / count;
         // What is missed comes in at its owner, and again at the node that reads it.
@@ -172,14 +167,19 @@ impl Case<'_> {
         let hit = (has(Of::LocalGib)? * count / data).min(1.0);
         let service = self.candidate.service;
         // The cache nodes read the store; those that train read the cache nodes.
-        let mut store = self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
+        let mut store =
+            self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
         store.retain(|cap| cap.name != "node network");
         let disk_share = self.share("stoker.local", self.candidate.client);
         let network = self.nodes.has(Of::Network, demand, place).unwrap_or(0.0);
         let trains = Cap::new("node network", network * self.nodes.count);
         let caches = Cap::new("network of the cache nodes", has(Of::Network)? * count);
         let mut warm = through(store.clone(), 1.0 - hit);
-        warm.extend([trains.clone(), caches.clone(), Cap::new("disks of the cache nodes", has(Of::LocalBandwidth)? * count * disk_share / hit)]);
+        warm.extend([
+            trains.clone(),
+            caches.clone(),
+            Cap::new("disks of the cache nodes", has(Of::LocalBandwidth)? * count * disk_share / hit),
+        ]);
         let mut cold = store;
         cold.extend([trains, caches]);
         let refill_hours = self.staging_hours(demand.dataset_bytes * hit / count, &cold);
@@ -201,18 +201,27 @@ impl Case<'_> {
         let (room, disk) = (has(Of::LocalGib).unwrap_or(0.0) * count, has(Of::LocalBandwidth).unwrap_or(0.0) * count);
         let data = demand.dataset_bytes / GIB;
         if data > room {
-            return Err(format!("the disks of {count} {} hold {room:.0} GiB, and the data have {data:.0}", self.nodes.node.id));
+            return Err(format!(
+                "the disks of {count} {} hold {room:.0} GiB, and the data have {data:.0}",
+                self.nodes.node.id
+            ));
         }
         let (service, client) = (self.candidate.service, self.candidate.client);
         let share = self.share("ondemand.local", client);
         let mut warm = vec![Cap::new("disks of the nodes", disk * share)];
         let network = has(Of::Fabric).or(has(Of::Network)).filter(|_| count > 1.0);
-        warm.extend(network.map(|each| Cap::new("network between nodes", each * count * share * count / (count - 1.0))));
+        warm.extend(
+            network.map(|each| Cap::new("network between nodes", each * count * share * count / (count - 1.0))),
+        );
         let opens = client.limits.iter().filter(|limit| limit.scope == Scope::Service && limit.of == Of::Metadata);
         // The only place where it was seen.
         let case_of_opens = "nag-beeond-elbencho";
-        let known = opens.filter(|_| self.scene.evidence.counts(case_of_opens)).filter(|limit| limit.figure.is_trusted(demand.unverified));
-        warm.extend(known.map(|limit| Cap::new("metadata", limit.figure.value.at(place) * demand.dataset_bytes / demand.files / 1e6)));
+        let known = opens
+            .filter(|_| self.scene.evidence.counts(case_of_opens))
+            .filter(|limit| limit.figure.is_trusted(demand.unverified));
+        warm.extend(known.map(|limit| {
+            Cap::new("metadata", limit.figure.value.at(place) * demand.dataset_bytes / demand.files / 1e6)
+        }));
         let way = self.from_store(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
         let staging_hours = self.staging_hours(demand.dataset_bytes, &way);
         Ok(Flow {

@@ -84,7 +84,8 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
     let Money { busy, idle, staging, capacity, requests, bytes, egress } = likely.money;
     let (total, storage) = (likely.money.total(), likely.money.storage());
     let storage_hour = storage / likely.hours;
-    let name = |place: usize| likely.bounds.get(place).map_or_else(|| "none".to_owned(), |bound| bound.limit.to_owned());
+    let name =
+        |place: usize| likely.bounds.get(place).map_or_else(|| "none".to_owned(), |bound| bound.limit.to_owned());
     let is_fed = likely.bounds.first().is_none_or(|bound| bound.of_demand >= 1.0);
     let (binding, next) = if is_fed { ("accelerators".to_owned(), name(0)) } else { (name(0), name(1)) };
     let nodes = nodes_of(scene, candidate);
@@ -175,7 +176,9 @@ fn oldest(scene: Scene, candidate: &Candidate) -> Option<Date> {
         None => nodes_of(scene, candidate).and_then(|nodes| nodes.price?.figure.origin.date),
     };
     let caches = match candidate.way {
-        Way::Rented { node, .. } => node.price(scene.demand.region.as_deref()).and_then(|price| price.figure.origin.date),
+        Way::Rented { node, .. } => {
+            node.price(scene.demand.region.as_deref()).and_then(|price| price.figure.origin.date)
+        }
         _ => None,
     };
     [services, nodes, caches].into_iter().flatten().min()

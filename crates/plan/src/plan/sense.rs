@@ -60,7 +60,8 @@ pub(super) fn chances(scene: Scene, offers: &mut [(Offer, Candidate)]) {
 fn place(draw: u64, of: &[&str]) -> f64 {
     // FNV-1a, then a mix so that neighbouring draws differ in all bits.
     let bytes = of.iter().flat_map(|name| name.bytes().chain([0]));
-    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64 ^ draw, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let mut hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64 ^ draw, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     hash = (hash ^ (hash >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (hash >> 11) as f64 / (1_u64 << 53) as f64
@@ -106,7 +107,10 @@ pub(super) fn break_even(offers: &[&Offer]) -> Vec<BreakEven> {
         let price = (other.storage_usd - first.storage_usd) / hours;
         (other.node == first.node && price.is_finite() && price >= 0.0).then_some((price, hours > 0.0))
     };
-    let crossings: Vec<(f64, bool, &Offer)> = others.iter().filter_map(|other| crossing(other).map(|(price, is_first_below)| (price, is_first_below, *other))).collect();
+    let crossings: Vec<(f64, bool, &Offer)> = others
+        .iter()
+        .filter_map(|other| crossing(other).map(|(price, is_first_below)| (price, is_first_below, *other)))
+        .collect();
     let below = crossings.iter().filter(|(price, ..)| *price <= today).max_by(|left, right| left.0.total_cmp(&right.0));
     let above = crossings.iter().filter(|(price, ..)| *price > today).min_by(|left, right| left.0.total_cmp(&right.0));
     let told = |(price, is_first_below, other): &(f64, bool, &Offer)| {

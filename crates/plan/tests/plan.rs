@@ -1,0 +1,310 @@
+//! What a plan promises: layers, reasons, ties, needs, errors that name a field.
+
+use stoker_plan::candidate;
+use stoker_plan::catalog::layers::Source;
+use stoker_plan::catalog::shipped::SHIPPED;
+use stoker_plan::catalog::{Catalog, Need};
+use stoker_plan::date::Date;
+use stoker_plan::demand::{Checkpoint, Demand};
+use stoker_plan::figure::{Confidence, Layer};
+use stoker_plan::plan::{Offer, Plan};
+
+fn today() -> Date {
+    Date::parse("2026-11-24").unwrap()
+}
+
+fn with(overlays: &[(Layer, &str)]) -> Catalog {
+    let overlays = overlays.iter().map(|(layer, text)| Source { layer: *layer, place: "overlay.toml", text });
+    Catalog::of(&SHIPPED.into_iter().chain(overlays).collect::<Vec<_>>()).unwrap()
+}
+
+/// CosmoFlow as the study ran it.
+fn cosmoflow() -> Demand {
+    let mut demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
+    demand.epochs = 48.0;
+    demand.node = Some("azure.ND40rs_v2".into());
+    demand
+}
+
+fn plan(catalog: &Catalog, demand: &Demand) -> Plan {
+    Plan::of(catalog, demand, today()).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+fn offer<'a>(plan: &'a Plan, id: &str) -> &'a Offer {
+    plan.offers
+        .iter()
+        .find(|offer| offer.id == id)
+        .unwrap_or_else(|| panic!("no {id} in {:?}", plan.offers.iter().map(|offer| &offer.id).collect::<Vec<_>>()))
+}
+
+const CONTRACT: &str = r#"
+provider = "azure"
+version = "contract"
+currency = "USD"
+region = "westus"
+[[source]]
+id = "contract"
+title = "our contract"
+date = "2026-10"
+[[service]]
+id = "azure.blob.hot"
+prices = [{ of = "capacity", unit = "GiB-month", value = VALUE, source = "contract", confidence = "high" }]
+"#;
+
+#[test]
+fn a_later_layer_wins_and_is_remembered() {
+    let text = |value: &str| CONTRACT.replace("VALUE", value);
+    let (site, refreshed) = (text("0.5"), text("0.9"));
+    let catalog = with(&[(Layer::Site, &site), (Layer::Refreshed, &refreshed)]);
+    let service = catalog.services.iter().find(|service| service.id == "azure.blob.hot").unwrap();
+    let tiers = service.prices(stoker_plan::catalog::quantity::Charge::Capacity, None);
+    assert_eq!(tiers.len(), 1, "tiers of two lists are not mixed");
+    assert!((tiers[0].figure.value.likely * 730.0 - 0.5).abs() < 1e-12);
+    assert_eq!((tiers[0].figure.origin.layer, tiers[0].figure.origin.title.as_str()), (Layer::Site, "our contract"));
+    let reads = service.prices(stoker_plan::catalog::quantity::Charge::Read, None);
+    assert_eq!(reads[0].figure.origin.layer, Layer::Shipped, "what the contract leaves out stays as it was");
+}
+
+#[test]
+fn a_missing_price_is_a_reason_and_never_zero() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    let unranked = plan.unranked.iter().find(|unranked| unranked.id == "azure.managed_lustre.125/lustre").unwrap();
+    assert_eq!(unranked.reasons, ["no price of capacity of azure.managed_lustre.125 is known"]);
+    assert!(plan.offers.iter().all(|offer| offer.storage_usd > 0.0 && offer.ranked));
+}
+
+#[test]
+fn an_unverified_figure_never_decides_unless_it_is_asked_to() {
+    let mut demand = Demand::new("A100", 8, 100.0, 1e6, 1e6);
+    let strict = plan(&with(&[]), &demand);
+    assert!(
+        strict.unranked.iter().any(|unranked| unranked
+            .reasons
+            .iter()
+            .any(|reason| reason.contains("aws.fsx_lustre.250 is not verified")))
+    );
+    assert!(
+        !strict.offers.iter().any(|offer| offer.id.starts_with("aws.fsx_lustre.250") || offer.id.starts_with("gcp."))
+    );
+    demand.unverified = true;
+    assert!(plan(&with(&[]), &demand).offers.iter().any(|offer| offer.id.starts_with("aws.fsx_lustre.250")));
+}
+
+#[test]
+fn needs_are_met_by_what_is_documented() {
+    let mut demand = cosmoflow();
+    demand.needs = vec![Need::SharedWrites];
+    let plan = plan(&with(&[]), &demand);
+    assert!(!plan.offers.is_empty());
+    assert!(!plan.offers.iter().any(|offer| ["blobfuse", "stoker", "rest"].contains(&offer.client.as_str())));
+    assert!(
+        plan.unranked
+            .iter()
+            .any(|unranked| unranked.reasons.contains(&"BlobFuse does not grant shared-writes".to_owned()))
+    );
+}
+
+#[test]
+fn what_was_measured_is_carried_no_further_than_it_says() {
+    let measured = r#"
+provider = "azure"
+version = "mine"
+currency = "USD"
+region = "westus"
+[[source]]
+id = "bench"
+title = "stoker bench"
+date = "2026-11-20"
+[[service]]
+id = "azure.blob.hot"
+limits = [{ of = "bandwidth", client = "blobfuse", unit = "MB/s", value = 400, clients = CLIENTS, source = "bench", confidence = "high" }]
+"#;
+    let of = |clients: &str| {
+        let text = measured.replace("CLIENTS", clients);
+        plan(&with(&[(Layer::Measured, &text)]), &cosmoflow())
+    };
+    let (same, fewer) = (of("4"), of("1"));
+    let (same, fewer) = (offer(&same, "azure.blob.hot/blobfuse"), offer(&fewer, "azure.blob.hot/blobfuse"));
+    assert!((same.supply_mb_per_s - 400.0).abs() < 1e-6 && !same.extrapolated);
+    assert!((fewer.supply_mb_per_s - 1600.0).abs() < 1e-6 && fewer.extrapolated, "{}", fewer.supply_mb_per_s);
+}
+
+#[test]
+fn ranges_that_overlap_are_a_tie_and_the_oldest_price_is_told() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    assert!(plan.offers[0].is_tie && plan.ties.iter().all(|id| offer(&plan, id).is_tie));
+    let apart = plan.offers.iter().filter(|offer| offer.total_usd.low > plan.offers[0].total_usd.high);
+    assert!(apart.map(|offer| assert!(!offer.is_tie, "{}", offer.id)).count() > 0);
+    assert_eq!(plan.oldest_price, Date::parse("2023"));
+    assert!(plan.warnings.iter().any(|warning| warning.contains("2023")));
+    let chances: f64 = plan.offers.iter().map(|offer| offer.chance_of_best).sum();
+    assert!((chances - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_front_holds_whatever_is_not_beaten_in_both() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    let beats = |left: &Offer, right: &Offer| {
+        left.total_usd.likely < right.total_usd.likely && left.hours.likely < right.hours.likely
+    };
+    for offer in &plan.offers {
+        let is_beaten = plan.offers.iter().any(|other| beats(other, offer));
+        assert!(!(is_beaten && plan.pareto.contains(&offer.id)), "{}", offer.id);
+    }
+    assert!(plan.pareto.contains(&plan.offers[0].id));
+}
+
+#[test]
+fn the_rule_orders_as_the_totals_do() {
+    // (nodes x price + storage) / AU, times the hours of pure computing, is the total but for copies.
+    let plan = plan(&with(&[]), &cosmoflow());
+    for offer in plan.offers.iter().filter(|offer| offer.staging_hours == 0.0) {
+        let total = offer.rule_usd_per_hour * plan.ideal_hours;
+        assert!(
+            (total / offer.total_usd.likely - 1.0).abs() < 1e-6,
+            "{}: {total} {}",
+            offer.id,
+            offer.total_usd.likely
+        );
+    }
+}
+
+#[test]
+fn break_even_is_where_both_cost_the_same() {
+    // More than the nodes' disks hold, and locks: what is slow and cheap stands against what is fast and dear.
+    let mut demand = cosmoflow();
+    demand.needs = vec![Need::Locking];
+    (demand.dataset_bytes, demand.files) = (demand.dataset_bytes * 3.0, demand.files * 3.0);
+    demand.accelerator_usd_hour = Some(0.0001);
+    let cheap = plan(&with(&[]), &demand);
+    let found = &cheap.break_even[0];
+    demand.accelerator_usd_hour = Some(found.usd_per_accelerator_hour);
+    let even = plan(&with(&[]), &demand);
+    let usd = |id: &str| offer(&even, id).total_usd.likely;
+    assert!((usd(&found.cheaper_below) / usd(&found.cheaper_above) - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_checkpoint_costs_time_requests_and_money() {
+    let mut demand = cosmoflow();
+    let before = plan(&with(&[]), &demand);
+    demand.checkpoint = Some(Checkpoint { bytes: 1e12, writes: 10.0 });
+    let after = plan(&with(&[]), &demand);
+    let (before, after) = (offer(&before, "azure.blob.hot/blobfuse"), offer(&after, "azure.blob.hot/blobfuse"));
+    assert!(
+        after.hours.likely > before.hours.likely
+            && after.requests_usd > before.requests_usd
+            && after.idle_usd > before.idle_usd
+    );
+}
+
+#[test]
+fn a_cache_that_holds_half_misses_half() {
+    let mut demand = cosmoflow();
+    demand.dataset_bytes = 2.0 * 4.0 * 2948.0 * 1_073_741_824.0;
+    demand.files = demand.samples();
+    let plan = plan(&with(&[]), &demand);
+    let own = offer(&plan, "stoker/own-disks/azure.blob.hot");
+    assert!((own.cache_ratio - 0.5).abs() < 1e-9);
+    // One cold epoch, then half of each: 1 + 47/2 passes.
+    assert!((own.read_tb * 1e12 / demand.dataset_bytes - 24.5).abs() < 1e-6);
+    assert!(
+        plan.unranked
+            .iter()
+            .any(|unranked| unranked.id.starts_with("ondemand/") && unranked.reasons[0].contains("hold"))
+    );
+}
+
+#[test]
+fn a_lost_node_costs_a_file_system_all_of_its_copy_and_a_cache_its_share() {
+    let mut demand = cosmoflow();
+    let before = plan(&with(&[]), &demand);
+    demand.losses_per_node_hour = 0.05;
+    let after = plan(&with(&[]), &demand);
+    let lost = |id: &str| offer(&after, id).hours.likely / offer(&before, id).hours.likely;
+    let (ondemand, own) = (lost("ondemand/own-disks/azure.blob.hot"), lost("stoker/own-disks/azure.blob.hot"));
+    assert!(own > 1.0 && ondemand > 1.0 + (own - 1.0) * 1.5, "{ondemand} {own}");
+}
+
+#[test]
+fn contradictions_name_their_field() {
+    let wrongs: Vec<(&str, Box<dyn Fn(&mut Demand)>)> = vec![
+        ("region", Box::new(|demand| demand.region = Some("atlantis".into()))),
+        ("node", Box::new(|demand| demand.node = Some("azure.none".into()))),
+        ("accelerators", Box::new(|demand| demand.accelerators = 0)),
+        ("dataset", Box::new(|demand| demand.dataset_bytes = -1.0)),
+        ("dataset", Box::new(|demand| demand.dataset_bytes = f64::NAN)),
+        ("dataset", Box::new(|demand| demand.dataset_bytes = 100.0)),
+        ("files", Box::new(|demand| demand.files = 1e13)),
+        ("epochs", Box::new(|demand| demand.epochs = f64::INFINITY)),
+        ("hours-per-month", Box::new(|demand| demand.hours_per_month = Some(800.0))),
+        ("jobs", Box::new(|demand| demand.jobs = 33)),
+        ("accelerator-price", Box::new(|demand| demand.accelerator_usd_hour = Some(-1.0))),
+    ];
+    let catalog = with(&[]);
+    for (field, spoil) in wrongs {
+        let mut demand = cosmoflow();
+        spoil(&mut demand);
+        let wrong = Plan::of(&catalog, &demand, today()).unwrap_err();
+        assert_eq!((wrong.field.as_str(), wrong.place.as_str()), (field, "the demand"), "{wrong}");
+    }
+    let mut demand = cosmoflow();
+    (demand.node, demand.accelerator) = (None, "abacus".into());
+    assert_eq!(Plan::of(&catalog, &demand, today()).unwrap_err().field, "accelerator");
+    let empty = Plan::of(&Catalog::default(), &cosmoflow(), today()).unwrap_err();
+    assert_eq!((empty.place.as_str(), empty.field.as_str()), ("the catalogue", "service"));
+}
+
+#[test]
+fn texts_that_are_wrong_name_file_entry_and_field() {
+    let good = CONTRACT.replace("VALUE", "0.5");
+    let wrongs = [
+        ("value = 0.5", "value = -0.5", "value"),
+        ("value = 0.5", "value = \"cheap\"", "value"),
+        ("value = 0.5", "value = nan", "value"),
+        ("value = 0.5, ", "", "value"),
+        ("value = 0.5", "value = 0.5, low = 0.6", "value"),
+        ("\"GiB-month\"", "\"parsec\"", "unit"),
+        ("of = \"capacity\"", "of = \"goodwill\"", "of"),
+        ("source = \"contract\"", "source = \"hearsay\"", "source"),
+        ("confidence = \"high\"", "confidence = \"sure\"", "confidence"),
+        ("confidence = \"high\"", "confidence = \"high\", colour = \"blue\"", "colour"),
+        ("date = \"2026-10\"", "date = \"soon\"", "date"),
+        ("currency = \"USD\"", "currency = \"EUR\"", "currency"),
+        ("id = \"azure.blob.hot\"", "id = \"a new one\"", "id"),
+        ("id = \"azure.blob.hot\"", "id = \"azure.new\"", "class"),
+    ];
+    for (right, wrong, field) in wrongs {
+        let text = good.replacen(right, wrong, 1);
+        let overlay = Source { layer: Layer::Site, place: "site.toml", text: &text };
+        let error = Catalog::of(&SHIPPED.into_iter().chain([overlay]).collect::<Vec<_>>()).unwrap_err();
+        assert!(error.field == field && error.place.starts_with("site.toml"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn every_shipped_figure_has_its_source_and_few_are_doubtful() {
+    let catalog = with(&[]);
+    let origins = catalog
+        .services
+        .iter()
+        .flat_map(|service| service.prices.iter().map(|price| &price.figure.origin))
+        .collect::<Vec<_>>();
+    assert!(
+        origins.len() > 60 && origins.iter().all(|origin| !origin.title.is_empty() && origin.layer == Layer::Shipped)
+    );
+    let doubts = catalog.check(today());
+    assert!(doubts.iter().any(|doubt| doubt.entry == "aws.fsx_lustre.500" && doubt.what.contains("unverified")));
+    assert!(doubts.iter().any(|doubt| doubt.entry == "azure.managed_lustre.40" && doubt.what.contains("no price")));
+    assert!(origins.iter().filter(|origin| origin.confidence == Confidence::Unverified).count() < 12);
+}
+
+#[test]
+fn the_enumeration_stays_small() {
+    let demand = cosmoflow();
+    let catalog = with(&[]);
+    let mut ids: Vec<String> = candidate::all(&catalog, &demand).iter().map(candidate::Candidate::id).collect();
+    assert!((300..5000).contains(&ids.len()), "{}", ids.len());
+    ids.sort();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "an id is of one candidate");
+}
