@@ -63,6 +63,8 @@ pub struct Outcome {
     pub bounds: Vec<Bound>,
     /// MB/s that the tightest of them carries.
     pub supply_mb: f64,
+    /// The same of the first epoch.
+    pub cold_mb: f64,
     /// USD an hour for what is held, and what an hour of all nodes costs.
     pub held_usd_hour: f64,
     pub nodes_usd_hour: f64,

@@ -63,6 +63,7 @@ impl<'a> Case<'a> {
             checkpoint_hours,
             money,
             bounds: bounds(&flow.warm, mb),
+            cold_mb: least(&flow.cold).0.map_or(mb, |cap| cap.mb),
             supply_mb: first.map_or(mb, |cap| cap.mb),
             held_usd_hour,
             nodes_usd_hour,

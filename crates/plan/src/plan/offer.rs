@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::candidate::{Candidate, Way};
-use crate::catalog::quantity::GIB;
+use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::date::Date;
 use crate::evidence::efficiency;
 use crate::figure::Range;
 use crate::money::{Money, Prices};
+use crate::nodes::trusted;
 use crate::outcome::{Bound, Knobs, Outcome, Scene, evaluate, nodes_of};
 
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +49,9 @@ pub struct Offer {
     /// `(nodes x price + storage) / AU`: the smaller of two pays.
     pub rule_usd_per_hour: f64,
     pub supply_mb_per_s: f64,
+    /// The same of the first epoch, and how long the service takes to begin an answer.
+    pub cold_supply_mb_per_s: f64,
+    pub first_byte_ms: Option<f64>,
     pub mb_per_s_per_usd_hour: f64,
     pub samples_per_usd: f64,
     pub binding_limit: String,
@@ -124,6 +128,8 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
         storage_usd_per_hour: storage_hour,
         rule_usd_per_hour: (likely.nodes_usd_hour + storage_hour) / likely.au,
         supply_mb_per_s: likely.supply_mb,
+        cold_supply_mb_per_s: likely.cold_mb,
+        first_byte_ms: first_byte(scene, candidate),
         mb_per_s_per_usd_hour: if storage_hour > 0.0 { delivered / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
         binding_limit: binding,
@@ -139,6 +145,11 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
         oldest_price: oldest(scene, candidate),
         undated_prices: prices(scene, candidate).iter().any(Prices::has_undated),
     })
+}
+
+fn first_byte(scene: Scene, candidate: &Candidate) -> Option<f64> {
+    let limit = candidate.service.limit(Of::FirstByte, Scope::Connection, &candidate.client.id);
+    trusted(limit, scene.demand).map(|limit| limit.figure.value.likely)
 }
 
 /// The service and client whose efficiency decides later epochs.
