@@ -52,6 +52,7 @@ pub struct Offer {
     /// The same of the first epoch, and how long the service takes to begin an answer.
     pub cold_supply_mb_per_s: f64,
     pub first_byte_ms: Option<f64>,
+    pub node_network_mb_per_s: Option<f64>,
     pub mb_per_s_per_usd_hour: f64,
     pub samples_per_usd: f64,
     pub binding_limit: String,
@@ -130,6 +131,7 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
         supply_mb_per_s: likely.supply_mb,
         cold_supply_mb_per_s: likely.cold_mb,
         first_byte_ms: first_byte(scene, candidate),
+        node_network_mb_per_s: nodes.as_ref().and_then(|nodes| nodes.has(Of::Network, demand, 0.5)),
         mb_per_s_per_usd_hour: if storage_hour > 0.0 { delivered / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
         binding_limit: binding,

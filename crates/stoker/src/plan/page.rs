@@ -88,6 +88,11 @@ fn of_plan(plan: &Plan, body: &mut String) {
         "Accelerators while they compute, wait and copy, and everything else.",
         &Bars { legend: &legend, bars: bars.collect() }.svg(),
     );
+    cost_against_time(plan, body);
+    tables(plan, body);
+}
+
+fn cost_against_time(plan: &Plan, body: &mut String) {
     let dots = plan.offers.iter().map(|offer| Dot {
         x: offer.hours.likely,
         y: offer.total_usd.likely,
@@ -100,6 +105,9 @@ fn of_plan(plan: &Plan, body: &mut String) {
         "Those on the line are not beaten in both.",
         &draw::dots(&dots.collect::<Vec<_>>(), "hours", "USD"),
     );
+}
+
+fn tables(plan: &Plan, body: &mut String) {
     let rows = plan.offers.iter().map(|offer| {
         vec![
             format!("{}{}", if offer.is_tie { "=" } else { "" }, offer.rank),

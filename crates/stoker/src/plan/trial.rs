@@ -95,9 +95,27 @@ fn lines(demand: &Demand, offer: &Offer, scale: Option<f64>, job: &str) -> Vec<S
             lines.push(format!("{} {reach}", bench("s3://data")));
         }
     }
+    lines.extend(simulated(demand, offer, job));
     lines.push(String::new());
     lines.extend(amounts_to(offer));
     lines
+}
+
+/// The same in simulated time and in full size, where the simulator knows such a way.
+fn simulated(demand: &Demand, offer: &Offer, job: &str) -> Option<String> {
+    let network = offer.node_network_mb_per_s?;
+    let cache = match offer.method {
+        "straight" => String::new(),
+        // It knows no copies in room to spare: a ratio of 1 is its most.
+        "stoker-own-disks" => format!(" --cache-ratio {:.3},place=peers", offer.cache_ratio),
+        _ => return None,
+    };
+    let store = offer.cold_supply_mb_per_s;
+    let count = demand.accelerators;
+    let nodes = format!("{:.0},{network:.0}MB/s", offer.accelerators_per_node);
+    Some(format!(
+        "stoker bench simulate {job} --accelerators {count} --store {store:.1}MB/s{cache} --node {nodes}   # in full size, in simulated time"
+    ))
 }
 
 /// What is run where the plan is followed.
