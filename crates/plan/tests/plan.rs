@@ -226,20 +226,23 @@ fn a_lost_node_costs_a_file_system_all_of_its_copy_and_a_cache_its_share() {
     assert!(own > 1.0 && ondemand > 1.0 + (own - 1.0) * 1.5, "{ondemand} {own}");
 }
 
+/// What makes a demand one that can't be meant.
+type Spoil = fn(&mut Demand);
+
 #[test]
 fn contradictions_name_their_field() {
-    let wrongs: Vec<(&str, Box<dyn Fn(&mut Demand)>)> = vec![
-        ("region", Box::new(|demand| demand.region = Some("atlantis".into()))),
-        ("node", Box::new(|demand| demand.node = Some("azure.none".into()))),
-        ("accelerators", Box::new(|demand| demand.accelerators = 0)),
-        ("dataset", Box::new(|demand| demand.dataset_bytes = -1.0)),
-        ("dataset", Box::new(|demand| demand.dataset_bytes = f64::NAN)),
-        ("dataset", Box::new(|demand| demand.dataset_bytes = 100.0)),
-        ("files", Box::new(|demand| demand.files = 1e13)),
-        ("epochs", Box::new(|demand| demand.epochs = f64::INFINITY)),
-        ("hours-per-month", Box::new(|demand| demand.hours_per_month = Some(800.0))),
-        ("jobs", Box::new(|demand| demand.jobs = 33)),
-        ("accelerator-price", Box::new(|demand| demand.accelerator_usd_hour = Some(-1.0))),
+    let wrongs: [(&str, Spoil); 11] = [
+        ("region", |demand| demand.region = Some("atlantis".into())),
+        ("node", |demand| demand.node = Some("azure.none".into())),
+        ("accelerators", |demand| demand.accelerators = 0),
+        ("dataset", |demand| demand.dataset_bytes = -1.0),
+        ("dataset", |demand| demand.dataset_bytes = f64::NAN),
+        ("dataset", |demand| demand.dataset_bytes = 100.0),
+        ("files", |demand| demand.files = 1e13),
+        ("epochs", |demand| demand.epochs = f64::INFINITY),
+        ("hours-per-month", |demand| demand.hours_per_month = Some(800.0)),
+        ("jobs", |demand| demand.jobs = 33),
+        ("accelerator-price", |demand| demand.accelerator_usd_hour = Some(-1.0)),
     ];
     let catalog = with(&[]);
     for (field, spoil) in wrongs {

@@ -240,7 +240,11 @@ impl Dice {
 
     /// Mostly what makes sense.
     fn figure(&mut self) -> f64 {
-        if self.next() % 60 == 0 { self.number() } else { self.of(&[0.01, 0.5, 1.0, 8.0, 50.0, 900.0, 6000.0]) }
+        if self.next().is_multiple_of(60) {
+            self.number()
+        } else {
+            self.of(&[0.01, 0.5, 1.0, 8.0, 50.0, 900.0, 6000.0])
+        }
     }
 }
 
@@ -258,7 +262,7 @@ fn wild_catalog(dice: &mut Dice) -> String {
     for key in ["NETWORK", "ROOM", "CAPACITY", "READ", "SPEED", "SLOPE"] {
         text = text.replace(key, &toml(dice.figure()));
     }
-    if dice.next() % 3 == 0 {
+    if dice.next().is_multiple_of(3) {
         text += &format!(
             "[[service]]\nid = \"x.disk\"\nclass = \"disk\"\ncharges = [\"capacity\"{}]\nmin-gib = {}\nmax-gib = {}\nstep-gib = {}\nprices = [{{ of = \"capacity\", unit = \"GiB-month\", value = {}, source = \"s\", confidence = \"{}\" }}]\nlimits = [{{ of = \"bandwidth\", unit = \"MB/s\", value = {}, slope = {}, burst-slope = {}, credit-gib-per-gib = {}, per = \"GiB\", source = \"s\", confidence = \"high\", bought = {} }}]\n[[client]]\nid = \"disk\"\nmethod = \"disk\"\nservices = [\"x.disk\"]\n",
             dice.of(&["", ", \"iops\"", ", \"throughput\""]),
@@ -275,7 +279,7 @@ fn wild_catalog(dice: &mut Dice) -> String {
         );
     }
     // Now and then a key or a quote is lost.
-    if dice.next() % 10 == 0 {
+    if dice.next().is_multiple_of(10) {
         let at = dice.next() as usize % text.len();
         text.replace_range(at..at + 1, dice.of(&["", "\"", "]", "x", "\n", "9"]));
     }
@@ -299,10 +303,10 @@ fn wild_demand(dice: &mut Dice) -> Demand {
     demand.hours_per_month = dice.of(&[None, None, None, Some(100.0), Some(100.0), Some(0.0)]);
     demand.losses_per_node_hour = dice.of(&[0.0, 0.0, 0.0, 0.1, 0.1, f64::NAN]);
     demand.zones = dice.of(&[1, 1, 3]);
-    demand.unverified = dice.next() % 2 == 0;
-    demand.data.other_region = dice.next() % 8 == 0;
+    demand.unverified = dice.next().is_multiple_of(2);
+    demand.data.other_region = dice.next().is_multiple_of(8);
     demand.checkpoint =
-        (dice.next() % 4 == 0).then(|| Checkpoint { bytes: dice.figure() * 1e9, writes: dice.figure() });
+        dice.next().is_multiple_of(4).then(|| Checkpoint { bytes: dice.figure() * 1e9, writes: dice.figure() });
     demand
 }
 

@@ -8,8 +8,8 @@ fn holds(case: &str, is_observed: bool, figures: usize) -> Vec<Row> {
     assert_eq!(rows.len(), figures, "{case}");
     for row in &rows {
         assert!(row.reaches(row.predicted), "{row:?}");
-        if is_observed && row.returned.is_some() {
-            assert!(row.is_near(row.returned.unwrap()), "{row:?}");
+        if let Some(returned) = row.returned.filter(|_| is_observed) {
+            assert!(row.is_near(returned), "{row:?}");
         }
     }
     rows

@@ -76,7 +76,7 @@ impl Case<'_> {
     }
 
     /// Limits from the objects to the nodes, as a copy or Stoker reads them.
-    fn from_store(&self, service: &'_ Service, client: &'_ Client, units: f64, share: f64) -> Vec<Cap> {
+    fn store_caps(&self, service: &'_ Service, client: &'_ Client, units: f64, share: f64) -> Vec<Cap> {
         let reader = crate::supply::Reader {
             service,
             client,
@@ -113,7 +113,7 @@ impl Case<'_> {
             return Err(format!("nothing is known of the speed of {}", service.id));
         }
         let share = self.share(&origin.id, copy);
-        let mut way = self.from_store(origin, copy, 1.0, share);
+        let mut way = self.store_caps(origin, copy, 1.0, share);
         // Written at the speed at which it is read: what volumes write is rarely listed.
         way.extend(caps.iter().cloned());
         let staging_hours = self.staging_hours(self.scene.demand.dataset_bytes * copies, &way);
@@ -132,7 +132,7 @@ impl Case<'_> {
         let peers = (hit - local).max(0.0);
         let service = self.candidate.service;
         let store =
-            self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
+            self.store_caps(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
         let disk_share = self.share("stoker.local", self.candidate.client);
         let others = (count - 1.0) / count;
         // What is missed comes in at its owner, and again at the node that reads it.
@@ -168,7 +168,7 @@ impl Case<'_> {
         let service = self.candidate.service;
         // The cache nodes read the store; those that train read the cache nodes.
         let mut store =
-            self.from_store(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
+            self.store_caps(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
         store.retain(|cap| cap.name != "node network");
         let disk_share = self.share("stoker.local", self.candidate.client);
         let network = self.nodes.has(Of::Network, demand, place).unwrap_or(0.0);
@@ -222,7 +222,7 @@ impl Case<'_> {
         warm.extend(known.map(|limit| {
             Cap::new("metadata", limit.figure.value.at(place) * demand.dataset_bytes / demand.files / 1e6)
         }));
-        let way = self.from_store(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
+        let way = self.store_caps(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
         let staging_hours = self.staging_hours(demand.dataset_bytes, &way);
         Ok(Flow {
             cold: warm.clone(),
