@@ -70,12 +70,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     place::can_be_written(&[(json, place::JSON), (page, place::PAGE)], [])?;
     let catalog = args.layers.catalog()?;
     let demands = args.asked.demands()?;
+    let begun = std::time::Instant::now();
     let plans: Vec<Plan> =
         demands.iter().map(|demand| Plan::of(&catalog, demand, today()).map_err(wrong)).collect::<Result<_>>()?;
+    let ways: usize = plans.iter().map(|plan| plan.candidates).sum();
+    let took =
+        format!("{ways} ways were looked at, and their ranges drawn from, in {} ms", begun.elapsed().as_millis());
     match &plans[..] {
         [plan] => table::one(plan, args.top)?,
         several => table::sweep(several)?,
     }
+    say!("  {took}")?;
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(&document::of(&plans)).expect("a plan has no keys but strings");
         crate::report::replace(path, &text)?;

@@ -22,7 +22,7 @@ const LAYERS: [(&str, Layer); 3] =
 pub struct Layers {
     /// File over the shipped catalogue, as layer refreshed, site or measured: refreshed=prices.toml; without a name site
     #[arg(long = "catalog", value_name = "[LAYER=]FILE")]
-    files: Vec<String>,
+    overlays: Vec<String>,
     /// What was measured on a service through a client: azure.blob.hot/blobfuse=run.json, a report of `stoker bench train`
     #[arg(long = "supply", value_name = "SERVICE/CLIENT=REPORT.json")]
     supplies: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Layers {
 impl Layers {
     pub fn catalog(&self) -> Result<Catalog> {
         let mut texts: Vec<(Layer, String, String)> = Vec::new();
-        for file in &self.files {
+        for file in &self.overlays {
             let (layer, path) = match file.split_once('=') {
                 Some((name, path)) => (layer(name, file)?, path),
                 None => (Layer::Site, file.as_str()),
