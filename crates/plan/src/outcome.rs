@@ -7,7 +7,7 @@ mod bill;
 mod flow;
 
 use crate::candidate::{Candidate, Size, Way};
-use crate::catalog::quantity::{GIB, Of, Scope};
+use crate::catalog::quantity::{Charge, GIB, Of, Scope};
 use crate::catalog::{Attach, Catalog, Class, Service};
 use crate::demand::Demand;
 use crate::evidence::{Efficiency, Evidence, efficiency};
@@ -109,9 +109,11 @@ impl<'a> Case<'a> {
         if let Some(need) = candidate.lacks(demand) {
             reasons.insert(0, format!("{} does not grant {need}", candidate.client.name));
         }
-        let also: &[crate::catalog::quantity::Charge] = match demand.data {
-            data if data.other_region => &[crate::catalog::quantity::Charge::Egress],
-            data if data.other_zone || demand.zones > 1 => &[crate::catalog::quantity::Charge::CrossZone],
+        // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
+        let sends = matches!(candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
+        let also: &[Charge] = match demand.data {
+            data if data.other_region => &[Charge::Egress],
+            data if data.other_zone || demand.zones > 1 && sends => &[Charge::CrossZone],
             _ => &[],
         };
         let prices = |service| self.prices(service);

@@ -216,6 +216,59 @@ fn a_cache_that_holds_half_misses_half() {
 }
 
 #[test]
+fn bytes_between_zones_and_from_other_regions_are_paid_or_are_a_reason() {
+    let mut demand = cosmoflow();
+    demand.zones = 3;
+    let apart = plan(&with(&[]), &demand);
+    offer(&apart, "azure.blob.hot/blobfuse");
+    let reason = "no price of cross-zone of azure.blob.hot is known".to_owned();
+    let of_id = |id: &str| apart.unranked.iter().find(|unranked| unranked.id == id).unwrap();
+    assert!(of_id("stoker/own-disks/azure.blob.hot").reasons.contains(&reason));
+    let priced = CONTRACT.replace(
+        "of = \"capacity\", unit = \"GiB-month\", value = VALUE",
+        "of = \"cross-zone\", unit = \"GiB\", value = 0.01",
+    );
+    let paid = plan(&with(&[(Layer::Site, &priced)]), &demand);
+    let own = offer(&paid, "stoker/own-disks/azure.blob.hot");
+    // Two of three bytes of each epoch cross a zone.
+    let gib = demand.dataset_bytes * demand.epochs * 2.0 / 3.0 / 1_073_741_824.0;
+    assert!((own.egress_usd / (gib * 0.01) - 1.0).abs() < 1e-9, "{}", own.egress_usd);
+    (demand.zones, demand.data.other_region) = (1, true);
+    let away = plan(&with(&[]), &demand);
+    assert!(away.offers.is_empty() && away.unranked.iter().any(|unranked| unranked.reasons[0].contains("egress")));
+}
+
+#[test]
+fn cores_that_decode_are_a_limit_like_any_other() {
+    let mut demand = cosmoflow();
+    // Four nodes of 40 cores take 160 samples a second at a second each; 600 are wanted.
+    demand.cpu_seconds = 1.0;
+    let plan = plan(&with(&[]), &demand);
+    let own = offer(&plan, "stoker/own-disks/azure.blob.hot");
+    assert_eq!(own.binding_limit, "CPU");
+    assert!((own.supply_mb_per_s - 160.0 * 16.0).abs() < 1e-6, "{}", own.supply_mb_per_s);
+}
+
+#[test]
+fn credit_carries_a_short_run_and_not_a_long_one() {
+    let mut demand = Demand::new("V100", 8, 100.0, 1e6, 1.1e6);
+    demand.node = Some("aws.p3dn.24xlarge".into());
+    let share = |epochs: f64| {
+        let demand = Demand { epochs, ..demand.clone() };
+        let plan = plan(&with(&[]), &demand);
+        let st1 = offer(&plan, "aws.ebs.st1/disk/from-aws.s3.standard");
+        st1.limits.iter().find(|bound| bound.limit == "service bandwidth").unwrap().of_demand
+    };
+    // A TiB is credited with a TiB above 40 MiB/s, and reads at up to 250.
+    assert!(
+        share(1.0) / share(1000.0) > 5.0 && share(1.0) / share(1000.0) < 250.0 / 40.0,
+        "{} {}",
+        share(1.0),
+        share(1000.0)
+    );
+}
+
+#[test]
 fn a_lost_node_costs_a_file_system_all_of_its_copy_and_a_cache_its_share() {
     let mut demand = cosmoflow();
     let before = plan(&with(&[]), &demand);

@@ -36,10 +36,6 @@ Examples:
 pub struct Args {
     #[command(subcommand)]
     below: Option<Below>,
-    #[command(flatten)]
-    asked: asked::Asked,
-    #[command(flatten)]
-    layers: layers::Layers,
     /// Show so many offers
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -49,6 +45,10 @@ pub struct Args {
     /// Draw the plan, and the study of storage cost for its nodes, as a page that needs nothing but a browser
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    asked: asked::Asked,
+    #[command(flatten)]
+    layers: layers::Layers,
 }
 
 #[derive(clap::Subcommand, Clone, Debug)]

@@ -80,6 +80,9 @@ pub struct Asked {
     /// How often a node is lost in an hour: 0.001; of spot nodes, as their provider tells
     #[arg(long, value_name = "N")]
     losses_per_node_hour: Option<f64>,
+    /// Time of a core that a sample takes, decoding included: 8ms
+    #[arg(long, value_name = "TIME")]
+    cpu_per_sample: Option<String>,
     /// Zones over which the nodes are spread
     #[arg(long, value_name = "N")]
     zones: Option<u32>,
@@ -156,6 +159,8 @@ impl Asked {
         demand.checkpoint = self.checkpoint.as_deref().map(checkpoint).transpose()?;
         demand.losses_per_node_hour = self.losses_per_node_hour.unwrap_or(0.0);
         demand.zones = self.zones.unwrap_or(1);
+        let cpu = self.cpu_per_sample.as_deref().map(parse::duration).transpose()?;
+        demand.cpu_seconds = cpu.map_or(0.0, |cpu| cpu.as_secs_f64());
         demand.unverified = self.unverified;
         Ok(demand)
     }
