@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, down, emulate, hint, hosts, observe, print, up};
+use crate::{bench, down, emulate, hint, hosts, observe, plan, print, up};
 use ::emulate::parse::{bandwidth, duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -79,6 +79,9 @@ pub enum Command {
     Bench(bench::Command),
     /// Record what a program asks of a folder, as a workload
     Observe(observe::Args),
+    /// Say what to rent so that accelerators are kept busy, and what it costs
+    #[command(after_help = plan::EXAMPLES)]
+    Plan(Box<plan::Args>),
     /// Mount a data set on many hosts at once, by ssh, for as long as a job needs it
     #[command(after_help = up::EXAMPLES)]
     Up(Box<up::Args>),

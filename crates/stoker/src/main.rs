@@ -27,6 +27,7 @@ mod node;
 mod notify;
 mod observe;
 mod place;
+mod plan;
 mod refresh;
 mod report;
 mod show;
@@ -84,6 +85,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Observe(args) => observe::run(args),
+        Command::Plan(args) => plan::run(&args),
         Command::Hosts(command) => hosts::run(command),
         Command::Up(args) => up::run(&args),
         Command::Down(args) => down::run(&args),

@@ -1,0 +1,98 @@
+//! Azure's retail prices: `Items[]` of one page or of several pages in a list.
+
+use serde_json::Value;
+
+use super::{Found, Imported, price, text};
+use crate::catalog::quantity::Charge;
+use crate::date::Date;
+use crate::wrong::{Result, Wrong};
+
+/// Which product and meter is which entry. The meter name begins with the tier and the redundancy.
+const STORAGE: [(&str, &str, &str); 7] = [
+    ("General Block Blob v2", "Hot LRS", "azure.blob.hot"),
+    ("Blob Storage", "Hot LRS", "azure.blob.hot"),
+    ("General Block Blob v2 Hierarchical Namespace", "Hot LRS", "azure.blob-hns.hot"),
+    ("General Block Blob v2", "Cool LRS", "azure.blob.cool"),
+    ("Blob Storage", "Cool LRS", "azure.blob.cool"),
+    ("Premium Block Blob", "Premium LRS", "azure.blob.premium"),
+    ("Premium Files", "Premium LRS", "azure.files.premium"),
+];
+
+/// How meters are called, and what they charge.
+const METERS: [(&str, Charge); 5] = [
+    ("Data Stored", Charge::Capacity),
+    ("Provisioned", Charge::Capacity),
+    ("Read Operations", Charge::Read),
+    ("Write Operations", Charge::Write),
+    ("Data Retrieval", Charge::ReadBytes),
+];
+
+pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
+    let pages: Vec<&Value> = match list {
+        Value::Array(pages) => pages.iter().collect(),
+        page => vec![page],
+    };
+    let mut imported = Imported::default();
+    for page in pages {
+        let Some(items) = page.get("Items").and_then(Value::as_array) else {
+            return Err(Wrong::new(
+                "this is no page of Azure's retail prices",
+                place,
+                "Items",
+                "the answer of the Retail Prices API",
+            ));
+        };
+        for (index, item) in items.iter().enumerate() {
+            imported.products += 1;
+            match found(item, &format!("{place}, Items[{index}]"))? {
+                Some(found) => imported.found.push(found),
+                None => imported.unknown += 1,
+            }
+        }
+    }
+    Ok(imported)
+}
+
+fn found(item: &Value, place: &str) -> Result<Option<Found>> {
+    let (product, sku, meter) = (text(item, "productName"), text(item, "skuName"), text(item, "meterName"));
+    let currency = text(item, "currencyCode");
+    if !currency.is_empty() && currency != "USD" {
+        return Err(Wrong::new(format!("prices in {currency} are not compared"), place, "currencyCode", "ask for USD"));
+    }
+    if text(item, "type") != "Consumption" {
+        return Ok(None);
+    }
+    let Some((id, charge)) = known(item, product, sku, meter) else { return Ok(None) };
+    let unit = match (charge, text(item, "unitOfMeasure")) {
+        (Charge::Capacity, "1 GB/Month" | "1 GiB/Month") => "GiB-month",
+        (Charge::Read | Charge::Write | Charge::List, "10K") => "10k",
+        (Charge::ReadBytes, "1 GB") => "GiB",
+        (Charge::Hour, "1 Hour") => "hour",
+        _ => return Ok(None),
+    };
+    let Some(usd) = item.get("retailPrice").and_then(Value::as_f64) else {
+        return Err(Wrong::new("a price is missing", place, "retailPrice", "a number"));
+    };
+    let from = item.get("tierMinimumUnits").and_then(Value::as_f64).unwrap_or(0.0);
+    Ok(Some(Found {
+        id,
+        charge,
+        region: text(item, "armRegionName").to_owned(),
+        unit,
+        usd: price(usd, place, "retailPrice")?,
+        from_gib: price(from, place, "tierMinimumUnits")?,
+        date: Date::of_moment(text(item, "effectiveStartDate")),
+        sku: text(item, "meterId").to_owned(),
+    }))
+}
+
+fn known(item: &Value, product: &str, sku: &str, meter: &str) -> Option<(String, Charge)> {
+    if text(item, "serviceName") == "Virtual Machines" {
+        let node = text(item, "armSkuName").strip_prefix("Standard_")?;
+        let is_plain = !product.contains("Windows") && !sku.contains("Spot") && !sku.contains("Low Priority");
+        return is_plain.then(|| (format!("azure.{node}"), Charge::Hour));
+    }
+    let (_, _, id) = STORAGE.iter().find(|(known, tier, _)| *known == product && *tier == sku)?;
+    let (_, charge) = METERS.iter().find(|(name, _)| meter.ends_with(name))?;
+    Some(((*id).to_owned(), *charge))
+}

@@ -1,0 +1,141 @@
+//! What things cost: prices of a service as amounts are bought.
+//!
+//! Invariant: a price that is missing or unverified is a reason, never zero.
+
+use serde::Serialize;
+
+use crate::catalog::Service;
+use crate::catalog::quantity::{Charge, GIB};
+use crate::date::Date;
+use crate::demand::Demand;
+use crate::figure::Figure;
+
+/// What a run costs, in USD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Money {
+    /// Accelerators while they compute, and while they wait for data.
+    pub busy: f64,
+    pub idle: f64,
+    /// Accelerators while data are copied before the job.
+    pub staging: f64,
+    /// What is held or rented: capacity, speed that is bought, cache nodes.
+    pub capacity: f64,
+    pub requests: f64,
+    /// Fees for bytes read and written.
+    pub bytes: f64,
+    /// Bytes from elsewhere, and between zones.
+    pub egress: f64,
+}
+
+impl Money {
+    pub fn total(&self) -> f64 {
+        self.busy + self.idle + self.staging + self.storage()
+    }
+
+    /// All but the accelerators.
+    pub fn storage(&self) -> f64 {
+        self.capacity + self.requests + self.bytes + self.egress
+    }
+}
+
+/// The prices of a service for a demand.
+#[derive(Clone, Copy, Debug)]
+pub struct Prices<'a> {
+    pub service: &'a Service,
+    pub demand: &'a Demand,
+    /// Where in the range of each price, and by what all are multiplied.
+    pub place: f64,
+    pub factor: f64,
+}
+
+impl Prices<'_> {
+    /// Why it can't be told what the service costs, if `also` is charged as well.
+    pub fn reasons(&self, also: &[Charge]) -> Vec<String> {
+        let region = self.demand.region.as_deref();
+        let charges = self.service.charges.iter().chain(also);
+        charges.filter_map(|charge| self.missing(*charge, region)).collect()
+    }
+
+    fn missing(&self, charge: Charge, region: Option<&str>) -> Option<String> {
+        let (id, name) = (&self.service.id, charge.name());
+        let tiers = self.service.prices(charge, region);
+        match tiers.first() {
+            None => match region {
+                Some(region) if self.service.prices.iter().any(|price| price.of == charge) => {
+                    Some(format!("no price of {name} of {id} in {region}"))
+                }
+                _ => Some(format!("no price of {name} of {id} is known")),
+            },
+            Some(tier) if tier.from_gib > 0.0 => {
+                Some(format!("the price of {name} of {id} begins at {} GiB", tier.from_gib))
+            }
+            Some(_) => tiers
+                .iter()
+                .find(|tier| !tier.figure.is_trusted(self.demand.unverified))
+                .map(|tier| format!("the price of {name} of {id} is not verified ({})", tier.figure.origin.source)),
+        }
+    }
+
+    fn of(&self, charge: Charge, amount: f64) -> f64 {
+        if !self.service.charges.contains(&charge) && !matches!(charge, Charge::Egress | Charge::CrossZone) {
+            return 0.0;
+        }
+        let tiers = self.service.prices(charge, self.demand.region.as_deref());
+        let mut usd = 0.0;
+        for (index, tier) in tiers.iter().enumerate() {
+            let end = tiers.get(index + 1).map_or(f64::INFINITY, |next| next.from_gib);
+            let within = (amount.min(end) - tier.from_gib).max(0.0);
+            usd += (within - tier.above).max(0.0) * tier.figure.value.at(self.place);
+        }
+        usd * self.factor
+    }
+
+    /// USD an hour for what is held: GiB, MB/s and operations a second that are bought.
+    pub fn held(&self, gib: f64, mb: f64, requests: f64) -> f64 {
+        self.of(Charge::Capacity, gib) + self.of(Charge::Throughput, mb) + self.of(Charge::Iops, requests)
+    }
+
+    pub fn reads(&self, requests: f64) -> f64 {
+        self.of(Charge::Read, requests)
+    }
+
+    pub fn writes(&self, requests: f64) -> f64 {
+        self.of(Charge::Write, requests)
+    }
+
+    pub fn lists(&self, requests: f64) -> f64 {
+        self.of(Charge::List, requests)
+    }
+
+    pub fn read_bytes(&self, bytes: f64) -> f64 {
+        self.of(Charge::ReadBytes, bytes / GIB)
+    }
+
+    pub fn write_bytes(&self, bytes: f64) -> f64 {
+        self.of(Charge::WriteBytes, bytes / GIB)
+    }
+
+    pub fn egress(&self, bytes: f64) -> f64 {
+        self.of(Charge::Egress, bytes / GIB)
+    }
+
+    pub fn cross_zone(&self, bytes: f64) -> f64 {
+        self.of(Charge::CrossZone, bytes / GIB)
+    }
+
+    /// The figures that decide.
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+        let charges = self.service.charges.iter();
+        charges
+            .flat_map(|charge| self.service.prices(*charge, self.demand.region.as_deref()))
+            .map(|price| &price.figure)
+    }
+
+    pub fn oldest(&self) -> Option<Date> {
+        self.figures().filter_map(|figure| figure.origin.date).min()
+    }
+
+    pub fn has_undated(&self) -> bool {
+        self.figures().any(|figure| figure.origin.date.is_none())
+    }
+}

@@ -1,0 +1,366 @@
+//! What a plan promises: layers, reasons, ties, needs, errors that name a field.
+
+use stoker_plan::candidate;
+use stoker_plan::catalog::layers::Source;
+use stoker_plan::catalog::shipped::SHIPPED;
+use stoker_plan::catalog::{Catalog, Need};
+use stoker_plan::date::Date;
+use stoker_plan::demand::{Checkpoint, Demand};
+use stoker_plan::figure::{Confidence, Layer};
+use stoker_plan::plan::{Offer, Plan};
+
+fn today() -> Date {
+    Date::parse("2026-11-24").unwrap()
+}
+
+fn with(overlays: &[(Layer, &str)]) -> Catalog {
+    let overlays = overlays.iter().map(|(layer, text)| Source { layer: *layer, place: "overlay.toml", text });
+    Catalog::of(&SHIPPED.into_iter().chain(overlays).collect::<Vec<_>>()).unwrap()
+}
+
+/// CosmoFlow as the study ran it.
+fn cosmoflow() -> Demand {
+    let mut demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
+    demand.epochs = 48.0;
+    demand.node = Some("azure.ND40rs_v2".into());
+    demand
+}
+
+fn plan(catalog: &Catalog, demand: &Demand) -> Plan {
+    Plan::of(catalog, demand, today()).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+fn offer<'a>(plan: &'a Plan, id: &str) -> &'a Offer {
+    plan.offers
+        .iter()
+        .find(|offer| offer.id == id)
+        .unwrap_or_else(|| panic!("no {id} in {:?}", plan.offers.iter().map(|offer| &offer.id).collect::<Vec<_>>()))
+}
+
+const CONTRACT: &str = r#"
+provider = "azure"
+version = "contract"
+currency = "USD"
+region = "westus"
+[[source]]
+id = "contract"
+title = "our contract"
+date = "2026-10"
+[[service]]
+id = "azure.blob.hot"
+prices = [{ of = "capacity", unit = "GiB-month", value = VALUE, source = "contract", confidence = "high" }]
+"#;
+
+#[test]
+fn a_later_layer_wins_and_is_remembered() {
+    let text = |value: &str| CONTRACT.replace("VALUE", value);
+    let (site, refreshed) = (text("0.5"), text("0.9"));
+    let catalog = with(&[(Layer::Site, &site), (Layer::Refreshed, &refreshed)]);
+    let service = catalog.services.iter().find(|service| service.id == "azure.blob.hot").unwrap();
+    let tiers = service.prices(stoker_plan::catalog::quantity::Charge::Capacity, None);
+    assert_eq!(tiers.len(), 1, "tiers of two lists are not mixed");
+    assert!((tiers[0].figure.value.likely * 730.0 - 0.5).abs() < 1e-12);
+    assert_eq!((tiers[0].figure.origin.layer, tiers[0].figure.origin.title.as_str()), (Layer::Site, "our contract"));
+    let reads = service.prices(stoker_plan::catalog::quantity::Charge::Read, None);
+    assert_eq!(reads[0].figure.origin.layer, Layer::Shipped, "what the contract leaves out stays as it was");
+}
+
+#[test]
+fn a_missing_price_is_a_reason_and_never_zero() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    let unranked = plan.unranked.iter().find(|unranked| unranked.id == "azure.managed_lustre.125/lustre").unwrap();
+    assert_eq!(unranked.reasons, ["no price of capacity of azure.managed_lustre.125 is known"]);
+    assert!(plan.offers.iter().all(|offer| offer.storage_usd > 0.0 && offer.ranked));
+}
+
+#[test]
+fn an_unverified_figure_never_decides_unless_it_is_asked_to() {
+    let mut demand = Demand::new("A100", 8, 100.0, 1e6, 1e6);
+    let strict = plan(&with(&[]), &demand);
+    assert!(
+        strict.unranked.iter().any(|unranked| unranked
+            .reasons
+            .iter()
+            .any(|reason| reason.contains("aws.fsx_lustre.250 is not verified")))
+    );
+    assert!(
+        !strict.offers.iter().any(|offer| offer.id.starts_with("aws.fsx_lustre.250") || offer.id.starts_with("gcp."))
+    );
+    demand.unverified = true;
+    assert!(plan(&with(&[]), &demand).offers.iter().any(|offer| offer.id.starts_with("aws.fsx_lustre.250")));
+}
+
+#[test]
+fn needs_are_met_by_what_is_documented() {
+    let mut demand = cosmoflow();
+    demand.needs = vec![Need::SharedWrites];
+    let plan = plan(&with(&[]), &demand);
+    assert!(!plan.offers.is_empty());
+    assert!(!plan.offers.iter().any(|offer| ["blobfuse", "stoker", "rest"].contains(&offer.client.as_str())));
+    assert!(
+        plan.unranked
+            .iter()
+            .any(|unranked| unranked.reasons.contains(&"BlobFuse does not grant shared-writes".to_owned()))
+    );
+}
+
+#[test]
+fn what_was_measured_is_carried_no_further_than_it_says() {
+    let measured = r#"
+provider = "azure"
+version = "mine"
+currency = "USD"
+region = "westus"
+[[source]]
+id = "bench"
+title = "stoker bench"
+date = "2026-11-20"
+[[service]]
+id = "azure.blob.hot"
+limits = [{ of = "bandwidth", client = "blobfuse", unit = "MB/s", value = 400, clients = CLIENTS, source = "bench", confidence = "high" }]
+"#;
+    let of = |clients: &str| {
+        let text = measured.replace("CLIENTS", clients);
+        plan(&with(&[(Layer::Measured, &text)]), &cosmoflow())
+    };
+    let (same, fewer) = (of("4"), of("1"));
+    let (same, fewer) = (offer(&same, "azure.blob.hot/blobfuse"), offer(&fewer, "azure.blob.hot/blobfuse"));
+    assert!((same.supply_mb_per_s - 400.0).abs() < 1e-6 && !same.extrapolated);
+    assert!((fewer.supply_mb_per_s - 1600.0).abs() < 1e-6 && fewer.extrapolated, "{}", fewer.supply_mb_per_s);
+}
+
+#[test]
+fn ranges_that_overlap_are_a_tie_and_the_oldest_price_is_told() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    assert!(plan.offers[0].is_tie && plan.ties.iter().all(|id| offer(&plan, id).is_tie));
+    let apart = plan.offers.iter().filter(|offer| offer.total_usd.low > plan.offers[0].total_usd.high);
+    assert!(apart.map(|offer| assert!(!offer.is_tie, "{}", offer.id)).count() > 0);
+    assert_eq!(plan.oldest_price, Date::parse("2023"));
+    assert!(plan.warnings.iter().any(|warning| warning.contains("2023")));
+    let chances: f64 = plan.offers.iter().map(|offer| offer.chance_of_best).sum();
+    assert!((chances - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_front_holds_whatever_is_not_beaten_in_both() {
+    let plan = plan(&with(&[]), &cosmoflow());
+    let beats = |left: &Offer, right: &Offer| {
+        left.total_usd.likely < right.total_usd.likely && left.hours.likely < right.hours.likely
+    };
+    for offer in &plan.offers {
+        let is_beaten = plan.offers.iter().any(|other| beats(other, offer));
+        assert!(!(is_beaten && plan.pareto.contains(&offer.id)), "{}", offer.id);
+    }
+    assert!(plan.pareto.contains(&plan.offers[0].id));
+}
+
+#[test]
+fn the_rule_orders_as_the_totals_do() {
+    // (nodes x price + storage) / AU, times the hours of pure computing, is the total but for copies.
+    let plan = plan(&with(&[]), &cosmoflow());
+    for offer in plan.offers.iter().filter(|offer| offer.staging_hours == 0.0) {
+        let total = offer.rule_usd_per_hour * plan.ideal_hours;
+        assert!(
+            (total / offer.total_usd.likely - 1.0).abs() < 1e-6,
+            "{}: {total} {}",
+            offer.id,
+            offer.total_usd.likely
+        );
+    }
+}
+
+#[test]
+fn break_even_is_where_both_cost_the_same() {
+    // More than the nodes' disks hold, and locks: what is slow and cheap stands against what is fast and dear.
+    let mut demand = cosmoflow();
+    demand.needs = vec![Need::Locking];
+    (demand.dataset_bytes, demand.files) = (demand.dataset_bytes * 3.0, demand.files * 3.0);
+    demand.accelerator_usd_hour = Some(0.0001);
+    let cheap = plan(&with(&[]), &demand);
+    let found = &cheap.break_even[0];
+    demand.accelerator_usd_hour = Some(found.usd_per_accelerator_hour);
+    let even = plan(&with(&[]), &demand);
+    let usd = |id: &str| offer(&even, id).total_usd.likely;
+    assert!((usd(&found.cheaper_below) / usd(&found.cheaper_above) - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_checkpoint_costs_time_requests_and_money() {
+    let mut demand = cosmoflow();
+    let before = plan(&with(&[]), &demand);
+    demand.checkpoint = Some(Checkpoint { bytes: 1e12, writes: 10.0 });
+    let after = plan(&with(&[]), &demand);
+    let (before, after) = (offer(&before, "azure.blob.hot/blobfuse"), offer(&after, "azure.blob.hot/blobfuse"));
+    assert!(
+        after.hours.likely > before.hours.likely
+            && after.requests_usd > before.requests_usd
+            && after.idle_usd > before.idle_usd
+    );
+}
+
+#[test]
+fn a_cache_that_holds_half_misses_half() {
+    let mut demand = cosmoflow();
+    demand.dataset_bytes = 2.0 * 4.0 * 2948.0 * 1_073_741_824.0;
+    demand.files = demand.samples();
+    let plan = plan(&with(&[]), &demand);
+    let own = offer(&plan, "stoker/own-disks/azure.blob.hot");
+    assert!((own.cache_ratio - 0.5).abs() < 1e-9);
+    // One cold epoch, then half of each: 1 + 47/2 passes.
+    assert!((own.read_tb * 1e12 / demand.dataset_bytes - 24.5).abs() < 1e-6);
+    assert!(
+        plan.unranked
+            .iter()
+            .any(|unranked| unranked.id.starts_with("ondemand/") && unranked.reasons[0].contains("hold"))
+    );
+}
+
+#[test]
+fn bytes_between_zones_and_from_other_regions_are_paid_or_are_a_reason() {
+    let mut demand = cosmoflow();
+    demand.zones = 3;
+    let apart = plan(&with(&[]), &demand);
+    offer(&apart, "azure.blob.hot/blobfuse");
+    let reason = "no price of cross-zone of azure.blob.hot is known".to_owned();
+    let of_id = |id: &str| apart.unranked.iter().find(|unranked| unranked.id == id).unwrap();
+    assert!(of_id("stoker/own-disks/azure.blob.hot").reasons.contains(&reason));
+    let priced = CONTRACT.replace(
+        "of = \"capacity\", unit = \"GiB-month\", value = VALUE",
+        "of = \"cross-zone\", unit = \"GiB\", value = 0.01",
+    );
+    let paid = plan(&with(&[(Layer::Site, &priced)]), &demand);
+    let own = offer(&paid, "stoker/own-disks/azure.blob.hot");
+    // Two of three bytes of each epoch cross a zone.
+    let gib = demand.dataset_bytes * demand.epochs * 2.0 / 3.0 / 1_073_741_824.0;
+    assert!((own.egress_usd / (gib * 0.01) - 1.0).abs() < 1e-9, "{}", own.egress_usd);
+    (demand.zones, demand.data.other_region) = (1, true);
+    let away = plan(&with(&[]), &demand);
+    assert!(away.offers.is_empty() && away.unranked.iter().any(|unranked| unranked.reasons[0].contains("egress")));
+}
+
+#[test]
+fn cores_that_decode_are_a_limit_like_any_other() {
+    let mut demand = cosmoflow();
+    // Four nodes of 40 cores take 160 samples a second at a second each; 600 are wanted.
+    demand.cpu_seconds = 1.0;
+    let plan = plan(&with(&[]), &demand);
+    let own = offer(&plan, "stoker/own-disks/azure.blob.hot");
+    assert_eq!(own.binding_limit, "CPU");
+    assert!((own.supply_mb_per_s - 160.0 * 16.0).abs() < 1e-6, "{}", own.supply_mb_per_s);
+}
+
+#[test]
+fn credit_carries_a_short_run_and_not_a_long_one() {
+    let mut demand = Demand::new("V100", 8, 100.0, 1e6, 1.1e6);
+    demand.node = Some("aws.p3dn.24xlarge".into());
+    let share = |epochs: f64| {
+        let demand = Demand { epochs, ..demand.clone() };
+        let plan = plan(&with(&[]), &demand);
+        let st1 = offer(&plan, "aws.ebs.st1/disk/from-aws.s3.standard");
+        st1.limits.iter().find(|bound| bound.limit == "service bandwidth").unwrap().of_demand
+    };
+    // A TiB is credited with a TiB above 40 MiB/s, and reads at up to 250.
+    assert!(
+        share(1.0) / share(1000.0) > 5.0 && share(1.0) / share(1000.0) < 250.0 / 40.0,
+        "{} {}",
+        share(1.0),
+        share(1000.0)
+    );
+}
+
+#[test]
+fn a_lost_node_costs_a_file_system_all_of_its_copy_and_a_cache_its_share() {
+    let mut demand = cosmoflow();
+    let before = plan(&with(&[]), &demand);
+    demand.losses_per_node_hour = 0.05;
+    let after = plan(&with(&[]), &demand);
+    let lost = |id: &str| offer(&after, id).hours.likely / offer(&before, id).hours.likely;
+    let (ondemand, own) = (lost("ondemand/own-disks/azure.blob.hot"), lost("stoker/own-disks/azure.blob.hot"));
+    assert!(own > 1.0 && ondemand > 1.0 + (own - 1.0) * 1.5, "{ondemand} {own}");
+}
+
+/// What makes a demand one that can't be meant.
+type Spoil = fn(&mut Demand);
+
+#[test]
+fn contradictions_name_their_field() {
+    let wrongs: [(&str, Spoil); 11] = [
+        ("region", |demand| demand.region = Some("atlantis".into())),
+        ("node", |demand| demand.node = Some("azure.none".into())),
+        ("accelerators", |demand| demand.accelerators = 0),
+        ("dataset", |demand| demand.dataset_bytes = -1.0),
+        ("dataset", |demand| demand.dataset_bytes = f64::NAN),
+        ("dataset", |demand| demand.dataset_bytes = 100.0),
+        ("files", |demand| demand.files = 1e13),
+        ("epochs", |demand| demand.epochs = f64::INFINITY),
+        ("hours-per-month", |demand| demand.hours_per_month = Some(800.0)),
+        ("jobs", |demand| demand.jobs = 33),
+        ("accelerator-price", |demand| demand.accelerator_usd_hour = Some(-1.0)),
+    ];
+    let catalog = with(&[]);
+    for (field, spoil) in wrongs {
+        let mut demand = cosmoflow();
+        spoil(&mut demand);
+        let wrong = Plan::of(&catalog, &demand, today()).unwrap_err();
+        assert_eq!((wrong.field.as_str(), wrong.place.as_str()), (field, "the demand"), "{wrong}");
+    }
+    let mut demand = cosmoflow();
+    (demand.node, demand.accelerator) = (None, "abacus".into());
+    assert_eq!(Plan::of(&catalog, &demand, today()).unwrap_err().field, "accelerator");
+    let empty = Plan::of(&Catalog::default(), &cosmoflow(), today()).unwrap_err();
+    assert_eq!((empty.place.as_str(), empty.field.as_str()), ("the catalogue", "service"));
+}
+
+#[test]
+fn texts_that_are_wrong_name_file_entry_and_field() {
+    let good = CONTRACT.replace("VALUE", "0.5");
+    let wrongs = [
+        ("value = 0.5", "value = -0.5", "value"),
+        ("value = 0.5", "value = \"cheap\"", "value"),
+        ("value = 0.5", "value = nan", "value"),
+        ("value = 0.5, ", "", "value"),
+        ("value = 0.5", "value = 0.5, low = 0.6", "value"),
+        ("\"GiB-month\"", "\"parsec\"", "unit"),
+        ("of = \"capacity\"", "of = \"goodwill\"", "of"),
+        ("source = \"contract\"", "source = \"hearsay\"", "source"),
+        ("confidence = \"high\"", "confidence = \"sure\"", "confidence"),
+        ("confidence = \"high\"", "confidence = \"high\", colour = \"blue\"", "colour"),
+        ("date = \"2026-10\"", "date = \"soon\"", "date"),
+        ("currency = \"USD\"", "currency = \"EUR\"", "currency"),
+        ("id = \"azure.blob.hot\"", "id = \"a new one\"", "id"),
+        ("id = \"azure.blob.hot\"", "id = \"azure.new\"", "class"),
+    ];
+    for (right, wrong, field) in wrongs {
+        let text = good.replacen(right, wrong, 1);
+        let overlay = Source { layer: Layer::Site, place: "site.toml", text: &text };
+        let error = Catalog::of(&SHIPPED.into_iter().chain([overlay]).collect::<Vec<_>>()).unwrap_err();
+        assert!(error.field == field && error.place.starts_with("site.toml"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn every_shipped_figure_has_its_source_and_few_are_doubtful() {
+    let catalog = with(&[]);
+    let origins = catalog
+        .services
+        .iter()
+        .flat_map(|service| service.prices.iter().map(|price| &price.figure.origin))
+        .collect::<Vec<_>>();
+    assert!(
+        origins.len() > 60 && origins.iter().all(|origin| !origin.title.is_empty() && origin.layer == Layer::Shipped)
+    );
+    let doubts = catalog.check(today());
+    assert!(doubts.iter().any(|doubt| doubt.entry == "aws.fsx_lustre.500" && doubt.what.contains("unverified")));
+    assert!(doubts.iter().any(|doubt| doubt.entry == "azure.managed_lustre.40" && doubt.what.contains("no price")));
+    assert!(origins.iter().filter(|origin| origin.confidence == Confidence::Unverified).count() < 12);
+}
+
+#[test]
+fn the_enumeration_stays_small() {
+    let demand = cosmoflow();
+    let catalog = with(&[]);
+    let mut ids: Vec<String> = candidate::all(&catalog, &demand).iter().map(candidate::Candidate::id).collect();
+    assert!((300..5000).contains(&ids.len()), "{}", ids.len());
+    ids.sort();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "an id is of one candidate");
+}

@@ -1,0 +1,133 @@
+//! `stoker plan`: what to rent for a training job, and what it costs.
+//!
+//! Layout: `asked` from flags to a demand, `layers` which catalogues, `table` and `page` what people see, `document` the
+//! JSON, `catalog` and `trial` the commands below it. It decides nothing: `crates/plan` does. Invariant: what programs read and
+//! what people see are one plan.
+
+mod asked;
+mod catalog;
+mod document;
+mod layers;
+mod page;
+mod table;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ::plan::date::Date;
+use ::plan::plan::Plan;
+use ::plan::wrong::Wrong;
+use anyhow::Result;
+use block::Error;
+
+use crate::place;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  stoker plan --workload cosmoflow-hpc --accelerator v100 --accelerators 32 --epochs 48
+  stoker plan --workload resnet50 --accelerator a100 --accelerators 8..512 --dataset 10TB,100TB
+  stoker plan --measured run.json --accelerators 64 --accelerator-price 1.90 --json plan.json
+  stoker plan catalog check                       what is doubtful in the prices
+  stoker plan try --workload unet3d --accelerator h100 --accelerators 16 --offer 2";
+
+#[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    below: Option<Below>,
+    /// Show so many offers
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Write the whole plan to this file (docs/planner.md)
+    #[arg(long, value_name = "FILE.json")]
+    json: Option<PathBuf>,
+    /// Draw the plan, and the study of storage cost for its nodes, as a page that needs nothing but a browser
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    asked: asked::Asked,
+    #[command(flatten)]
+    layers: layers::Layers,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Below {
+    /// What can be rented, with prices, limits, sources and dates
+    #[command(subcommand)]
+    Catalog(catalog::Command),
+    /// Write the commands that behave like an offer, scaled down, and those that the plan amounts to
+    Try(Box<trial::Args>),
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.below {
+        Some(Below::Catalog(command)) => return catalog::run(command),
+        Some(Below::Try(args)) => return trial::run(args),
+        None => {}
+    }
+    let (json, page) = (args.json.as_deref(), args.report.as_deref());
+    place::can_be_written(&[(json, place::JSON), (page, place::PAGE)], [])?;
+    let catalog = args.layers.catalog()?;
+    let demands = args.asked.demands()?;
+    let begun = std::time::Instant::now();
+    let plans: Vec<Plan> =
+        demands.iter().map(|demand| Plan::of(&catalog, demand, today()).map_err(wrong)).collect::<Result<_>>()?;
+    let ways: usize = plans.iter().map(|plan| plan.candidates).sum();
+    let took =
+        format!("{ways} ways were looked at, and their ranges drawn from, in {} ms", begun.elapsed().as_millis());
+    match &plans[..] {
+        [plan] => table::one(plan, args.top)?,
+        several => table::sweep(several)?,
+    }
+    say!("  {took}")?;
+    if let Some(path) = json {
+        let text = serde_json::to_string_pretty(&document::of(&plans)).expect("a plan has no keys but strings");
+        crate::report::replace(path, &text)?;
+        say!("  {}", path.display())?;
+    }
+    if let Some(path) = page {
+        crate::report::replace(path, &page::of(&catalog, &plans))?;
+        say!("  {}", path.display())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What can't be meant, as the command tells it.
+fn wrong(wrong: Wrong) -> anyhow::Error {
+    let error = Error::invalid(wrong.what.clone(), wrong.on());
+    if wrong.hint.is_empty() { error.into() } else { error.hint(wrong.hint).into() }
+}
+
+/// The day, by UTC.
+fn today() -> Date {
+    let days = (place::now() / 86_400.0).floor() as i64;
+    let (year, month, day) = civil(days);
+    Date::parse(&format!("{year:04}-{month:02}-{day:02}")).expect("the clock is set to a year from 2000 to 2199")
+}
+
+/// Year, month and day of a number of days since 1970: years begin in March, so that the leap day is their last.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(11_017), (2000, 3, 1));
+        assert_eq!(civil(20_781), (2026, 11, 24));
+    }
+}

@@ -1,0 +1,383 @@
+//! From flags to what a job asks for.
+//!
+//! Invariant: each number of a demand comes from a flag, a workload with an accelerator, or a measurement; none is made up
+//! where one of these is missing.
+
+use std::path::{Path, PathBuf};
+
+use ::emulate::parse;
+use ::plan::catalog::{NEEDS, Need};
+use ::plan::demand::{Checkpoint, Demand, Place};
+use anyhow::Result;
+use block::Error;
+use report::Report;
+use workload::{Order, Workload, accelerator, import};
+
+use super::layers::read;
+
+/// Points of a sweep.
+const POINTS_MAX: usize = 100;
+/// What clients read ahead of a file that is read from end to end.
+const AHEAD_BYTES: f64 = 8e6;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Demand")]
+pub struct Asked {
+    /// Shipped workload, a file of your own (.toml), or a workload of DLIO (.yaml)
+    #[arg(long, value_name = "NAME|FILE")]
+    workload: Option<String>,
+    /// Accelerator, by which nodes are chosen and, without --target-rate, the speed is known: v100, a100, h100
+    #[arg(long, value_name = "NAME")]
+    accelerator: Option<String>,
+    /// How many: 32; several are a sweep: 8,64 or 1..512 (each twice the one before)
+    #[arg(long, value_name = "N")]
+    accelerators: Option<String>,
+    /// Take the demand from the report of a run that storage did not hold back, or hardly
+    #[arg(long, value_name = "REPORT.json", conflicts_with_all = ["workload", "target_rate"])]
+    measured: Option<PathBuf>,
+    /// What all accelerators together are to be fed with: 4200images/s
+    #[arg(long, value_name = "RATE")]
+    target_rate: Option<String>,
+    /// Size of the data: 5.5TB; several are a sweep: 10TB,100TB
+    #[arg(long, value_name = "SIZE")]
+    dataset: Option<String>,
+    /// Files that they lie in
+    #[arg(long, value_name = "N")]
+    files: Option<f64>,
+    /// Passes over the data
+    #[arg(long, value_name = "N")]
+    epochs: Option<f64>,
+    /// Hours of a month in which it trains, while the data are held all month; else they are held as long as it trains
+    #[arg(long, value_name = "H")]
+    hours_per_month: Option<f64>,
+    /// What an hour of one accelerator costs you, USD: it decides most
+    #[arg(long, value_name = "USD")]
+    accelerator_price: Option<f64>,
+    /// Region of nodes and storage; else where the catalogue has its prices
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+    /// Node, if not the cheapest with such accelerators
+    #[arg(long, value_name = "ID")]
+    node: Option<String>,
+    /// What programs need of files: posix, locking, shared-writes
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    needs: Vec<String>,
+    /// The data are in this other region: their way is paid
+    #[arg(long, value_name = "REGION")]
+    data_region: Option<String>,
+    /// The data are in another zone of the region: their way is paid
+    #[arg(long, value_name = "ZONE")]
+    data_zone: Option<String>,
+    /// What the way to the data adds to each answer, and what it carries: 30ms or 30ms,10Gbit/s
+    #[arg(long, value_name = "TIME[,RATE]")]
+    data_way: Option<String>,
+    /// Jobs that share the accelerators and the data
+    #[arg(long, value_name = "N")]
+    jobs: Option<u32>,
+    /// State that is written so often in the run: 500GBx20
+    #[arg(long, value_name = "SIZExN")]
+    checkpoint: Option<String>,
+    /// How often a node is lost in an hour: 0.001; of spot nodes, as their provider tells
+    #[arg(long, value_name = "N")]
+    losses_per_node_hour: Option<f64>,
+    /// Time of a core that a sample takes, decoding included: 8ms
+    #[arg(long, value_name = "TIME")]
+    cpu_per_sample: Option<String>,
+    /// Zones over which the nodes are spread
+    #[arg(long, value_name = "N")]
+    zones: Option<u32>,
+    /// Let figures decide that nobody verified
+    #[arg(long)]
+    unverified: bool,
+}
+
+/// The job before it is counted out: what a sample is, and how fast one accelerator takes them.
+struct Job {
+    accelerator: String,
+    /// Of one accelerator; None where only a target for all is known.
+    samples_per_second: Option<f64>,
+    sample_bytes: f64,
+    dataset_bytes: f64,
+    files: f64,
+    epochs: f64,
+    read_bytes: f64,
+    streams: f64,
+    accelerators: Option<u64>,
+}
+
+impl Asked {
+    /// One for each point of a sweep.
+    pub fn demands(&self) -> Result<Vec<Demand>> {
+        let job = self.job()?;
+        let counts = match (&self.accelerators, job.accelerators) {
+            (Some(typed), _) => counts(typed)?,
+            (None, Some(count)) => vec![u32::try_from(count).unwrap_or(u32::MAX)],
+            (None, None) => {
+                return Err(Error::invalid("it is not said how many accelerators", "--accelerators")
+                    .hint("--accelerators 32")
+                    .into());
+            }
+        };
+        let sizes = match &self.dataset {
+            Some(typed) => typed.split(',').map(|size| Ok(parse::bytes(size.trim())? as f64)).collect::<Result<_>>()?,
+            None => vec![job.dataset_bytes],
+        };
+        let points = counts.iter().flat_map(|count| sizes.iter().map(move |size| (*count, *size)));
+        points.map(|(count, size)| self.demand(&job, count, size)).collect()
+    }
+
+    /// The job in the words of `stoker bench train`.
+    pub fn job_flags(&self) -> String {
+        let of = |flag: &str, value: &Option<String>| value.as_ref().map(|value| format!("{flag} {value}"));
+        let flags = [of("--workload", &self.workload), of("--accelerator", &self.accelerator)];
+        flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    fn demand(&self, job: &Job, count: u32, dataset_bytes: f64) -> Result<Demand> {
+        let rate = match (&self.target_rate, job.samples_per_second) {
+            (Some(typed), _) => rate(typed)? / f64::from(count.max(1)),
+            (None, Some(rate)) => rate,
+            (None, None) => {
+                return Err(Error::invalid("it is not known how fast the accelerators are", &job.accelerator)
+                    .hint("--target-rate 4200images/s, or an accelerator of `stoker bench train --list`")
+                    .into());
+            }
+        };
+        let files = self.files.unwrap_or((job.files * dataset_bytes / job.dataset_bytes).ceil());
+        let mut demand = Demand::new(&job.accelerator, count, rate, job.sample_bytes, dataset_bytes / job.sample_bytes);
+        demand.files = files;
+        demand.epochs = self.epochs.unwrap_or(job.epochs);
+        demand.read_bytes = job.read_bytes;
+        demand.streams = job.streams;
+        demand.hours_per_month = self.hours_per_month;
+        demand.accelerator_usd_hour = self.accelerator_price;
+        demand.region = self.region.clone();
+        demand.node = self.node.clone();
+        demand.data = self.place()?;
+        demand.needs = self.needs.iter().map(|word| need(word)).collect::<Result<_>>()?;
+        demand.jobs = self.jobs.unwrap_or(1);
+        demand.checkpoint = self.checkpoint.as_deref().map(checkpoint).transpose()?;
+        demand.losses_per_node_hour = self.losses_per_node_hour.unwrap_or(0.0);
+        demand.zones = self.zones.unwrap_or(1);
+        let cpu = self.cpu_per_sample.as_deref().map(parse::duration).transpose()?;
+        demand.cpu_seconds = cpu.map_or(0.0, |cpu| cpu.as_secs_f64());
+        demand.unverified = self.unverified;
+        Ok(demand)
+    }
+
+    fn job(&self) -> Result<Job> {
+        if let Some(path) = &self.measured {
+            return self.measured(path);
+        }
+        let Some(typed) = &self.workload else {
+            let error = Error::invalid("it is not said what the job is", "--workload or --measured");
+            return Err(error.hint("--workload resnet50, or --measured with a report of `stoker bench train`").into());
+        };
+        let name = self.accelerator.as_deref().unwrap_or_default();
+        if name.is_empty() {
+            return Err(Error::invalid("no accelerator was named", "--accelerator").hint("--accelerator h100").into());
+        }
+        let ends = |ending: &str| Path::new(typed).extension().is_some_and(|found| found == ending);
+        let workload = match () {
+            () if ends("yaml") || ends("yml") => import::dlio(&read(Path::new(typed))?, typed)?.0,
+            () if ends("toml") => Workload::parse(&read(Path::new(typed))?, typed)?,
+            () => workload::shipped(typed)?,
+        };
+        // With a target, only its name is wanted of the accelerator.
+        let step = accelerator::shipped(name).and_then(|known| known.step(&workload.name).cloned());
+        let (workload, rate) = match (step, &self.target_rate) {
+            (Ok(step), _) => {
+                let workload = step.applied(workload);
+                let rate = workload.read.batch as f64 / step.step_seconds;
+                (workload, Some(rate))
+            }
+            (Err(_), Some(_)) => (workload, None),
+            (Err(error), None) => return Err(error.hint("or give --target-rate 4200images/s").into()),
+        };
+        Ok(of_workload(&workload, name, rate))
+    }
+
+    /// The demand of what was measured: its rate, over the share of time in which accelerators were busy.
+    fn measured(&self, path: &Path) -> Result<Job> {
+        let report = Report::open(path).map_err(crate::bench::named)?;
+        let refused = |what: &str| Error::invalid(what, format!("--measured {}", path.display()));
+        let warm: Vec<_> = report.epochs.iter().filter(|epoch| !epoch.cold && epoch.samples > 0).collect();
+        let epochs =
+            if warm.is_empty() { report.epochs.iter().filter(|epoch| epoch.samples > 0).collect() } else { warm };
+        if epochs.is_empty() {
+            return Err(refused("no epoch was measured in this report")
+                .hint("a report of `stoker bench train`")
+                .into());
+        }
+        let mean =
+            |of: fn(&report::Epoch) -> f64| epochs.iter().map(|epoch| of(epoch)).sum::<f64>() / epochs.len() as f64;
+        let (samples, bytes, au) = (
+            mean(|epoch| epoch.samples_per_second),
+            mean(|epoch| epoch.bytes_per_second),
+            mean(|epoch| epoch.au_percent),
+        );
+        let count = report.accelerators.unwrap_or(0);
+        if !(samples > 0.0 && bytes > 0.0 && au > 0.0) || count == 0 {
+            return Err(refused("it doesn't say how fast accelerators took samples")
+                .hint("a run of `stoker bench train`")
+                .into());
+        }
+        let Some(name) = self.accelerator.clone().or_else(|| report.accelerator.clone()) else {
+            return Err(refused("no accelerator was named").hint("--accelerator h100").into());
+        };
+        let (sample_bytes, all) = (bytes / samples, mean(|epoch| epoch.samples as f64));
+        Ok(Job {
+            accelerator: name,
+            samples_per_second: Some(samples / (au / 100.0) / count as f64),
+            sample_bytes,
+            dataset_bytes: sample_bytes * all,
+            files: all,
+            epochs: epochs.len() as f64,
+            read_bytes: sample_bytes,
+            streams: 4.0,
+            accelerators: Some(count),
+        })
+    }
+
+    fn place(&self) -> Result<Place> {
+        let mut place = Place {
+            other_region: self.data_region.is_some() && self.data_region != self.region,
+            other_zone: self.data_zone.is_some(),
+            ..Place::default()
+        };
+        if let Some(typed) = &self.data_way {
+            let (time, rate) = typed.split_once(',').map_or((typed.as_str(), None), |(time, rate)| (time, Some(rate)));
+            place.delay_ms = parse::duration(time.trim())?.as_secs_f64() * 1e3;
+            place.transit_mb =
+                rate.map(|rate| parse::bandwidth(rate.trim())).transpose()?.map(|rate| rate as f64 / 1e6);
+        }
+        Ok(place)
+    }
+}
+
+fn of_workload(workload: &Workload, accelerator: &str, samples_per_second: Option<f64>) -> Job {
+    let file_bytes = workload.files.sample_bytes * workload.files.samples_per_file as f64;
+    let sample_bytes = workload.bytes_per_sample();
+    let read_bytes = match workload.read.order {
+        // Shards are read from end to end, ahead of whoever decodes.
+        Order::Shards | Order::Sequential => file_bytes.min(AHEAD_BYTES.max(sample_bytes)),
+        Order::Shuffled | Order::Random => sample_bytes,
+    };
+    Job {
+        accelerator: accelerator.to_owned(),
+        samples_per_second,
+        sample_bytes,
+        dataset_bytes: workload.bytes() * workload.files.share(),
+        files: workload.files.count as f64,
+        epochs: workload.read.epochs as f64,
+        read_bytes,
+        streams: workload.read.busy().max(1) as f64,
+        accelerators: None,
+    }
+}
+
+/// `32`, `8,64`, `1..512`.
+fn counts(typed: &str) -> Result<Vec<u32>> {
+    let wrong = || {
+        Error::invalid("this is no number of accelerators", format!("--accelerators {typed}"))
+            .hint("32, or 8,64, or 1..512")
+    };
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count > 0).ok_or_else(wrong);
+    let counts = match typed.split_once("..") {
+        None => typed.split(',').map(number).collect::<Result<Vec<u32>, Error>>()?,
+        Some((from, to)) => {
+            let (from, to) = (number(from)?, number(to)?);
+            if from > to {
+                return Err(wrong().into());
+            }
+            let doubled =
+                std::iter::successors(Some(from), |count| count.checked_mul(2)).take_while(|count| *count < to);
+            doubled.chain([to]).collect()
+        }
+    };
+    if counts.len() > POINTS_MAX { Err(wrong().into()) } else { Ok(counts) }
+}
+
+/// `4200images/s`: a number, and a word for people.
+fn rate(typed: &str) -> Result<f64> {
+    let digits =
+        typed.trim_start().split(|letter: char| !(letter.is_ascii_digit() || letter == '.')).next().unwrap_or_default();
+    let is_rate = typed.trim_end().ends_with("/s");
+    match digits.parse::<f64>() {
+        Ok(rate) if is_rate && rate > 0.0 => Ok(rate),
+        _ => Err(Error::invalid("this is no rate", format!("--target-rate {typed}")).hint("4200images/s").into()),
+    }
+}
+
+fn need(word: &str) -> Result<Need> {
+    let known = NEEDS.iter().find(|(known, _)| *known == word).map(|(_, need)| *need);
+    let error =
+        || Error::invalid(format!("there is no need `{word}`"), "--needs").hint("posix, locking, shared-writes");
+    Ok(known.ok_or_else(error)?)
+}
+
+/// `500GBx20`
+fn checkpoint(typed: &str) -> Result<Checkpoint> {
+    let wrong = || {
+        Error::invalid("this is no checkpoint", format!("--checkpoint {typed}"))
+            .hint("500GBx20: its size, and how often it is written")
+    };
+    let (size, writes) = typed.rsplit_once('x').ok_or_else(wrong)?;
+    let writes = writes.parse::<u32>().map_err(|_| wrong())?;
+    Ok(Checkpoint { bytes: parse::bytes(size)? as f64, writes: f64::from(writes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Asked {
+        Asked {
+            workload: Some("cosmoflow-hpc".into()),
+            accelerator: Some("v100".into()),
+            accelerators: Some("32".into()),
+            ..Asked::default()
+        }
+    }
+
+    #[test]
+    fn a_workload_with_an_accelerator_is_a_demand() {
+        let demands = asked().demands().unwrap();
+        let demand = &demands[0];
+        assert_eq!((demands.len(), demand.accelerators, demand.files), (1, 32, 343_750.0));
+        assert!((demand.mb() - 32.0 * 16.0 / 0.0533).abs() < 1e-6 && (demand.dataset_bytes - 5.5e12).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_target_rate_is_of_all_accelerators_and_sweeps_are_products() {
+        let mut asked = asked();
+        (asked.target_rate, asked.dataset) = (Some("4200images/s".into()), Some("10TB,100TB".into()));
+        asked.accelerators = Some("8..64".into());
+        let demands = asked.demands().unwrap();
+        assert_eq!(
+            demands.iter().map(|demand| demand.accelerators).collect::<Vec<_>>(),
+            [8, 8, 16, 16, 32, 32, 64, 64]
+        );
+        assert!(demands.iter().all(|demand| (demand.mb() - 4200.0 * 16.0).abs() < 1e-6));
+        assert!((demands[1].files / demands[0].files - 10.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn what_can_t_be_meant_is_refused() {
+        for spoil in [
+            |asked: &mut Asked| asked.accelerators = Some("none".into()),
+            |asked: &mut Asked| asked.accelerators = Some("9..3".into()),
+            |asked: &mut Asked| asked.accelerators = None,
+            |asked: &mut Asked| asked.workload = None,
+            |asked: &mut Asked| asked.accelerator = None,
+            |asked: &mut Asked| asked.accelerator = Some("abacus".into()),
+            |asked: &mut Asked| asked.target_rate = Some("fast".into()),
+            |asked: &mut Asked| asked.needs = vec!["love".into()],
+            |asked: &mut Asked| asked.checkpoint = Some("500GB".into()),
+        ] {
+            let mut asked = asked();
+            spoil(&mut asked);
+            assert!(asked.demands().is_err(), "{asked:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A plan for people: the offers, why the first is the first, what changes it, what can't be ranked.
+//!
+//! Invariant: nothing is shown that the JSON lacks.
+
+use std::io::IsTerminal;
+
+use ::plan::plan::{Offer, Plan};
+use anyhow::Result;
+
+use crate::chart::{Chart, Column, Style, Table};
+use crate::{place, print};
+
+/// What can't be ranked is told in so many lines.
+const UNRANKED_SHOWN: usize = 8;
+
+pub fn style() -> Style {
+    let terminal = std::io::stdout().is_terminal();
+    Style { colour: place::colour(terminal), unicode: place::unicode(), width: 120 }
+}
+
+pub fn one(plan: &Plan, top: usize) -> Result<()> {
+    print::out(format_args!("\n{}", chart(plan, top).text(&style())))?;
+    for line in lines(plan) {
+        say!("  {line}")?;
+    }
+    Ok(())
+}
+
+/// Each point of a sweep by its first offer.
+pub fn sweep(plans: &[Plan]) -> Result<()> {
+    let names = ["accelerators", "data TB", "nodes", "AU %", "hours", "run $", "idle $", "storage $", "cache ratio"];
+    let columns =
+        names.map(Column::right).into_iter().chain([Column::left("first offer"), Column::left("limit")]).collect();
+    let rows = plans.iter().map(|plan| {
+        let demand = &plan.demand;
+        let head = vec![demand.accelerators.to_string(), number(demand.dataset_bytes / 1e12)];
+        let Some(offer) = plan.offers.first() else { return [head, vec!["no offer".into()]].concat() };
+        let cells = vec![
+            format!("{:.0}", offer.nodes),
+            format!("{:.1}", offer.au_percent),
+            number(offer.hours.likely),
+            number(offer.total_usd.likely),
+            number(offer.idle_usd),
+            number(offer.storage_usd),
+            format!("{:.2}", offer.cache_ratio),
+            offer.id.clone(),
+            offer.binding_limit.clone(),
+        ];
+        [head, cells].concat()
+    });
+    let table = Table { columns, rows: rows.collect() };
+    let chart = Chart { title: "What to rent".into(), table, ..Chart::default() };
+    print::out(format_args!("\n{}", chart.text(&style())))
+}
+
+fn chart(plan: &Plan, top: usize) -> Chart {
+    let demand = &plan.demand;
+    let right = ["AU %", "hours", "run $", "from", "to", "idle $", "storage $", "$/epoch"].map(Column::right);
+    let columns = [Column::right("rank"), Column::left("offer")]
+        .into_iter()
+        .chain(right)
+        .chain([Column::left("limit")])
+        .collect();
+    let subtitle = format!(
+        "{} {} ask for {:.0} MB/s; {} TB, {:.0} epochs, {} hours if none waits; {} ways looked at.",
+        demand.accelerators,
+        demand.accelerator,
+        plan.demand_mb_per_s,
+        number(demand.dataset_bytes / 1e12),
+        demand.epochs,
+        number(plan.ideal_hours),
+        plan.candidates,
+    );
+    Chart {
+        title: "What to rent".into(),
+        subtitle,
+        table: Table { columns, rows: plan.offers.iter().take(top.max(1)).map(row).collect() },
+        note:
+            "= costs that overlap with those of the first: a tie. From and to: everything at its best and at its worst."
+                .into(),
+        ..Chart::default()
+    }
+}
+
+fn row(offer: &Offer) -> Vec<String> {
+    vec![
+        format!("{}{}", if offer.is_tie { "=" } else { "" }, offer.rank),
+        offer.id.clone(),
+        format!("{:.1}", offer.au_percent),
+        number(offer.hours.likely),
+        number(offer.total_usd.likely),
+        number(offer.total_usd.low),
+        number(offer.total_usd.high),
+        number(offer.idle_usd),
+        number(offer.storage_usd),
+        number(offer.usd_per_epoch),
+        offer.binding_limit.clone(),
+    ]
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(first) = plan.offers.first() {
+        lines.extend(of_first(first));
+        if let Some(next) =
+            plan.offers.iter().find(|offer| offer.service != first.service || offer.method != first.method)
+        {
+            lines.push(format!(
+                "(nodes x price + storage) / AU: {:.2} $/h for the first, {:.2} for {}: it pays if and only if this falls",
+                first.rule_usd_per_hour, next.rule_usd_per_hour, next.id
+            ));
+        }
+        match plan.break_even.is_empty() {
+            true => {
+                lines.push("break-even: no price of an accelerator makes another of the first offers cheaper".into())
+            }
+            false => lines.extend(plan.break_even.iter().map(|even| {
+                format!(
+                    "break-even: at {:.3} $ an accelerator hour; below it {} is cheaper, above it {}",
+                    even.usd_per_accelerator_hour, even.cheaper_below, even.cheaper_above
+                )
+            })),
+        }
+        lines.extend(
+            plan.sensitivity
+                .iter()
+                .map(|row| format!("{}: {} to {} $", row.of, number(row.low_usd), number(row.high_usd))),
+        );
+        lines.push(format!("not beaten in both cost and time: {}", plan.pareto.join(", ")));
+    } else {
+        lines.push("nothing can be ranked".into());
+    }
+    lines.extend(plan.oldest_price.map(|date| format!("oldest price: {date}")));
+    lines.extend(plan.warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines.push(String::new());
+    lines.extend(
+        plan.unranked
+            .iter()
+            .take(UNRANKED_SHOWN)
+            .map(|unranked| format!("can't be ranked: {}, because {}", unranked.id, unranked.reasons.join("; "))),
+    );
+    let more = plan.unranked.len().saturating_sub(UNRANKED_SHOWN);
+    if more > 0 {
+        lines.push(format!("and {more} more that can't be ranked: --json has them all"));
+    }
+    lines
+}
+
+fn of_first(first: &Offer) -> Vec<String> {
+    let slack = first.limits.iter().take(4).map(|bound| format!("{} {:.2}", bound.limit, bound.of_demand));
+    vec![
+        format!(
+            "first: {}: {} x {}, {} MB/s a $/h, {} samples a $, the cheapest in {:.0} % of draws",
+            first.id,
+            first.nodes,
+            first.node,
+            number(first.mb_per_s_per_usd_hour),
+            number(first.samples_per_usd),
+            first.chance_of_best * 100.0
+        ),
+        format!(
+            "its cost: busy {} $, idle {}, copy {}, capacity {}, requests {}, bytes {}, egress {}",
+            number(first.busy_usd),
+            number(first.idle_usd),
+            number(first.staging_usd),
+            number(first.capacity_usd),
+            number(first.requests_usd),
+            number(first.bytes_usd),
+            number(first.egress_usd)
+        ),
+        format!(
+            "its limit: {}, next {}; limits over demand: {}",
+            first.binding_limit,
+            first.next_limit,
+            slack.collect::<Vec<_>>().join(", ")
+        ),
+        format!("reached of listed limits: {:.2} ({})", first.efficiency.share.likely, first.efficiency.why),
+    ]
+}
+
+/// As many digits as matter.
+pub fn number(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 0.1 || value == 0.0 => format!("{value:.2}"),
+        value => format!("{value:.4}"),
+    }
+}
