@@ -12,12 +12,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from pathlib import Path
 
 STOKER = Path(os.environ.get("STOKER") or Path(__file__).parents[2] / "target/release/stoker").resolve()
 BUCKET = "bucket"
+
+# How nodes were mounted, as they said before they ended.
+SEEN = {"passthrough": set(), "encrypted": set()}
 
 # Nothing packs it.
 NOISE = random.Random(0).randbytes(1 << 20)
@@ -131,8 +135,14 @@ class Bed:
         return node
 
     def load(self, node):
-        """Bring all to the disks of the cluster."""
-        subprocess.run([STOKER, "load", self.at(node)], env=self.environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        """Bring all to the disks of the cluster, where it fits. How many loads that took: one that ends before owners were told of
+        the room that others have leaves some of it."""
+        for count in range(1, 16):
+            done = subprocess.run([STOKER, "load", self.at(node)], env=self.environment, check=False, capture_output=True, text=True)
+            if done.returncode == 0:
+                return count
+            time.sleep(1)
+        raise RuntimeError(f"a load ended with {done.returncode}: {done.stderr}")
 
     def hint(self, node, numbers):
         """Say to a node which files will be read there, in their order."""
@@ -147,6 +157,46 @@ class Bed:
         said = subprocess.run([STOKER, "status", "--json"], env=self.environment, check=True, capture_output=True).stdout
         lines = [json.loads(line) for line in said.splitlines()]
         return [line for line in lines if "dead" not in line]
+
+    def kept(self, node, folder=""):
+        """The names that lie on the disk of a node, whole. It tells the first thousand of a folder."""
+        said = subprocess.run([STOKER, "status", "--json", self.at(node) / folder], env=self.environment, check=True, capture_output=True).stdout
+        entries = json.loads(said.splitlines()[0])["kept"]["entries"]
+        return {entry["name"] for entry in entries if entry["kept_files"]}
+
+    def tier(self, name):
+        """Bytes that all nodes had from there so far: of the disk also what they read for others."""
+        return sum(node["tiers"][name]["bytes"] for node in self.status())
+
+    def drop(self):
+        """What the kernel has in memory of the caches of all nodes. Of this machine's other files it keeps what it has."""
+        for folder, _, names in (each for cache in self.scratch.glob("cache*") for each in os.walk(cache)):
+            for name in names:
+                # It may be gone by now.
+                with contextlib.suppress(OSError):
+                    descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(descriptor)
+
+    @contextlib.contextmanager
+    def dropping(self):
+        """Again and again meanwhile: what passes through leaves pages of the cache's files, which readers can't name."""
+        over = threading.Event()
+
+        def work():
+            took = 0
+            while not over.wait(max(1, 10 * took)):
+                began = time.monotonic()
+                self.drop()
+                took = time.monotonic() - began
+
+        dropper = threading.Thread(target=work)
+        dropper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            dropper.join()
 
     def all_answer(self, count):
         members = [member for node in self.status() for member in node["cluster"]["members"]]
@@ -180,7 +230,13 @@ class Bed:
         subprocess.run(["umount", "-l", self.at(number)], check=False, stderr=subprocess.DEVNULL)
         self.nodes.remove(number)
 
+    def note_how(self):
+        for node in self.status():
+            SEEN["passthrough"] |= {mount["passthrough"] for mount in node["mounts"]}
+            SEEN["encrypted"] |= {node["cluster"]["encrypted"]} if node.get("cluster") else set()
+
     def unmount(self):
+        self.note_how()
         for at in [*map(self.at, self.nodes), *self.others]:
             subprocess.run([STOKER, "umount", "--lazy", at], env=self.environment, check=False, stdout=subprocess.DEVNULL)
         self.nodes, self.others = [], []

@@ -23,6 +23,8 @@ class Job:
         self.errors, self.wrong, self.reads = 0, 0, 0
         # Reads that have ended: when each began, and how long it took; and when those began that have not.
         self.stalls, self.reading = [], {}
+        # Of each step, when the last had its batch, and how long all had waited for it.
+        self.waits = []
         self.lock = threading.Lock()
         self.over = False
 
@@ -55,6 +57,10 @@ class Job:
             ended = [seconds for began, seconds in self.stalls if began + seconds >= since]
             return max([*ended, *(now - began for began in self.reading.values())], default=0)
 
+    def longest_wait(self, since=0):
+        """The longest that accelerators stood idle for one batch, which is the slowest one's wait."""
+        return max((waited for at, waited in self.waits if at >= since), default=0)
+
     def judge(self, rows, what):
         rows.at_most(f"errors and wrong bytes: {what}", 0, self.errors + self.wrong, 0, f"{self.reads} reads")
 
@@ -73,6 +79,10 @@ class Job:
 
     def run(self, at_epoch=None):
         """Seconds at which each epoch ended, beginning with 0 for the start. `at_epoch(e)` is called before epoch e."""
+        with self.bed.dropping():
+            return self.run_dropped(at_epoch)
+
+    def run_dropped(self, at_epoch):
         # Also what is said beforehand takes its time.
         lanes, began = [], time.monotonic()
         for rank, node in enumerate(self.nodes):
@@ -93,6 +103,7 @@ class Job:
                 count += 1
                 # The barrier is passed when the last has its batch and all have computed; that this loop wakes up later is no
                 # accelerator's idleness.
+                self.waits.append((max(ready_at), max(0, max(ready_at) - over_at)))
                 over_at = max(over_at, *ready_at) + self.step
                 time.sleep(max(0, over_at - time.monotonic()))
             ends.append(over_at - began)
