@@ -56,7 +56,7 @@ hits: cargo ## what whole epochs ask of the store, over sizes, shares and fill: 
 bench: build ## measure Stoker, its peers and the native file system side by side into OUT (root, some minutes)
 	$(CARGO) run --release --locked -p stoker-benchmarks -- run --rounds 3 --out $(or $(OUT),runs/$$(date +%F)-$$(uname -n))
 
-cluster-bench: build ## nodes of a cluster on a store with limits, against their bounds, into OUT (root, 15 minutes; ARGS=au for a part)
+cluster-bench: build ## nodes of a cluster on a store with limits, against their bounds, into OUT (root, 20 minutes; ARGS="au store.join" for parts, whose rows replace those of before)
 	OUT=$(or $(OUT),runs/$$(date +%F)-cluster) python3 benchmarks/cluster $(ARGS)
 
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)

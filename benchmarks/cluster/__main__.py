@@ -1,4 +1,4 @@
-"""All rows, or those of the parts that are named, into a folder of runs."""
+"""All rows, or those of the parts that are named (`store`, or `store.join` alone), into a folder of runs."""
 
 import os
 import sys
@@ -16,53 +16,67 @@ import links
 import modes
 import refresh
 import s3fs
+import setup
 import small
 import store
 import sweep
 import throttle
 import turns
 import wire
+from bed import SEEN
 from rows import Rows
 
-PARTS = {
-    "au": au.run,
-    "failure": failure.run,
-    "store": store.run,
-    "small": small.run,
-    "links": links.run,
-    "denied": denied.run,
-    "refresh": refresh.run,
-    "formats": formats.run,
-    "hits64": hits64.run,
-    "sweep": sweep.run,
-    "s3fs": s3fs.run,
-    "throttle": throttle.run,
-    "turns": turns.run,
-    "chaos": chaos.run,
-    "wire": wire.run,
-}
-
+# A part is all of its module, or what that names one by one.
+MODULES = [au, failure, store, small, links, denied, refresh, formats, hits64, sweep, s3fs, throttle, turns, chaos, wire]
 # Curves that take minutes and have no goal: only where they are named.
-CURVES = {"modes": modes.run}
+CURVES = [modes]
+
+
+def parts_of(modules):
+    parts = {}
+    for module in modules:
+        each = getattr(module, "PARTS", {"": getattr(module, "run", None)})
+        parts |= {f"{module.__name__}.{name}".rstrip("."): measure for name, measure in each.items()}
+    return parts
+
+
+def chosen(words):
+    """The parts that are named, in the order of the words, each once."""
+    if not words:
+        return parts_of(MODULES)
+    parts, found = parts_of(MODULES + CURVES), {}
+    for word in words:
+        meant = {name: measure for name, measure in parts.items() if name == word or name.startswith(f"{word}.")}
+        if not meant:
+            sys.exit(f"there is no part {word}: {', '.join(parts)}")
+        found |= meant
+    return found
+
+
+def run(rows, name, measure):
+    """Its seconds."""
+    rows.part, began = name, time.monotonic()
+    for said in SEEN.values():
+        said.clear()
+    try:
+        measure(rows)
+    except Exception as error:
+        # The others are measured all the same.
+        traceback.print_exc()
+        rows.add(f"{name} ran to its end", 1, 0, "= 1", False, str(error))
+    seconds = time.monotonic() - began
+    print(f"       {name}: {seconds:.0f} s", flush=True)
+    return seconds
+
 
 if __name__ == "__main__":
-    named, parts = sys.argv[1:] or list(PARTS), PARTS | CURVES
-    unknown = [name for name in named if name not in parts]
-    if unknown:
-        sys.exit(f"there is no part {unknown[0]}: {', '.join(parts)}")
-    rows, began = Rows(), time.monotonic()
-    for name in named:
-        part_began = time.monotonic()
-        try:
-            parts[name](rows)
-        except Exception as error:
-            # The others are measured all the same.
-            traceback.print_exc()
-            rows.add(f"{name} ran to its end", 1, 0, "= 1", False, str(error))
-        print(f"       {name}: {time.monotonic() - part_began:.0f} s", flush=True)
+    rows, began, built = Rows(), time.monotonic(), setup.program()
+    for name, measure in chosen(sys.argv[1:]).items():
+        seconds = run(rows, name, measure)
         if out := os.environ.get("OUT"):
             Path(out).mkdir(parents=True, exist_ok=True)
             rows.write(Path(out) / "rows.json")
+            setup.write(Path(out) / "setup.json", name, built, seconds)
     short = [row for row in rows.all if not row["holds"]]
     print(f"{len(rows.all) - len(short)} of {len(rows.all)} rows hold, in {(time.monotonic() - began) / 60:.1f} minutes")
     sys.exit(1 if short else 0)

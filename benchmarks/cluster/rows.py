@@ -5,11 +5,13 @@ import time
 
 
 class Rows:
+    """Of all parts. `part`: the one that adds them."""
+
     def __init__(self):
-        self.all = []
+        self.all, self.part = [], ""
 
     def add(self, measure, bound, value, goal, holds, note=""):
-        row = {"measure": measure, "bound": bound, "value": round(value, 4), "goal": goal, "holds": bool(holds)}
+        row = {"measure": measure, "bound": bound, "value": round(value, 4), "goal": goal, "holds": bool(holds), "part": self.part}
         if note:
             row["note"] = note
         self.all.append(row)
@@ -23,8 +25,21 @@ class Rows:
     def at_most(self, measure, bound, value, goal, note=""):
         self.add(measure, bound, value, f"<= {goal}", value <= goal, note)
 
+    def within(self, measure, bound, value, low, high, note=""):
+        """For what would be too good to be true below a limit, too: memory paid, or something was not asked for."""
+        low, high = round(low, 4), round(high, 4)
+        self.add(measure, round(bound, 4), value, f">= {low}, <= {high}", low <= round(value, 4) <= high, note)
+
+    def told(self, measure, bound, value, note=""):
+        """A figure without a goal."""
+        self.add(measure, bound, value, "none, it is told", True, note)
+
     def write(self, path):
-        path.write_text(json.dumps(self.all, indent=1) + "\n")
+        """The rows of this run, and of parts that did not run now those of the last time."""
+        ran, measures = {row["part"] for row in self.all}, {row["measure"] for row in self.all}
+        before = json.loads(path.read_text()) if path.exists() else []
+        kept = [row for row in before if row.get("part") not in ran and row["measure"] not in measures]
+        path.write_text(json.dumps(kept + self.all, indent=1) + "\n")
 
 
 class Timer:
