@@ -1,7 +1,8 @@
 """Hits of many members: 16 as processes with a mount each, and 64 as `stoker bench simulate` has them.
 
 64 processes on two cores are too slow to answer each other in time, so that readers go to the store. The simulation draws who
-reads what and what lies where; it knows nothing of what members say to each other.
+reads what and what lies where; it knows nothing of what members say to each other: its rows are arithmetic
+of placement, and no member is started for them.
 """
 
 import json
@@ -12,7 +13,7 @@ from bed import STOKER, Bed
 
 
 def run(rows):
-    store.hits(rows, 16, 4_800, 131_072, memory="64MiB")
+    store.hits(rows, 16, 4_800, 131_072)
     for ratio in [0.9, 1.0]:
         simulated(rows, ratio)
 
@@ -26,4 +27,5 @@ def simulated(rows, ratio):
         shares = json.loads(saved.read_text())["sections"]["simulation"]["hit_share_by_point_and_epoch"][-1]
         # The first epoch is cold, and not told.
         share = shares[-1]
-        rows.add(f"hits at r = {ratio}, 64 members, simulated", ratio, share, f">= {ratio - 0.005}, <= {ratio + 0.03}", ratio - 0.005 <= share <= ratio + 0.03)
+        note = "arithmetic of placement: no member runs, and nothing is said"
+        rows.within(f"hits at r = {ratio}, 64 members, simulated", ratio, share, ratio - 0.005, ratio + 0.01, note)
