@@ -10,13 +10,13 @@ from pathlib import Path
 
 import draw
 from bed import Bed, content, sum_of
-from links import bare
+from links import bare, crossing
 from net import Net
 
 LINK, NODES, BLOCK = 50e6, 4, 1 << 20
 KIB, MIB = 1 << 10, 1 << 20
-# How many files of each size: enough that each member owns some.
-FILES = {16 * KIB: 1_024, 64 * KIB: 1_024, 256 * KIB: 512, MIB: 192, 4 * MIB: 48, 16 * MIB: 16, 64 * MIB: 8}
+# How many files of each size: enough that each member owns some, and as many as a node tells one by one.
+FILES = {16 * KIB: 1_000, 64 * KIB: 1_000, 256 * KIB: 512, MIB: 192, 4 * MIB: 48, 16 * MIB: 16, 64 * MIB: 8}
 THREADS = [1, 4, 16]
 
 
@@ -28,7 +28,10 @@ class Cell:
         self.lock = threading.Lock()
         left = [random.Random(f"{node} {size} {threads}").sample(range(FILES[size]), FILES[size]) for node in range(NODES)]
         workers = [threading.Thread(target=self.work, args=(node, left[node])) for node in range(NODES) for _ in range(threads)]
-        carried, began = carried_by(bed), time.monotonic()
+        # What has to cross is known before anything is read: all read all, and each file lies on some disk.
+        holders = [bed.kept(node, str(size)) for node in range(NODES)]
+        into, out = crossing([(node, f"{number:05}", size) for node in range(NODES) for number in left[node]], holders, NODES)
+        self.had, self.has_to, began = bed.figure("had_bytes"), sum(into), time.monotonic()
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -36,7 +39,7 @@ class Cell:
         amount, took = NODES * size * FILES[size], time.monotonic() - began
         self.rate, self.files_per_second = amount / took, len(self.seconds) / took
         # Whichever link carries most is the bound of all.
-        self.busiest = max(after - before for before, after in zip(carried, carried_by(bed))) / amount
+        self.busiest, self.had = max(into + out) / amount, bed.figure("had_bytes") - self.had
 
     def work(self, node, left):
         while True:
@@ -51,20 +54,10 @@ class Cell:
                 self.wrong += not is_right
 
 
-def carried_by(bed):
-    """Bytes that each link has carried so far, one way and the other."""
-    said = sorted((node["cache"], node["cluster"]["had_bytes"] + node["store"]["bytes"], node["cluster"]["served_bytes"]) for node in bed.status())
-    return [way for _, *ways in said for way in ways]
-
-
 def drop(bed):
-    """What the kernel has in memory of the caches of all nodes. Of this machine's other files it keeps what it has."""
+    """All that the kernel has in memory of the caches, once it is on the disk."""
     subprocess.run(["sync", "-f", bed.scratch], check=True)
-    for path in bed.scratch.glob("cache*/**/*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
+    bed.drop()
 
 
 def disk(bed):
@@ -112,22 +105,25 @@ def run(rows):
         total = sum(size * count for size, count in FILES.items())
         # Where the last of the large ones finds room, too.
         bed.mount(NODES, int(1.02 * total / NODES) + max(FILES), memory="128MiB")
-        bed.load(0)
+        loads = bed.load(0)
         below = disk(bed)
-        for size in FILES:
-            for threads in THREADS:
+        # All other sizes lie between two readings of one: no memory has it still.
+        for threads in THREADS:
+            for size in FILES:
                 drop(bed)
                 cells[size, threads] = Cell(bed, size, sums[size], threads)
         judge(rows, cells, link, below)
         sent = bed.sent() / total
-    rows.at_most("sweep: store bytes from the load to the last cell, of the set", 1, sent, 1.005)
+    rows.at_most("sweep: store bytes from the load to the last cell, of the set", 1, sent, 1.005, f"{loads} loads until all was kept")
 
 
 def judge(rows, cells, link, below):
     rows.at_most("sweep: files that are read wrong", 0, sum(cell.wrong for cell in cells.values()), 0, f"{sum(len(cell.seconds) for cell in cells.values())} files")
     for cell in cells.values():
-        # What lies on the node itself, or in its memory, takes no link.
+        # What lies on the node itself takes no link.
         cell.bound = min(link / cell.busiest, below) if cell.busiest else below
+    crossed = sum(cell.had for cell in cells.values()) / sum(cell.has_to for cell in cells.values())
+    rows.within("sweep: bytes that nodes had from each other, of what lay elsewhere", 1, crossed, 0.95, 1.01)
     for size in [size for size in FILES if size >= 4 * MIB]:
         # One thread a node leaves links idle while two nodes read from one.
         threads = max(THREADS, key=lambda threads: cells[size, threads].rate / cells[size, threads].bound)
