@@ -1,6 +1,6 @@
 //! The tier below the disk: what another member has is asked for before the store is. Of a member that came late, the next in line
-//! owned until then what it owns now; and of one that had no room, who keeps it in its stead has it when there is some. So a
-//! join costs links and not the store.
+//! owned until then what it owns now; and of one that had no room, who keeps it in its stead. So a join costs links and not the
+//! store.
 //!
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 

@@ -38,7 +38,8 @@ impl Peers {
         match owners.lines().first(&Stripe::of(&address)) {
             Some(first) if first != roster.me() => self.0.others.fetch(run),
             Some(_) => match (owners.own().room)(&address, For::Reader) {
-                Room::Here | Room::Free => own.fetch(run),
+                Room::Here => own.fetch(run),
+                Room::Free if !owners.lines().is_kept(&address, None) => own.fetch(run),
                 room => owners.spilled(run, room == Room::Wanted),
             },
             None => own.fetch(run),

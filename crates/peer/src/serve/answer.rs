@@ -106,14 +106,13 @@ fn place(parts: &Parts, wish: &Wish, has_memory: bool) -> Place {
         (true, true) => For::Owner,
         (true, false) => For::Reader,
     };
-    let room = parts.giver.room(&address, asker);
-    if matches!(room, Room::Here | Room::Free) {
-        return Place::Here;
+    let (room, Manner { for_owner, refused, .. }) = (parts.giver.room(&address, asker), wish.manner);
+    match room {
+        Room::Here => return Place::Here,
+        Room::Free if for_owner || !parts.lines.is_kept(&address, refused) => return Place::Here,
+        _ if for_owner => return Place::Elsewhere((Word::NotHeld, Vec::new())),
+        _ => {}
     }
-    if wish.manner.for_owner {
-        return Place::Elsewhere((Word::NotHeld, Vec::new()));
-    }
-    let refused = wish.manner.refused;
     Place::Elsewhere(match parts.lines.verdict(&address, refused, room == Room::Wanted) {
         Verdict::Yours if !has_memory => (Word::Yours, wire::encode_loan(Loan::none(wish.run.blocks.end))),
         Verdict::Yours => match parts.lines.turn(&wish.run, parts.from, refused) {
