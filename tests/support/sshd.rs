@@ -5,7 +5,7 @@
 use super::net::Net;
 use super::{children, eventually, signal};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -167,8 +167,10 @@ impl Hosts {
         fs::write(&file, settings.replace("SetEnv ", &path)).expect("a file");
         // It reads its configuration again.
         signal(self.daemons[self.at(name)].id(), "HUP");
-        let port = self.ports[self.at(name)];
-        eventually("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        // Until then who connects is taken by the one that ends.
+        let log = self.path(&format!("{name}.log"));
+        let times = || fs::read_to_string(&log).map_or(0, |said| said.matches("Server listening").count());
+        eventually("sshd listens again", || times() == 2);
     }
 
     fn at(&self, name: &str) -> usize {
