@@ -2,7 +2,7 @@
 //!
 //! Each fetch runs on a task of its own, to its end: who reads slowly stalls nobody, and who gives up stops nobody.
 //! A run that comes from the memory tier brings shares of the budget for its blocks; for any other one they are taken
-//! here before anything is asked for, out of a budget that readers have no part in: a peer that reads slowly holds what
+//! here before anything is asked for, out of a budget that readers don't wait for: a peer that reads slowly holds what
 //! it was given.
 //!
 //! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it. What nobody
