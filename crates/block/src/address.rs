@@ -156,6 +156,8 @@ pub struct Run {
     pub came: Option<Arc<AtomicU64>>,
     /// Whether no other member of a cluster is to be asked: one of them asks.
     pub is_own: bool,
+    /// Whether another member keeps it, or would: what of it is kept here is a copy.
+    pub is_copy: bool,
 }
 
 impl Run {
@@ -164,7 +166,7 @@ impl Run {
         assert!(blocks.start < blocks.end && blocks.end <= object.blocks(), "run outside its object");
         assert!(blocks.end - blocks.start <= RUN_BLOCKS_MAX, "run longer than its limit");
         let (course, via, waited) = (Course::default(), Door::NONE, Duration::ZERO);
-        Run { object, blocks, course, via, has_room: false, waited, came: None, is_own: false }
+        Run { object, blocks, course, via, has_room: false, waited, came: None, is_own: false, is_copy: false }
     }
 
     /// The same run, for whose blocks the asker holds room.
@@ -182,7 +184,8 @@ impl Run {
     /// Some of the blocks, on the same course through the same door.
     pub fn part(&self, blocks: Range<u32>) -> Run {
         let (whole, course, came) = (Run::new(self.object.clone(), blocks), self.course.clone(), self.came.clone());
-        Run { course, via: self.via, has_room: self.has_room, waited: self.waited, came, is_own: self.is_own, ..whole }
+        let Run { via, has_room, waited, is_own, is_copy, .. } = *self;
+        Run { course, via, has_room, waited, came, is_own, is_copy, ..whole }
     }
 
     /// The addresses in order.

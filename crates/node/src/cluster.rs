@@ -149,7 +149,7 @@ pub fn room(disk: &Disk, address: &Address, asker: For) -> Room {
     if !store::is_settled(&address.object) {
         return Room::Free;
     }
-    if disk.has_any(address) {
+    if disk.keeps(address) {
         return Room::Here;
     }
     let has_room = match asker {

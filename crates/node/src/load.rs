@@ -7,13 +7,14 @@ use crate::kept::LISTED;
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::stack::Stack;
-use block::{Address, Door, Error, Object, RUN_BLOCKS_MAX, Result, Run, Stripe};
+use block::{Address, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Stripe};
 use cache::disk::Standing;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use peer::Brought;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Objects that are loaded side by side. Small ones cost a round trip each, and sixty-four of them cover 20 ms
 /// at 3,000 files a second.
@@ -31,6 +32,10 @@ const RUNS_AT_ONCE: usize = 2;
 
 /// Times that an object is fetched whose bytes turn out to differ from the store's checksum of the whole.
 const FETCHES_MAX: u32 = 3;
+
+/// Times that what didn't fit is tried again: owners hear within a second who has room, once they looked for somebody in vain.
+const LOOKS_MAX: u32 = 8;
+const LOOKED_AFTER: Duration = Duration::from_millis(1500);
 
 /// Failures that are reported by name; more are counted.
 const FAILURES_NAMED: usize = 20;
@@ -115,25 +120,39 @@ impl Loading {
 
 /// Load what is wanted. `verify` also reads again what was there and compares it with the store's checksums.
 pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Loading>) -> Result<()> {
-    let files = chosen(&reach.manifest, wanted)?;
+    let mut files = chosen(&reach.manifest, wanted)?;
     tally.expect(&files);
-    let one = |(node, _): (u64, u64)| {
+    for look in 0..LOOKS_MAX {
+        let count = files.len();
+        files = pass(reach, files, verify, tally).await;
+        // As long as that helps.
+        if files.is_empty() || reach.stack.lines().is_none() || (look > 0 && files.len() == count) {
+            break;
+        }
+        tokio::time::sleep(LOOKED_AFTER).await;
+    }
+    tally.files_unkept.store(files.len() as u64, Relaxed);
+    Ok(())
+}
+
+/// Load files side by side. Those that didn't fit come back.
+async fn pass(reach: &Reach, files: Vec<(u64, u64)>, verify: bool, tally: &Arc<Loading>) -> Vec<(u64, u64)> {
+    let one = |(node, size): (u64, u64)| {
         let (reach, tally) = (reach.clone(), tally.clone());
         async move {
-            let Some(object) = reach.manifest.object(node) else { return };
-            let size = object.size;
+            let object = reach.manifest.object(node)?;
             match to_disks(&reach, &object, verify).await {
-                Ok(Brought::Unkept) => drop(tally.files_unkept.fetch_add(1, Relaxed)),
+                Ok(Brought::Unkept) => return Some((node, size)),
                 Ok(Brought::There { found }) => tally.done(size, found),
                 Err(error) => {
                     let path = reach.manifest.path(node).unwrap_or_default();
                     tally.failed(&String::from_utf8_lossy(&path), &error);
                 }
             }
+            None
         }
     };
-    stream::iter(files).for_each_concurrent(OBJECTS_AT_ONCE, one).await;
-    Ok(())
+    stream::iter(files).map(one).buffer_unordered(OBJECTS_AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
 /// Files that are meant, as (node, size), in the order of their names: so they are laid out on the disk.
@@ -207,7 +226,10 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
     }
     let came = Arc::new(AtomicU64::new(0));
     let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
-    runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await?;
+    match runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await {
+        Err(error) if error.kind == Kind::Full => return Ok(Brought::Unkept),
+        brought => brought?,
+    }
     let found = whole.bytes().saturating_sub(came.load(Relaxed));
     if !stack.keeps_all(&whole).await {
         return Ok(Brought::Unkept);
@@ -240,7 +262,10 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
     let came = Arc::new(AtomicU64::new(0));
     for _ in 0..FETCHES_MAX {
         let like = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), 0..1).via(via) };
-        runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await?;
+        match runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await {
+            Err(error) if error.kind == Kind::Full => return Ok(Brought::Unkept),
+            brought => brought?,
+        }
         // What came twice, because it was wrong, is counted once.
         let found = object.size.saturating_sub(came.load(Relaxed));
         match disk.settled(object, via).await {

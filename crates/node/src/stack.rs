@@ -4,7 +4,9 @@
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
 use crate::cluster::{self, Membership};
-use block::{Address, Block, Blocks, Cause, Checksum, Course, Door, Object, Result, Run, Source, Stripe, Waiting};
+use block::{
+    Address, Block, Blocks, Cause, Checksum, Course, Door, Error, Object, Result, Run, Source, Stripe, Waiting,
+};
 use bytes::Bytes;
 use cache::disk::{self, Limits, Lying, Standing, Used, Whole};
 use cache::memory::Memory;
@@ -221,6 +223,11 @@ impl Stack {
         let units =
             u32::try_from(bytes.div_ceil(UNIT)).map_or(self.brought_units, |units| units.min(self.brought_units));
         let _room = self.brought.acquire_many(units).await.expect("it is never closed");
+        let first = Address { object: run.object.clone(), index: run.blocks.start };
+        // While it waited for memory, others took the room on the disk.
+        if run.is_own && self.room(&first, For::Nobody) == Room::Full {
+            return Err(Error::full("there is no room for it in the cache", &*run.object));
+        }
         let mut left = Left { memory: &self.outer, object: run.object.clone(), blocks: run.blocks.clone() };
         let mut blocks = self.outer.fetch(run);
         while let Some(block) = blocks.next().await {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_node::fill::When;
 use stoker_node::namespace::{Namespace, Opening, Reading};
+use stoker_node::select::Wanted;
 use stoker_node::{DataSet, Home, Membership, Node, Settings, View};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -219,4 +220,15 @@ async fn two_sets_side_by_side_share_the_room() {
     let hits = pool.epochs(13, &[0, 1], PLAIN).await;
     println!("side by side: {hits:.3?}");
     assert!(mean(&hits[1..]) >= 0.49, "{hits:.3?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_brings_all_where_there_is_just_room() {
+    let pool = Pool::of(Play { room: 1.02, ..PLAIN }).await;
+    let tally = Arc::default();
+    pool.views[0][0].load(&Wanted::default(), false, &tally).await.expect("names that are known");
+    let loaded = tally.progress();
+    println!("{} of the set left the store, {} files left out", pool.sent() as f64 / SET as f64, loaded.files_unkept);
+    assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (FILES, 0, 0));
+    assert_eq!(pool.sent(), SET);
 }

@@ -8,6 +8,7 @@ use crate::link::Lost;
 use crate::owners::{ASKED_MAX, Owners};
 use crate::placement::Verdict;
 use crate::wire::{Brought, Manner, Wish, Word};
+use crate::{For, Room};
 use block::{Address, Error, Kind, Result, Run, Stripe};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -78,14 +79,7 @@ impl Asking<'_> {
                 self.owner = Some(contact);
                 self.sent_to(member)
             }
-            Lost::NotHeld => match self.owner.take() {
-                // The owner is to know that it names in vain.
-                Some(owner) => {
-                    self.line.push_front((owner, Manner { refused: Some(contact.seat.id), ..self.manner }));
-                    Next::On
-                }
-                None => self.named(Some(contact.seat.id)),
-            },
+            Lost::NotHeld => self.refused(contact.seat.id),
             // Anything else may be the member's own trouble.
             Lost::Failed(error) if matches!(error.kind, Kind::Missing | Kind::Changed) => {
                 // The link knows the member alone, not what was asked.
@@ -104,10 +98,19 @@ impl Asking<'_> {
         }
     }
 
+    /// Who was named doesn't take it. The owner is to know that it names in vain.
+    fn refused(&mut self, member: u128) -> Next {
+        let Some(owner) = self.owner.take() else { return self.named(Some(member)) };
+        self.line.push_front((owner, Manner { refused: Some(member), ..self.manner }));
+        Next::On
+    }
+
     fn sent_to(&mut self, member: u128) -> Next {
         let roster = self.owners.lines().roster();
         if member == roster.me() {
-            return Next::Here;
+            // It named this node by what that told some time ago.
+            let has_room = matches!((self.owners.own().room)(self.address, For::Nobody), Room::Here | Room::Free);
+            return if has_room { Next::Here } else { self.refused(member) };
         }
         let contact = self.owners.lines().contact(&roster, member);
         if let Some(contact) = contact {

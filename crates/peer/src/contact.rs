@@ -4,7 +4,7 @@
 //! Invariant: a reader waits here for a connection once, and never for a member that is known to be away.
 
 use crate::breaker::Breaker;
-use crate::link::{Answer, Link, Lost};
+use crate::link::{Answer, Came, Link, Lost};
 use crate::transport::Transport;
 use crate::wire::{Greeting, Wish, Word};
 use crate::{Figures, Seat};
@@ -28,8 +28,7 @@ pub struct Contact {
     transport: Arc<dyn Transport>,
     runtime: tokio::runtime::Handle,
     figures: Arc<Figures>,
-    /// Bytes that came from all members.
-    of_all: Arc<AtomicU64>,
+    came: Came,
     breaker: Mutex<Breaker>,
     /// Why it was lost last.
     reason: Mutex<Option<String>>,
@@ -48,7 +47,8 @@ impl Contact {
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
         let (breaker, reason, links, turn, knocked) = Default::default();
-        Arc::new(Contact { seat, me, transport, runtime, figures, of_all, breaker, reason, links, turn, knocked })
+        let came = Came { of_all, ..Came::default() };
+        Arc::new(Contact { seat, me, transport, runtime, figures, came, breaker, reason, links, turn, knocked })
     }
 
     /// Ask for the blocks of a run. `None` if the member is known to be away.
@@ -152,7 +152,7 @@ impl Contact {
         let connecting = self.transport.connect(&self.seat);
         let wire = tokio::time::timeout(CONNECTED_WITHIN, connecting).await.map_err(|late| failed(late.into()))?;
         let greeting = Greeting { from: self.me, to: self.seat.id };
-        Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, (&self.runtime, self.of_all.clone()))
+        Link::begin(wire.map_err(failed)?, &self.seat.name, greeting, (&self.runtime, self.came.clone()))
             .await
             .map_err(|error| failed(hung_up(error)))
     }

@@ -4,6 +4,7 @@
 //!
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 
+use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::link::{Answer, Lost, Slowness};
 use crate::wire::{Manner, Wish, Word};
@@ -32,11 +33,13 @@ struct Asking {
     from: From,
     /// Who keeps it in the elder's stead, once it said so.
     keeper: Option<u128>,
+    /// Whether the elder's slowness counts: a reader waits.
+    was_urgent: bool,
 }
 
 enum From {
     Nobody,
-    Elder(Answer, Slowness),
+    Elder(Arc<Contact>, Answer, Slowness),
     Store(Blocks),
 }
 
@@ -45,22 +48,29 @@ impl Asking {
         loop {
             match &mut self.from {
                 From::Store(blocks) => return blocks.next().await.map(|got| (got, self)),
-                From::Elder(answer, slow) => match answer.next_unless(slow, self.lines.patience()).await {
-                    Some(Ok(block)) => {
-                        self.next += 1;
-                        self.lines.figures().had.add(block.len());
-                        return Some((Ok(block), self));
+                From::Elder(contact, answer, slow) => {
+                    let wanted = (&self.run.course, self.lines.patience());
+                    match crate::owners::next(answer, slow, wanted, &mut self.was_urgent).await {
+                        Some(Ok(block)) => {
+                            self.next += 1;
+                            self.lines.figures().had.add(block.len());
+                            return Some((Ok(block), self));
+                        }
+                        None if self.next == self.run.blocks.end => return None,
+                        Some(Err(Lost::Elsewhere(keeper))) if self.keeper.is_none() => {
+                            (self.keeper, self.from) = (Some(keeper), From::Nobody);
+                        }
+                        Some(Err(lost)) => {
+                            contact.lost(&lost);
+                            self.ask_store();
+                        }
+                        None => self.ask_store(),
                     }
-                    None if self.next == self.run.blocks.end => return None,
-                    Some(Err(Lost::Elsewhere(keeper))) if self.keeper.is_none() => {
-                        (self.keeper, self.from) = (Some(keeper), From::Nobody);
-                    }
-                    _ => self.ask_store(),
-                },
+                }
                 From::Nobody => match elder(&self.lines, &self.run, self.keeper).await {
-                    Some(answer) => {
+                    Some((contact, answer)) => {
                         let slow = answer.slowness();
-                        self.from = From::Elder(answer, slow);
+                        self.from = From::Elder(contact, answer, slow);
                     }
                     None => self.ask_store(),
                 },
@@ -75,7 +85,7 @@ impl Asking {
 
 /// What the next in line has of a run, or who keeps it in its stead. `None` if this node neither owns it nor stands in for who does,
 /// or nobody is next.
-async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Answer> {
+async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<(Arc<Contact>, Answer)> {
     let roster = lines.roster();
     let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
     if lines.first(&stripe) != Some(roster.me()) {
@@ -87,7 +97,8 @@ async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Answer>
     let contact = lines.contact(&roster, keeper.unwrap_or(next))?;
     run.course.enter(Cause::Peer);
     let wish = Wish { run: run.clone(), manner: Manner::default() };
-    contact.ask(Word::Held, &wish).await?.ok()
+    let asked = tokio::time::timeout(lines.patience(), contact.ask(Word::Held, &wish)).await.ok()??.ok()?;
+    Some((contact, asked))
 }
 
 impl Source for Elders {
@@ -97,7 +108,8 @@ impl Source for Elders {
             return self.store.fetch(run);
         }
         let (lines, store, next) = (self.lines.clone(), self.store.clone(), run.blocks.start);
-        let asking = Asking { lines, store, run, next, from: From::Nobody, keeper };
+        let was_urgent = run.course.is_urgent();
+        let asking = Asking { lines, store, run, next, from: From::Nobody, keeper, was_urgent };
         futures_util::stream::unfold(asking, Asking::step).boxed()
     }
 

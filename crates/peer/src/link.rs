@@ -24,7 +24,8 @@ use tokio::time::MissedTickBehavior;
 pub const BEAT: Duration = Duration::from_millis(100);
 pub const SILENT_BEATS: u32 = 6;
 
-/// A connection over which less than so much comes meanwhile, 4 MB/s, is slower than any store: who reads doesn't wait for it.
+/// A member of which less than so much comes meanwhile, 4 MB/s over all connections to it, is slower than any store: who reads
+/// doesn't wait for it. One of its connections may starve for as long where many share a link.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
 const SLOW_STEPS: u32 = 5;
 const SLOW_BYTES: u64 = 2 << 20;
@@ -82,11 +83,18 @@ struct Parts {
     is_broken: AtomicBool,
     /// Times that something came, of whatever.
     heard: AtomicU64,
-    /// Bytes of payloads that came, and beats: times that the member had nothing to send.
-    bytes: AtomicU64,
+    /// Beats: times that the member had nothing to send.
     beats: AtomicU64,
-    /// Bytes that came from all members.
-    of_all: Arc<AtomicU64>,
+    came: Came,
+}
+
+/// Bytes of payloads that came.
+#[derive(Clone, Default)]
+pub struct Came {
+    /// Over all connections to this member.
+    pub here: Arc<AtomicU64>,
+    /// From all members.
+    pub of_all: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -130,7 +138,7 @@ impl Link {
         wire: Wire,
         name: &str,
         greeting: Greeting,
-        (runtime, of_all): (&tokio::runtime::Handle, Arc<AtomicU64>),
+        (runtime, came): (&tokio::runtime::Handle, Came),
     ) -> io::Result<Link> {
         let Wire { mut read, mut write, .. } = wire;
         let greeted = async {
@@ -148,9 +156,9 @@ impl Link {
             ));
         }
         let (requests, asks) = mpsc::channel(REQUESTS_WAITING);
-        let (open, is_broken, heard, bytes, beats) = Default::default();
+        let (open, is_broken, heard, beats) = Default::default();
         let (name, turns) = (name.into(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-        let parts = Arc::new(Parts { name, open, turns, is_broken, heard, bytes, beats, of_all });
+        let parts = Arc::new(Parts { name, open, turns, is_broken, heard, beats, came });
         runtime.spawn(parts.clone().live(read, write, asks));
         Ok(Link(parts, requests))
     }
@@ -310,8 +318,8 @@ impl Parts {
             match (&mut *read).take(left).read_buf(&mut payload).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 came => {
-                    self.bytes.fetch_add(came as u64, Relaxed);
-                    self.of_all.fetch_add(came as u64, Relaxed);
+                    self.came.here.fetch_add(came as u64, Relaxed);
+                    self.came.of_all.fetch_add(came as u64, Relaxed);
                 }
             }
             self.heard.fetch_add(1, Relaxed);
@@ -398,12 +406,12 @@ impl Answer {
         }
     }
 
-    /// Ends when a reader should wait no longer: for a while little came over the connection, though the member had more to
-    /// send, and little from all others. One that has nothing to send waits for its store, as whoever asks instead would.
+    /// Ends when a reader should wait no longer: for a while little came of the member, though it had more to send, and little
+    /// of all others. One that has nothing to send waits for its store, as whoever asks instead would.
     pub fn slowness(&self) -> Slowness {
         let link = self.link.0.clone();
         Box::pin(async move {
-            let seen = || [&link.beats, &link.bytes, &*link.of_all].map(|count| count.load(Relaxed));
+            let seen = || [&link.beats, &*link.came.here, &*link.came.of_all].map(|count| count.load(Relaxed));
             loop {
                 let before = seen();
                 // In steps: while we don't get to count them, we don't get to hear either.
@@ -413,7 +421,7 @@ impl Answer {
                 let now = seen();
                 let [beats, bytes, of_all] = std::array::from_fn(|at| now[at] - before[at]);
                 if beats == 0 && bytes < SLOW_BYTES && of_all < SLOW_BYTES_OF_ALL {
-                    let what = "the connection to another member is too slow";
+                    let what = "the way to another member is too slow";
                     return Lost::Slow(Error::unavailable(what, &link.name));
                 }
             }

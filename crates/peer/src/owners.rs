@@ -140,7 +140,7 @@ struct Asking {
 }
 
 /// The next block of an answer. If a reader comes to wait for it, the member hears so, and may not be slow.
-async fn next(
+pub(crate) async fn next(
     answer: &mut Answer,
     slow: &mut Slowness,
     (course, patience): (&Course, Duration),
@@ -274,7 +274,9 @@ impl Asking {
                 return;
             }
         }
-        self.own(self.asked > 0 || !self.line.is_empty(), self.run.blocks.end);
+        let address = Address { object: self.run.object.clone(), index: self.next };
+        let stands_in = self.owners.lines.first(&Stripe::of(&address)) == Some(roster.me());
+        self.own(!stands_in, self.run.blocks.end);
     }
 
     /// Whether a reader has waited for somebody who is away: the next one may be as well.
@@ -380,7 +382,7 @@ impl Asking {
     fn take(&mut self, turn: Turn) {
         match turn {
             Turn::Lent(loan) => self.borrow(loan),
-            Turn::Given(until) => self.inside(until, self.owners.own.shared.clone()),
+            Turn::Given(until) => self.inside(until, self.owners.own.shared.clone(), false),
         }
     }
 
@@ -389,26 +391,28 @@ impl Asking {
         let me = self.owners.lines.roster().me();
         match loan.lender {
             Some(Lender { member, ticket: FOR_ALL }) if member == me => {
-                self.inside(loan.until, self.owners.own.shared.clone());
+                self.inside(loan.until, self.owners.own.shared.clone(), true);
             }
             Some(lender) => {
                 self.run.course.counts_as(loan.ticket);
                 self.named = Some(Named::Lender(lender, loan.until));
             }
             // Who asks the store waits for nobody: whoever waits for him may go on.
-            None => self.own(false, loan.until),
+            None => self.inside(loan.until, self.owners.own.inner.clone(), true),
         }
     }
 
     /// Up to a block this node's own tiers answer. `around`: though others own it.
     fn own(&mut self, around: bool, until: u32) {
         self.owners.lines.figures().around.fetch_add(u64::from(around), Relaxed);
-        self.inside(until, self.owners.own.inner.clone());
+        self.inside(until, self.owners.own.inner.clone(), around);
     }
 
-    fn inside(&mut self, until: u32, source: Arc<dyn Source>) {
+    /// `is_copy`: it is others' to keep.
+    fn inside(&mut self, until: u32, source: Arc<dyn Source>, is_copy: bool) {
         self.until = until.clamp(self.next + 1, self.run.blocks.end);
-        self.from = From::Inner(source.fetch(self.run.part(self.next..self.until)));
+        let run = Run { is_copy, ..self.run.part(self.next..self.until) };
+        self.from = From::Inner(source.fetch(run));
     }
 
     fn manner(&self) -> Manner {

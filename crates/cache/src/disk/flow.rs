@@ -84,6 +84,7 @@ impl Disk {
         let mut index = self.index();
         index.take_gave_way();
         let Some(class) = self.1.class else { return (self.place_as_it_is(index, segment), false) };
+        let class = if run.is_copy { Class::Copy } else { class };
         if class == Class::Owned {
             index.is_owned(segment);
         }
@@ -251,8 +252,9 @@ impl Flow {
         let got = self.block().await;
         self.next += 1;
         self.is_over = got.is_err();
-        if got.as_ref().is_err_and(|error| !error.passes()) && self.filling.written() == 0 {
-            // Nothing of it will come: its room is for others.
+        let is_asked = self.disk.1.class.is_some();
+        if is_asked && got.as_ref().is_err_and(|error| !error.passes()) && self.filling.written() == 0 {
+            // Nothing of it will come: its room is for others. Who only looks what is here knows nothing of that.
             self.disk.flawed(&self.filling);
         }
         Some((got, self))

@@ -51,10 +51,26 @@ impl Disk {
         Some(lying)
     }
 
-    /// Whether the segment of a block is here, or on its way.
+    /// Whether the segment of a block is here, or some of it.
     pub fn has_any(&self, address: &Address) -> bool {
         let segment = self.segment(address);
         !matches!(self.index().known(&segment), Found::Absent)
+    }
+
+    /// Whether a block is here, or will be once it is asked for: the segment has room for it.
+    pub fn keeps(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        let mut index = self.index();
+        match index.known(&segment) {
+            Found::Absent => false,
+            Found::Complete(_) | Found::Unchecked(_) => true,
+            Found::Filling(filling) => {
+                let block = address.index..address.index + 1;
+                filling.has(address.index)
+                    || index.has_room_for(&filling, &block)
+                    || index.has_room(segment.id(), segment.bytes())
+            }
+        }
     }
 
     /// Another member owns a block from now on: the segment is a copy until it is asked for as owned again.

@@ -2,6 +2,7 @@
 
 mod giving_way;
 mod keep;
+mod member;
 mod places;
 mod room;
 mod segments;

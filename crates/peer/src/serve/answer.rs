@@ -4,7 +4,7 @@ use super::portion::Taken;
 use super::{For, Parts, Room};
 use crate::placement::Verdict;
 use crate::unkept::{FOR_ALL, Loan, Turn};
-use crate::wire::{self, Failure, Header, Manner, Wish, Word};
+use crate::wire::{self, Brought, Failure, Header, Manner, Wish, Word};
 use block::{Address, Block, Blocks, Object, Run};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -80,10 +80,16 @@ async fn bring(parts: &Parts, wish: Wish) -> Last {
     if let Place::Elsewhere(last) = place(parts, &wish, false) {
         return last;
     }
-    let address = Address { object: wish.run.object, index: wish.run.blocks.start };
+    let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
     match parts.giver.bring(address, wish.manner.verify) {
         None => (Word::NotMine, Vec::new()),
         Some(brought) => match brought.await {
+            // Others took the room that there was.
+            Ok(Brought::Unkept) if wish.manner.for_owner => (Word::NotHeld, Vec::new()),
+            Ok(Brought::Unkept) => match place(parts, &wish, false) {
+                Place::Elsewhere(last) => last,
+                Place::Here | Place::Shared(_) => (Word::Told, Brought::Unkept.encode()),
+            },
             Ok(brought) => (Word::Told, brought.encode()),
             Err(error) => (Word::Failed, Failure::encode(&error)),
         },

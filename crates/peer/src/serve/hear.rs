@@ -8,6 +8,7 @@ use crate::wire::{self, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
 use block::{Course, Run};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -104,7 +105,8 @@ impl Asker {
         let is_plain = is_fetched && !wish.manner.verify;
         if is_plain && let Some(file) = parts.giver.open(&wish.run) {
             let Wish { run, manner } = wish;
-            parts.ready.push(Waiting { request, run, manner, file, turn });
+            let due = manner.due_ms.map(|due| parts.lines.now() + Duration::from_millis(due.into()));
+            parts.ready.push(Waiting { request, run, manner, due, file, turn });
             return Ok(());
         }
         let (work, course) = (parts.clone(), parts.giver.course(wish.manner));

@@ -1,7 +1,8 @@
 //! Requests whose blocks lie in complete files that are open: they take no task, no memory and no queue but this one. The kernel
 //! sends them; where it can't, as on an encrypted connection, they are read first.
 //!
-//! Invariant: each request gets one block when it is its turn, however many it asked for.
+//! Invariant: readers who wait come first, then requests of which nobody knows when they are due, a block each in turns; then what
+//! is due first.
 
 use super::Opened;
 use crate::wire::{self, HEADER, Header, Manner, Word};
@@ -9,6 +10,7 @@ use block::{Address, Run};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::time::Instant;
 
 /// Requests that wait for their turns.
 #[derive(Default)]
@@ -22,6 +24,8 @@ pub struct Waiting {
     pub request: u32,
     pub run: Run,
     pub manner: Manner,
+    /// When a reader will wait for it, if anybody knows.
+    pub due: Option<Instant>,
     pub file: Arc<dyn Opened>,
     pub turn: OwnedSemaphorePermit,
 }
@@ -38,6 +42,13 @@ pub enum Next {
     Part(Part),
     /// The disk is to be waited for, and that is not done here.
     Away(Waiting),
+}
+
+impl Waiting {
+    /// Of several, the one whose answer is the least.
+    fn is_next(&self) -> (bool, Option<Instant>) {
+        (!self.manner.is_urgent, self.due.filter(|_| !self.manner.is_urgent))
+    }
 }
 
 impl Ready {
@@ -73,7 +84,8 @@ impl Ready {
     /// and `tail`.
     pub fn next(&self, head: &mut Vec<u8>, tail: &mut Vec<u8>) -> Option<Next> {
         let mut queue = self.queue();
-        let mut waiting = queue.pop_front()?;
+        let first = queue.iter().enumerate().min_by_key(|(_, waiting)| waiting.is_next())?.0;
+        let mut waiting = queue.remove(first)?;
         let address = Address { object: waiting.run.object.clone(), index: waiting.run.blocks.start };
         if !waiting.file.is_at_hand(&address) {
             return Some(Next::Away(waiting));

@@ -421,14 +421,30 @@ async fn requests_for_files_have_their_turns_block_by_block() {
     let mut asker = greet(&serving, 1).await;
     ask(&mut asker, 1, Run::new(much.clone(), 0..32), Manner::default()).await;
     ask(&mut asker, 2, Run::new(much.clone(), 32..64), Manner::default()).await;
-    ask(&mut asker, 3, Run::new(much, 0..1), Manner::default()).await;
+    ask(&mut asker, 3, Run::new(much.clone(), 0..1), Manner::default()).await;
+    let (order, place) = ended(&mut asker, [1, 2, 3]).await;
+    assert!(place[2] < place[0] && place[2] < 20, "the short one waits for none of the long ones: {order:?}");
+    assert!(serving.lines.figures().served.get().0 == 65);
+
+    // Of the same that are due, what is due first; and before it who waits.
+    let due = |due_ms| Manner { due_ms: Some(due_ms), ..Manner::default() };
+    for (request, manner) in [(4, due(60_000)), (5, due(1)), (6, due(90_000))] {
+        ask(&mut asker, request, Run::new(much.clone(), 0..64), manner).await;
+    }
+    asker.write.write_all(&wire::frame(Word::Urge, 6, Vec::new()).concat()).await.expect("heard");
+    let (order, place) = ended(&mut asker, [4, 5, 6]).await;
+    assert!(place[2] < place[0] && place[1] < place[0], "{order:?}");
+}
+
+/// Who was answered at each frame until all of these were, and where each ended.
+async fn ended<const N: usize>(asker: &mut Wire, requests: [u32; N]) -> (Vec<u32>, [usize; N]) {
     let (mut order, mut ends) = (Vec::new(), 0);
-    while ends < 3 {
-        let (header, _) = hear(&mut asker).await;
+    while ends < N {
+        let (header, _) = hear(asker).await;
         order.push(header.request);
-        ends += u32::from(header.word == Word::Done);
+        ends += usize::from(header.word == Word::Done);
     }
     let place = |request| order.iter().rposition(|one| *one == request).expect("it is answered");
-    assert!(place(3) < place(1) && place(3) < 20, "the short one waits for none of the long ones: {order:?}");
-    assert!(serving.lines.figures().served.get().0 == 65);
+    let places = requests.map(place);
+    (order, places)
 }

@@ -52,7 +52,7 @@ async fn meet(
         let wire = asks.connect(&seat).await?;
         let greeting = Greeting { from: 2, to: meant };
         // TLS 1.3 tells an asker that it was refused when it reads.
-        match Link::begin(wire, "it", greeting, (&tokio::runtime::Handle::current(), Arc::default())).await {
+        match Link::begin(wire, "it", greeting, (&tokio::runtime::Handle::current(), Default::default())).await {
             Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(explained(error)),
             _ => Ok(()),
         }
