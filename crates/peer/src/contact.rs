@@ -10,7 +10,7 @@ use crate::wire::{Greeting, Wish, Word};
 use crate::{Figures, Seat};
 use block::Error;
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,6 +30,8 @@ pub struct Contact {
     figures: Arc<Figures>,
     came: Came,
     breaker: Mutex<Breaker>,
+    /// Whether it was passed over since somebody asked that last: others answered in its stead.
+    was_away: AtomicBool,
     /// Why it was lost last.
     reason: Mutex<Option<String>>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
@@ -46,9 +48,22 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
-        let (breaker, reason, links, turn, knocked) = Default::default();
+        let (breaker, was_away, reason, links, turn, knocked) = Default::default();
         let came = Came { of_all, ..Came::default() };
-        Arc::new(Contact { seat, me, transport, runtime, figures, came, breaker, reason, links, turn, knocked })
+        Arc::new(Contact {
+            seat,
+            me,
+            transport,
+            runtime,
+            figures,
+            came,
+            breaker,
+            was_away,
+            reason,
+            links,
+            turn,
+            knocked,
+        })
     }
 
     /// Ask for the blocks of a run. `None` if the member is known to be away.
@@ -92,6 +107,7 @@ impl Contact {
                 self.note(error);
                 if self.breaker().failed(is_slow) {
                     tracing::warn!("another member is passed over until it answers: {error}");
+                    self.was_away.store(true, Relaxed);
                     let runtime = self.runtime.clone();
                     runtime.spawn(probe(Arc::downgrade(self)));
                 }
@@ -116,6 +132,11 @@ impl Contact {
     /// Whether it answered when it was asked last.
     pub fn answers(&self) -> bool {
         !self.breaker().is_open()
+    }
+
+    /// Whether it answers again after it was passed over; said once.
+    pub fn is_back(&self) -> bool {
+        self.answers() && self.was_away.swap(false, Relaxed)
     }
 
     /// Why it doesn't answer, if it doesn't.

@@ -194,6 +194,14 @@ impl Lines {
         }
     }
 
+    /// This node keeps from now on what it was asked for though somebody answers whose it is: whoever asked doesn't reach him.
+    pub(crate) fn stands_in(&self, stripe: Stripe) {
+        if let Some(first) = self.first(&stripe).filter(|first| *first != self.roster().me()) {
+            let lines = self.clone();
+            self.0.runtime.spawn(async move { lines.tell_kept(first, &[stripe]).await });
+        }
+    }
+
     /// A member says that it keeps these in this node's stead.
     pub(crate) fn keeps(&self, member: u128, stripes: &[Stripe]) {
         let roster = self.roster();
@@ -335,7 +343,8 @@ impl Lines {
         }
     }
 
-    /// Who is younger than it was has ended since, and begun anew; who doesn't answer any more is away.
+    /// Who is younger than it was has ended since, and begun anew; who doesn't answer any more is away. Who answers again doesn't
+    /// know what others took to themselves meanwhile.
     fn note_ages(&self, told: &[(u128, Option<State>)]) {
         let (mut ages, now) = (self.ages(), Instant::now());
         for (member, state) in told {
@@ -351,7 +360,9 @@ impl Lines {
             let known = ages.known.insert(*member, (state.age_ms, now));
             let would_be =
                 |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);
-            if known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known)) {
+            let is_younger = known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known));
+            let is_back = self.contacts().get(member).is_some_and(|contact| contact.is_back());
+            if is_younger || is_back {
                 ages.changed.insert(*member);
             }
         }

@@ -5,7 +5,7 @@ use super::{For, Parts, Room};
 use crate::placement::Verdict;
 use crate::unkept::{FOR_ALL, Loan, Turn};
 use crate::wire::{self, Brought, Failure, Header, Manner, Wish, Word};
-use block::{Address, Block, Blocks, Object, Run};
+use block::{Address, Block, Blocks, Object, Run, Stripe};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
@@ -115,7 +115,11 @@ fn place(parts: &Parts, wish: &Wish, has_memory: bool) -> Place {
     let (room, Manner { for_owner, refused, .. }) = (parts.giver.room(&address, asker), wish.manner);
     match room {
         Room::Here => return Place::Here,
-        Room::Free if for_owner || !parts.lines.is_kept(&address, refused) => return Place::Here,
+        Room::Free if for_owner => return Place::Here,
+        Room::Free if !parts.lines.is_kept(&address, refused) => {
+            parts.lines.stands_in(Stripe::of(&address));
+            return Place::Here;
+        }
         _ if for_owner => return Place::Elsewhere((Word::NotHeld, Vec::new())),
         _ => {}
     }

@@ -156,3 +156,43 @@ async fn who_has_room_again_asks_who_keeps_in_its_stead() {
     }
     assert!(asked > 10, "{asked}");
 }
+
+/// It has all that it had, and its age: only those who read around it know that it was away.
+#[tokio::test(start_paused = true)]
+async fn who_stood_still_for_a_while_hears_what_others_took_meanwhile() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let mut cluster = Cluster::with_room(3, fixed, Some(100));
+    let telling: Vec<_> = (0..3).map(|number| hand_over(&cluster, number, &samples)).collect();
+    cluster.kill(2);
+    assert_eq!(epoch(&cluster, &[0, 1], &samples).await, 100);
+    cluster.servers[2] = cluster.serve(2);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(epoch(&cluster, &[0, 1, 2], &samples).await, 0);
+    telling.into_iter().for_each(|telling| telling.abort());
+}
+
+/// One member doesn't reach another one, and everybody else does.
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_in_the_stead_of_a_member_that_answers_tells_it() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::with_room(3, fixed, Some(100));
+    let roster = cluster.lines[0].roster();
+    let lost = crate::link::Lost::Broken(Error::unavailable("no way", "n2"));
+    for (object, _) in samples.iter().filter(|(object, _)| cluster.owner(object) == 2) {
+        cluster.lines[0].contact(&roster, seats(3)[2].id).expect("a member").lost(&lost);
+        read(&cluster.peers[0], Run::new(object.clone(), 0..1)).await.expect("bytes");
+    }
+    let by_others = cluster.inners[1].fetched.load(Relaxed);
+    assert!(by_others > 5, "{by_others} were asked of the next in line");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = cluster.fetched();
+    for (object, _) in samples.iter().filter(|(object, _)| cluster.owner(object) == 2) {
+        let stripe = Stripe::of(&Address { object: object.clone(), index: 0 });
+        if roster.order(&stripe)[1] == seats(3)[1].id {
+            read(&cluster.peers[2], Run::new(object.clone(), 0..1)).await.expect("bytes");
+        }
+    }
+    assert_eq!(cluster.fetched(), before, "it has them from who was asked");
+}
