@@ -34,6 +34,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use window::Outcome;
 
+/// A request that hangs leaves patience for so many tries.
+const TRIES_MIN: u32 = 3;
+
 /// How patient an origin is, and how much it asks at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -168,8 +171,9 @@ impl Parts {
 
     /// What a try brings, unless it brings nothing for too long.
     async fn in_time<T>(&self, tries: &Tries, object: &Object, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        let left = self.settings.budget.saturating_sub(tries.spent());
-        let limit = self.settings.silence.min(left.max(Duration::from_millis(1)));
+        let budget = self.settings.budget;
+        let left = budget.saturating_sub(tries.spent()).max(Duration::from_millis(1));
+        let limit = self.settings.silence.min(budget / TRIES_MIN).min(left);
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::unavailable(format!("the store was silent for {:.1} s", limit.as_secs_f64()), object)),

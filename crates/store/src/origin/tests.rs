@@ -195,6 +195,24 @@ async fn an_error_comes_out_after_the_budget_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_hangs_is_sent_again_within_the_patience() {
+    let memory = Arc::new(Memory::new("hangs at times"));
+    let object = memory.put("k", "content");
+    for seconds in [3, 20, 60] {
+        let (mut mended, budget) = (0, Duration::from_secs(seconds));
+        for seed in 0..50 {
+            let faulty = Faulty::new(memory.clone(), seed, 40, &[Fault::Hang]);
+            let origin = Origin::new(faulty.clone(), Settings { budget, ..Settings::default() });
+            let got = fetch(&origin, object.whole().expect("one block")).await;
+            let hung = faulty.failed.load(Relaxed);
+            assert!(got.is_ok() || hung > 1, "{seconds} s, seed {seed}: {got:?} after {hung} that hung");
+            mended += u32::from(got.is_ok() && hung > 0);
+        }
+        assert!(mended > 5, "{seconds} s: {mended}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_who_stand_in_line_at_a_store_that_answers_nobody_hear_so_within_the_patience() {
     let memory = Arc::new(Memory::new("hangs"));
     let object = memory.put("k", "content");
