@@ -62,7 +62,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The block came: from its store, which is then alive, or from the disk, wherever it was looked for.
+    /// The block came: from its store or from another member, of which one is then alive, or from the disk, wherever it was
+    /// looked for.
     pub fn came(&self, is_of_store: bool) {
         let (now, mut ways) = (Some(now()), self.lanes.ways());
         ways.came = now;

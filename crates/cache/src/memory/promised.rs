@@ -74,8 +74,9 @@ impl Promised {
     /// The next block came.
     fn keep(&mut self, block: Block, is_short: bool) {
         let Some(Promise { index, sender, share, stamp, lane }) = self.promises.pop_front() else { return };
-        // What came from the disk is no sign of life of a store, whichever was asked.
-        lane.came(block.proof() == Proof::Store);
+        // What came from the disk is no sign of life of a store, whichever was asked. What another member gave is one: it is
+        // who was asked in the store's stead.
+        lane.came(block.proof() != Proof::Local);
         drop(lane);
         let block = block.holding(Arc::new(share));
         let memory = &self.memory.0;

@@ -102,6 +102,36 @@ async fn readers_of_one_block_hear_so_together() {
     }
 }
 
+/// Blocks that were verified by this, whatever is asked for.
+struct By(block::Proof);
+
+impl Source for By {
+    fn fetch(&self, run: Run) -> Blocks {
+        let proof = self.0;
+        let blocks: Vec<_> = run.addresses().map(|one| (vec![vec![1; one.len()].into()], one)).collect();
+        let verified = blocks.into_iter().map(move |(pieces, address)| Block::verified(address, pieces, proof));
+        futures_util::stream::iter(verified).boxed()
+    }
+
+    fn checksum(&self, _object: &Arc<Object>, _via: Door) -> Waiting<Option<Checksum>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_from_the_store_or_from_another_member_is_a_sign_of_life_and_what_comes_from_the_disk_is_none() {
+    use block::Proof::{Local, Peer, Store};
+    for (proof, silent) in [(Store, 0), (Peer, 0), (Local, 50)] {
+        let runtime = tokio::runtime::Handle::current();
+        let memory = Memory::over(Arc::new(By(proof)), Budget::of(16 * SMALL), PATIENCE, runtime);
+        let (since, object) = (lanes::now(), hung("a", 1));
+        tokio::time::advance(Duration::from_secs(50)).await;
+        assert!(read(memory.clone(), object.clone()).await.0);
+        let silence = memory.0.lanes.silence(Some(&(object.store.clone(), DOOR)), since).elapsed().as_secs();
+        assert_eq!(silence, silent, "{proof:?}");
+    }
+}
+
 /// A store that gives to some sooner than to others, whose first answer for the object "z" is an error and each for the
 /// object "always", and that notes for how long its askers had waited.
 struct Uneven(Making, Mutex<Vec<(String, u64)>>);
