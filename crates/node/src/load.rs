@@ -259,7 +259,7 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
     if !disk.has_room(object) {
         return Ok(Brought::Unkept);
     }
-    let came = Arc::new(AtomicU64::new(0));
+    let (came, mut is_wrong) = (Arc::new(AtomicU64::new(0)), false);
     for _ in 0..FETCHES_MAX {
         let like = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), 0..1).via(via) };
         match runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await {
@@ -276,13 +276,20 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
             // Its stripes came one by one, and nobody compared the whole yet.
             Standing::Cut if disk.verify(object, via).await? => return Ok(Brought::There { found }),
             // It may be that what came was wrong.
-            _ => disk.forget(object),
+            standing => {
+                is_wrong |= matches!(standing, Standing::Cut);
+                disk.forget(object);
+            }
         }
         if !disk.has_room(object) {
             return Ok(Brought::Unkept);
         }
     }
-    Err(Error::corrupt("the object was fetched but could not be kept whole", &**object))
+    match is_wrong {
+        true => Err(Error::corrupt("the object was fetched but could not be kept whole", &**object)),
+        // Each time others took the room that there was.
+        false => Ok(Brought::Unkept),
+    }
 }
 
 /// All files below a folder, as (node, size), in the order of their names.

@@ -1,7 +1,7 @@
 //! A whole node over a store in memory: what a mount would ask of it, without a kernel.
 
 use crate::fill::When;
-use crate::load::Loading;
+use crate::load::{Loading, Progress};
 use crate::namespace::{Namespace, Opening, Reading};
 use crate::node::{Node, Settings};
 use crate::select::Wanted;
@@ -106,6 +106,32 @@ async fn of_two_loads_at_once_each_counts_what_it_asked_for_and_finds_the_rest()
     });
     assert_eq!(fetched.iter().sum::<u64>(), ground.sent(), "{fetched:?}");
     assert_eq!(ground.sent(), (11 << 20) + 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_into_a_disk_whose_files_are_all_open_says_what_was_not_kept_and_fetches_none_of_it() {
+    let ground = ground(300_000, &[("a", 100_000), ("b", 100_000), ("c", 100_000)]);
+    let view = ground.view(When::Off).await;
+    let load = async || {
+        let tally = Arc::new(Loading::default());
+        view.load(&Wanted::default(), false, &tally).await.expect("a load");
+        let Progress { files_done, files_unkept, files_failed, .. } = tally.progress();
+        (files_done, files_unkept, files_failed)
+    };
+    assert_eq!(load().await, (3, 0, 0));
+    let node = |name: &str| view.manifest().find(name.as_bytes()).expect("a name");
+    let open = |name| match view.open(node(name)) {
+        Opening::Ready(content) => content.expect("it is complete"),
+        Opening::Waiting(_) => panic!("it is complete"),
+    };
+    let (held, sent) = (["a", "b", "c"].map(open), ground.sent());
+    // The new listing names none of them any more, and readers read on.
+    ["a", "b", "c"].iter().for_each(|key| ground.store.remove(key));
+    ground.store.put("d", content("d", 100_000));
+    view.refresh(|_| ()).await.expect("a listing");
+    assert_eq!((load().await, ground.sent()), ((0, 1, 0), sent));
+    drop(held);
+    assert_eq!((load().await, ground.sent()), ((1, 0, 0), sent + 100_000));
 }
 
 /// Nothing here takes longer; without it a failure would be a hang.

@@ -25,6 +25,10 @@ const LOOKS_MAX: usize = 4096;
 /// That tells it to a hundredth of all.
 const STALE_LOOKS: usize = 1 << 14;
 
+/// Slots looked at to tell how much of what gives way to anybody is held: it is asked more often, and known well enough to a
+/// thirtieth.
+const HELD_LOOKS: usize = 1 << 10;
+
 /// An object that was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -170,6 +174,7 @@ impl Table {
     }
 
     /// Bytes and files that give way to anybody, if nobody holds them.
+    #[cfg(test)]
     pub fn yielding(&self) -> (u64, u64) {
         self.yielding
     }
@@ -234,20 +239,35 @@ impl Table {
             return 0;
         }
         let (mut stale, mut all) = (0u64, 0u64);
-        for slot in self.some_slots() {
+        for Resident { slot, .. } in self.some_residents(STALE_LOOKS) {
             all += slot.bytes;
             stale += if slot.class == Class::Owned && slot.opened < before { slot.bytes } else { 0 };
         }
         (u128::from(stale) * u128::from(self.used.bytes) / u128::from(all.max(1))) as u64
     }
 
-    /// Some slots from all over: one of each few that lie together, which one is as good as chance.
-    fn some_slots(&self) -> impl Iterator<Item = &Slot> {
-        let few = self.residents.values().chunks(self.residents.len().div_ceil(STALE_LOOKS).max(1));
+    /// So many from all over: one of each few that lie together, which one is as good as chance.
+    fn some_residents(&self, looks: usize) -> impl Iterator<Item = &Resident> {
+        let few = self.residents.values().chunks(self.residents.len().div_ceil(looks).max(1));
         few.zip(1u64..).map(|(few, number)| {
             let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            &few[mixed as usize % few.len()].slot
+            &few[mixed as usize % few.len()]
         })
+    }
+
+    /// Bytes that give way to anybody and are not held; with many slots, as some of them let expect.
+    pub fn yielding_bytes(&self, held: impl Fn(ObjectId, &Slot) -> bool) -> u64 {
+        if self.yielding.0 == 0 {
+            return 0;
+        }
+        let (mut free, mut all) = (0u64, 0u64);
+        for Resident { id, slot } in self.some_residents(HELD_LOOKS) {
+            if slot.class != Class::Owned {
+                all += slot.bytes;
+                free += if held(*id, slot) { 0 } else { slot.bytes };
+            }
+        }
+        (u128::from(free) * u128::from(self.yielding.0) / u128::from(all.max(1))) as u64
     }
 
     /// The owner of an object that is not here says that it is wanted: what is probably not read any more may give way to it.
@@ -276,6 +296,36 @@ impl Table {
             self.hands.0 = hand;
         }
         may
+    }
+
+    /// Whether so much would leave for anybody who has nothing to show, the newcomer aside. Looks where it would be looked for
+    /// them, and if it is not there, elsewhere the next time.
+    pub fn yields(
+        &mut self,
+        newcomer: ObjectId,
+        bytes: u64,
+        files: u64,
+        held: impl Fn(ObjectId, &Slot) -> bool,
+    ) -> bool {
+        if self.yielding.0 < bytes || self.yielding.1 < files {
+            return false;
+        }
+        let (hand, count, mut freed, mut gone) = (self.hands.0, self.residents.len(), 0, 0);
+        for _ in 0..LOOKS_MAX.min(count) {
+            if freed >= bytes && gone >= files {
+                break;
+            }
+            self.hands.0 = (self.hands.0 + 1) % count;
+            let Resident { id, slot } = &self.residents.values()[self.hands.0];
+            if slot.class != Class::Owned && *id != newcomer && !held(*id, slot) {
+                (freed, gone) = (freed + slot.bytes, gone + 1);
+            }
+        }
+        let yields = freed >= bytes && gone >= files;
+        if yields {
+            self.hands.0 = hand;
+        }
+        yields
     }
 
     /// Who leaves so that an object may come that lacks this much; nobody, if it has to show too little, as what is

@@ -126,14 +126,21 @@ impl Index {
         false
     }
 
-    /// Whether there is room without evidence: free, or held by what its data set does not list any more. A segment that
-    /// is here has what room was taken for it, which may be less than all.
+    /// Whether there is room without evidence: free, or taken by copies and by what its data set does not list any more, that
+    /// nobody holds. A segment that is here has what room was taken for it, which may be less than all.
     pub fn has_room(&mut self, id: ObjectId, bytes: u64) -> bool {
         self.look();
         let (taken, files) = self.table.get(id).map_or((0, 1), |slot| (slot.bytes, 0));
         let more = bytes.saturating_sub(taken);
-        let (short, free) = (room::shortage(&self.limits, &self.table.used, more, files), self.table.yielding());
-        !self.is_lost() && (more == 0 || !self.look.full && free.0 >= short.0 && free.1 >= short.1)
+        if self.is_lost() || more > 0 && self.look.full {
+            return false;
+        }
+        let short = room::shortage(&self.limits, &self.table.used, more, files);
+        if more == 0 || short == (0, 0) {
+            return true;
+        }
+        let held = held(&self.open, &self.filling, (&self.elsewhere, &self.recent), self.look.now());
+        self.table.yields(id, short.0, short.1, held)
     }
 
     /// Whether a newcomer would find room, or others would give way to it on evidence.
@@ -173,7 +180,7 @@ impl Index {
         self.look.stale.map_or(0, |(_, bytes)| bytes)
     }
 
-    /// Bytes that are free, or that copies and what nobody lists take.
+    /// Bytes that are free, or that copies and what nobody lists take, as far as nobody holds them: about so many.
     pub fn spare_bytes(&mut self) -> u64 {
         self.look();
         if self.look.full || self.is_lost() {
@@ -181,7 +188,9 @@ impl Index {
         }
         let (used, limits) = (self.table.used, &self.limits);
         let within = limits.bytes.saturating_sub(used.bytes);
-        within.min(used.free_bytes.saturating_sub(limits.free_bytes_min)) + self.table.yielding().0
+        let free = within.min(used.free_bytes.saturating_sub(limits.free_bytes_min));
+        let held = held(&self.open, &self.filling, (&self.elsewhere, &self.recent), self.look.now());
+        free + self.table.yielding_bytes(held)
     }
 
     /// Count room as taken.

@@ -260,7 +260,7 @@ fn of_many_objects_a_look_at_some_tells_how_much_is_stale() {
     }
     let share = table.stale_bytes() as f64 / (u64::from(n) * OBJECT) as f64;
     assert!((share - 2.0 / 3.0).abs() < 0.015, "{share} are stale");
-    assert!(table.some_slots().count() <= STALE_LOOKS);
+    assert!(table.some_residents(STALE_LOOKS).count() <= STALE_LOOKS);
 }
 
 #[test]

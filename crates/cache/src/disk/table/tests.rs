@@ -90,6 +90,34 @@ fn who_asks_whether_somebody_gives_way_is_told_what_happens_then() {
 }
 
 #[test]
+fn what_gives_way_to_anybody_is_told_as_it_would_be_found() {
+    let mut table = full();
+    assert!(!table.yields(id(10), 100, 0, nobody), "all is owned");
+    [2, 3].into_iter().for_each(|n| table.change(id(n), |slot| slot.class = Class::Copy));
+    assert!((0..3).all(|_| table.yields(id(10), 200, 2, nobody)));
+    assert!(!table.yields(id(10), 201, 0, nobody) && !table.yields(id(10), 0, 3, nobody));
+    assert!(!table.yields(id(3), 200, 0, nobody), "nobody gives way to itself");
+    assert!(!table.yields(id(10), 200, 0, |id, _| id.0 == 2) && table.yields(id(10), 100, 0, |id, _| id.0 == 2));
+    assert_eq!([table.yielding_bytes(nobody), table.yielding_bytes(|id, _| id.0 == 2)], [200, 100]);
+    assert_eq!(table.yielding_bytes(|_, _| true), 0);
+}
+
+#[test]
+fn what_gives_way_is_looked_for_elsewhere_the_next_time_and_some_of_many_tell_how_much_is_held() {
+    let (count, mut table) = (3 * LOOKS_MAX as u128, Table::new(u64::MAX));
+    for n in 0..count {
+        table.insert(id(n), 0, 100, State::Complete);
+        table.change(id(n), |slot| slot.class = Class::Copy);
+    }
+    let held = |id: ObjectId, _: &Slot| id.0 < 2 * count / 3;
+    let told = table.yielding_bytes(held) as f64 / (count as f64 * 100.0);
+    assert!((told - 1.0 / 3.0).abs() < 0.05, "{told}");
+    let asked: Vec<bool> = (0..4).map(|_| table.yields(id(count), 100, 1, held)).collect();
+    assert!(asked.contains(&true), "{asked:?}");
+    assert!(asked.iter().skip_while(|found| !**found).all(|found| *found), "{asked:?}");
+}
+
+#[test]
 fn what_another_member_owns_counts_only_where_it_is_kept_in_that_one_s_stead() {
     let mut table = full();
     table.change(id(2), |slot| slot.class = Class::Copy);

@@ -52,6 +52,33 @@ async fn what_somebody_holds_does_not_give_way_and_what_nobody_does_may() {
     assert!(held.read(0, 10).is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_readers_hold_are_no_room_and_nobody_is_told_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = small(4);
+    let disk = within(&store, folder.path(), Limits { bytes: 300_000, ..PLENTY });
+    let (address, mut held) = (|n: usize| Address { object: objects[n].clone(), index: 0 }, Vec::new());
+    for (n, object) in objects[..3].iter().enumerate() {
+        read(&disk, object).await.expect("bytes");
+        disk.gives_up(&address(n));
+    }
+    for (n, object) in objects[..3].iter().enumerate() {
+        assert_eq!(disk.spare_bytes(), 300_000 - n as u64 * 100_000);
+        let asked = [disk.has_room(&objects[3]), disk.has_room_for(&address(3)), disk.may_admit(&address(3))];
+        assert_eq!(asked, [true; 3], "{n} are open");
+        held.push(complete(&disk, object).await);
+    }
+    assert_eq!(disk.spare_bytes(), 0);
+    let asked = [disk.has_room(&objects[3]), disk.has_room_for(&address(3)), disk.may_admit(&address(3))];
+    assert_eq!(asked, [false; 3], "all are open");
+    read(&disk, &objects[3]).await.expect("bytes");
+    assert!(!disk.is_complete(&objects[3]), "nor would it be kept");
+    drop(held);
+    assert!(disk.has_room(&objects[3]));
+    read(&disk, &objects[3]).await.expect("bytes");
+    assert!(disk.is_complete(&objects[3]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_reader_on_another_member_has_open_does_not_give_way_as_long_as_that_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
