@@ -40,11 +40,16 @@ pub const USES_MAX: usize = 960;
 /// rest is not counted, and a size that is a lie costs no more.
 const STRIPES_COUNTED_MAX: usize = 1024;
 
+/// Stripes of all uses of one request: of what is over that, nothing is counted. Of objects
+/// up to 128 MiB, all is counted that one can tell.
+const STRIPES_HEARD_MAX: usize = 8 * STRIPES_COUNTED_MAX;
+
 /// Bytes of one of them, and of what comes before them.
 const USE: usize = 33;
 const HEAD: usize = 1;
 
 const _: () = assert!(HEAD + USES_MAX * USE <= crate::wire::REQUEST_BYTES_MAX as usize);
+const _: () = assert!(USES_MAX <= STRIPES_HEARD_MAX);
 
 /// An object that readers have use of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +232,19 @@ impl Lines {
         let roster = self.roster();
         let owners = if is_passed_on { Owners::default() } else { self.owners(&used) };
         self.counted(&roster, used, owners)
+    }
+
+    /// The same of all uses of one request, as far as they lead to bounded work.
+    pub(crate) fn heard_all(&self, uses: Vec<Use>, is_passed_on: bool) -> Vec<Count> {
+        let mut left = STRIPES_HEARD_MAX;
+        let mut is_bounded = |used: &Use| {
+            let stripes = Stripe::all(used.object, used.size).take(STRIPES_COUNTED_MAX).count();
+            let rest = left.checked_sub(stripes);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let heard = uses.into_iter().filter(|used| is_bounded(used));
+        heard.map(|used| self.heard(used, is_passed_on)).collect()
     }
 
     fn owners(&self, used: &Use) -> Owners {

@@ -19,6 +19,9 @@ const SEGMENTS_PER_OPEN: u64 = 4;
 /// way. More would hold up the reader who opens it.
 const PIECES_MAX: usize = 4096;
 
+/// Segments that are counted before others may have the index: some tenth of a millisecond.
+const STEPS_MAX: usize = 1000;
+
 /// Bytes of a file of uses that are believed to be one.
 const BYTES_MAX: u64 = 256 << 20;
 
@@ -49,17 +52,15 @@ pub enum Kind {
 }
 
 impl Index {
-    /// Count a use. Opens since the uses were written, and segments that are here, come back.
-    fn used(&mut self, used: &Use) -> (u64, u64) {
-        for (id, bytes) in self.pieces(used) {
+    /// Count a use of some segments.
+    fn used(&mut self, used: &Use, pieces: &[(ObjectId, u64)]) {
+        for (id, bytes) in pieces {
             match used.kind {
-                Kind::Opened => self.opened_piece(id, bytes, used.set_bytes),
-                Kind::OpenedOfAnother => self.opened_of_another(id, bytes, used.set_bytes),
-                Kind::Open => self.open_elsewhere(id),
+                Kind::Opened => self.opened_piece(*id, *bytes, used.set_bytes),
+                Kind::OpenedOfAnother => self.opened_of_another(*id, *bytes, used.set_bytes),
+                Kind::Open => self.open_elsewhere(*id),
             }
         }
-        self.opens += u64::from(used.kind != Kind::Open);
-        (self.opens, self.files())
     }
 
     /// The segments that these parts lie in, or would, and the bytes of each.
@@ -87,11 +88,20 @@ impl Disk {
 
     /// Count uses, and write them if it is time to.
     pub fn used(&self, uses: &[Use]) {
-        let mut index = self.index();
-        let (mut opens, mut segments) = (0, 0);
+        let (mut index, mut steps) = (self.index(), 0);
         for used in uses {
-            (opens, segments) = index.used(used);
+            for pieces in index.pieces(used).chunks(STEPS_MAX) {
+                steps += pieces.len();
+                if steps > STEPS_MAX {
+                    drop(index);
+                    std::thread::yield_now();
+                    (index, steps) = (self.index(), pieces.len());
+                }
+                index.used(used, pieces);
+            }
+            index.opens += u64::from(used.kind != Kind::Open);
         }
+        let (opens, segments) = (index.opens, index.files());
         if index.is_lost() || opens < OPENS_PER_SAVE.max(segments / SEGMENTS_PER_OPEN) {
             return;
         }

@@ -82,7 +82,7 @@ impl Asker {
             Word::Kept => lines.keeps(*from, &wire::decode_stripes(payload)?),
             Word::Used => {
                 let (uses, is_passed_on) = uses::decode_uses(payload)?;
-                giver.used(uses.into_iter().map(|used| lines.heard(used, is_passed_on)).collect());
+                giver.used(lines.heard_all(uses, is_passed_on));
             }
             Word::Names => return Some(giver.names(wire::decode_member(payload)?).encode()),
             _ => giver.news(wire::decode_member(payload)?),

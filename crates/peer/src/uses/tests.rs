@@ -68,6 +68,27 @@ async fn a_size_that_is_a_lie_leads_to_no_more_work_than_a_large_object() {
     assert_eq!(counts.iter().map(|count| count.parts.len()).sum::<usize>(), STRIPES_COUNTED_MAX);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_uses_of_one_request_lead_to_bounded_work_together_and_honest_ones_are_all_counted() {
+    let cluster = Cluster::of(2);
+    let uses = |count: usize, size| -> Vec<Use> {
+        (0..count as u128).map(|n| Use { object: ObjectId(n), size, set_bytes: SET, is_new: true }).collect()
+    };
+    let parts = |uses: Vec<Use>| {
+        let counts = (0..2).flat_map(|member| cluster.lines[member].heard_all(uses.clone(), false));
+        counts.filter(|count| count.is_own).map(|count| count.parts.len()).sum::<usize>()
+    };
+    assert_eq!(parts(uses(USES_MAX, 1 << 49)), STRIPES_HEARD_MAX, "the sizes are lies");
+    let mut mixed = uses(9, 1 << 49);
+    mixed.extend(uses(100, 1000).iter().map(|used| Use { object: ObjectId(used.object.0 + 1000), ..*used }));
+    assert_eq!(parts(mixed), STRIPES_HEARD_MAX, "there is no room for more");
+    for size in [1000, 128 << 20] {
+        let counted = cluster.lines[0].heard_all(uses(USES_MAX, size), false).len();
+        assert_eq!(counted, USES_MAX, "objects of {size} bytes");
+    }
+    assert_eq!(cluster.lines[0].heard_all(uses(USES_MAX, 1 << 49), true).len(), 8, "also of what is passed on");
+}
+
 /// Members that say nothing but this to each other, and what each was told to count.
 struct Cluster {
     lines: Vec<Lines>,

@@ -53,6 +53,31 @@ async fn what_somebody_holds_does_not_give_way_and_what_nobody_does_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn others_have_the_index_now_and_then_while_many_uses_are_counted() {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    let folder = tempfile::tempdir().expect("a folder");
+    // Whoever takes the index looks at the clock.
+    let clock = || {
+        TAKEN.fetch_add(1, Relaxed);
+        std::time::Instant::now()
+    };
+    let settings = Settings { clock, ..settings(folder.path(), PLENTY, 1) };
+    let disk = Disk::over(Arc::new(Store::default()), settings, tokio::runtime::Handle::current());
+    let disk = disk.expect("a disk tier");
+    let used = |object: u128, size: u64| {
+        let parts = std::iter::once(0..block::blocks_of(size).expect("blocks")).collect();
+        Use { object: block::ObjectId(object), size, parts, set_bytes: 0, kind: Kind::Opened }
+    };
+    // Each of the large ones lies in 4,096 pieces.
+    let many: Vec<Use> = (0..2500).map(|n| used(n, 1000)).collect();
+    for (uses, times) in [(vec![used(1, 1000)], 1..10), (many, 3..10), (vec![used(1, 64 << 30); 10], 41..60)] {
+        TAKEN.store(0, Relaxed);
+        disk.used(&uses);
+        assert!(times.contains(&TAKEN.load(Relaxed)), "{} times", TAKEN.load(Relaxed));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn copies_that_readers_hold_are_no_room_and_nobody_is_told_of_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, objects) = small(4);
