@@ -23,8 +23,9 @@ pub struct Sets(Mutex<HashMap<u128, Set>>);
 #[derive(Default)]
 struct Set {
     opening: usize,
-    /// How many of those list, or are about to.
+    /// How many of those list, or are about to, and how many keys they found in all.
     listing: usize,
+    keys: u64,
     views: Vec<Weak<View>>,
 }
 
@@ -60,13 +61,14 @@ impl Sets {
     /// What others are told.
     pub fn names(&self, set: u128) -> Names {
         let soon = self.sets().get(&set).map(|set| match set {
-            Set { listing: 1.., .. } => Soon::Lists,
-            Set { opening: 1.., .. } => Soon::Asks,
-            _ => Soon::Not,
+            Set { listing: 1.., keys, .. } => (Soon::Lists, *keys),
+            Set { opening: 1.., keys, .. } => (Soon::Asks, *keys),
+            _ => (Soon::Not, 0),
         });
         let newest = self.views(set).into_iter().max_by_key(|view| view.manifest().listed_ns());
         let names = newest.map(|view| view.shared_names()).unwrap_or_default();
-        Names { soon: soon.unwrap_or_default(), ..names }
+        let (soon, keys) = soon.unwrap_or_default();
+        Names { soon, keys, ..names }
     }
 
     fn sets(&self) -> MutexGuard<'_, HashMap<u128, Set>> {
@@ -81,6 +83,13 @@ impl Opening<'_> {
         let Some(set) = sets.get_mut(&self.set) else { return };
         if self.lists.swap(lists, Relaxed) != lists {
             set.listing = if lists { set.listing + 1 } else { set.listing - 1 };
+        }
+    }
+
+    /// So many more keys were found: others see that it gets further.
+    pub fn found(&self, more: u64) {
+        if let Some(set) = self.sets.sets().get_mut(&self.set) {
+            set.keys = set.keys.saturating_add(more);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
 use shared::of_another;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Entrance, Folder, Store};
 use tokio::sync::{Notify, Semaphore};
@@ -100,7 +100,12 @@ impl View {
         let manifest = match theirs.or(pinned) {
             Some(manifest) => manifest,
             None => {
-                let listing = list(&source, &name, progress).await?;
+                let (before, told) = (AtomicU64::new(0), &opening);
+                let found = move |keys: u64| {
+                    told.found(keys - before.swap(keys, Relaxed));
+                    progress(keys);
+                };
+                let listing = list(&source, &name, found).await?;
                 write(&node, listing, snapshot.clone(), None).await?.manifest
             }
         };

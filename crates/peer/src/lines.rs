@@ -184,11 +184,12 @@ impl Lines {
         Some(first)
     }
 
-    /// Tell a member what this node keeps in its stead.
+    /// Tell a member what this node keeps in its stead. One that only says that it lives holds up nobody who is told next.
     pub async fn tell_kept(&self, member: u128, stripes: &[Stripe]) {
         let Some(contact) = self.contact(&self.roster(), member) else { return };
         for some in stripes.chunks(wire::STRIPES_MAX) {
-            if contact.words(Word::Kept, wire::encode_stripes(some)).await.is_none() {
+            let told = contact.words(Word::Kept, wire::encode_stripes(some));
+            if tokio::time::timeout(self.patience(), told).await.ok().flatten().is_none() {
                 return;
             }
         }

@@ -1,19 +1,24 @@
 //! Who lists a data set: one member, and the others take what it found.
 //!
-//! Doesn't know what a snapshot holds. Invariant: of members that begin at the same time, the first in line for the set
-//! lists, and those who come later take it from whoever has it.
+//! Doesn't know what a snapshot holds. Invariants: of members that begin at the same time, the first in line for the set
+//! lists, and those who come later take it from whoever has it; nobody waits for one that gets no further.
 
 use crate::contact::Contact;
 use crate::lines::Lines;
 use crate::wire::Word;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Between two questions whether a member that lists is done.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// A member that lists, and found no more keys for so long, is not waited for; nor for less than twice as long as a store is. One
+/// that is done with the keys may take a while to write them.
+const STUCK_AFTER_MIN: Duration = Duration::from_secs(60);
 
 /// Bytes of one answer with a piece of a snapshot.
 pub const PIECE_BYTES: usize = 512 << 10;
@@ -41,6 +46,8 @@ pub struct Names {
     pub bytes: u64,
     /// When the listing began, nanoseconds since 1970.
     pub listed_ns: i64,
+    /// Keys that the listing under way has found so far.
+    pub keys: u64,
 }
 
 impl Names {
@@ -50,6 +57,7 @@ impl Names {
         out.extend(self.before.to_le_bytes());
         out.extend(self.bytes.to_le_bytes());
         out.extend(self.listed_ns.to_le_bytes());
+        out.extend(self.keys.to_le_bytes());
         out
     }
 
@@ -58,30 +66,54 @@ impl Names {
         let (id, rest) = rest.split_first_chunk()?;
         let (before, rest) = rest.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
-        let listed = rest.try_into().ok()?;
+        let (listed, rest) = rest.split_first_chunk()?;
+        let keys = rest.try_into().ok()?;
         Some(Names {
             soon: [Soon::Not, Soon::Asks, Soon::Lists].into_iter().find(|soon| *soon as u8 == *head)?,
             id: u128::from_le_bytes(*id),
             before: u128::from_le_bytes(*before),
             bytes: u64::from_le_bytes(*length),
-            listed_ns: i64::from_le_bytes(listed),
+            listed_ns: i64::from_le_bytes(*listed),
+            keys: u64::from_le_bytes(keys),
         })
     }
 }
 
+/// What members that are waited for said last, and since when they say that.
+#[derive(Default)]
+struct Progress(HashMap<u128, ((Soon, u64), Instant)>);
+
+impl Progress {
+    /// Whether a member gets any further. One that waits for others is waited for twice as long as those, or it and who waits for
+    /// it would give them up at once, and both list.
+    fn goes_on(&mut self, (member, names): &(u128, Names), now: Instant, stuck_after: Duration) -> bool {
+        let said = (names.soon, names.keys);
+        let (before, since) = self.0.entry(*member).or_insert((said, now));
+        if *before != said {
+            (*before, *since) = (said, now);
+        }
+        let times = if names.soon == Soon::Lists { 1 } else { 2 };
+        now - *since < stuck_after.saturating_mul(times)
+    }
+}
+
 impl Lines {
-    /// The newest names of a set that another member has. `None` if this node is to list: nobody has any, and nobody lists or
-    /// comes before it in line. `lists` is told so first, for the others to hear. Who hears that somebody lists waits; two
-    /// who say so at once hear it of each other when they ask again, and the first in line goes on.
+    /// The newest names of a set that another member has. `None`
+    /// if this node is to list: nobody has any, and nobody lists or comes before it in line. `lists` is told so first, for the
+    /// others to hear. Who hears that somebody lists waits, as long as that one gets further; two who say so at once hear it of
+    /// each other when they ask again, and the first in line goes on.
     pub async fn names(&self, set: u128, lists: impl Fn(bool)) -> Option<(u128, Names)> {
-        let mut is_said = false;
+        let (mut is_said, mut progress) = (false, Progress::default());
+        let stuck_after = self.patience().saturating_mul(2).max(STUCK_AFTER_MIN);
         loop {
-            let told = self.ask_names(set).await;
+            let mut told = self.ask_names(set).await;
             let newest = told.iter().filter(|(_, names)| names.id != 0).max_by_key(|(_, names)| names.listed_ns);
             if let Some(newest) = newest {
                 lists(false);
                 return Some(*newest);
             }
+            let now = self.now();
+            told.retain(|one| progress.goes_on(one, now, stuck_after));
             let goes_first = |(member, names): &(u128, Names)| match names.soon {
                 Soon::Not => false,
                 Soon::Lists if !is_said => true,
@@ -158,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_names_is_understood_and_nothing_else() {
-        let names = Names { soon: Soon::Lists, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5 };
+        let names = Names { soon: Soon::Lists, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5, keys: 1 << 50 };
         let bytes = names.encode();
         assert_eq!(Names::decode(&bytes), Some(names));
         for length in 0..bytes.len() {

@@ -114,6 +114,46 @@ async fn of_an_answer_that_breaks_off_in_the_middle_of_a_block_the_rest_comes_fr
     }
 }
 
+/// Say nothing on a connection but that it lives.
+async fn only_beat(mut wire: Wire) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut greeting = [0; wire::GREETING];
+    wire.read.read_exact(&mut greeting).await.expect("a greeting");
+    let wire::Greeting { from, to } = wire::Greeting::decode(&greeting).expect("a member");
+    let mut said = wire::Greeting { from: to, to: from }.encode().to_vec();
+    while wire.write.write_all(&said).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        said = wire::frame(wire::Word::Beat, 0, Vec::new()).concat();
+    }
+}
+
+/// Have a member do nothing from now on but to say that it lives.
+fn stop_all_but_beats(cluster: &mut Cluster, number: usize) -> tokio::task::JoinHandle<()> {
+    cluster.kill(number);
+    let mut beating = cluster.twin.listen(&seats(number + 1)[number].address);
+    tokio::spawn(async move {
+        let mut all = tokio::task::JoinSet::new();
+        loop {
+            all.spawn(only_beat(beating.accept().await.expect("a connection").await.expect("no handshake")));
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_only_says_that_it_lives_is_told_what_is_kept_for_no_longer_than_a_store_is_waited_for() {
+    let (fixed, samples) = objects();
+    let mut cluster = Cluster::of(2, fixed);
+    let connections = stop_all_but_beats(&mut cluster, 0);
+    let stripe = |(object, _): &Sample| Stripe::of(&Address { object: object.clone(), index: 0 });
+    let stripes: Vec<_> = samples.iter().map(stripe).collect();
+    let lines = &cluster.lines[1];
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(lines.answers(seats(2)[0].id), "it lives");
+    let telling = lines.tell_kept(seats(2)[0].id, &stripes);
+    tokio::time::timeout(2 * PATIENCE, telling).await.expect("others are told next");
+    connections.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_only_says_that_it_lives_is_waited_for_no_longer_than_a_store() {
     let (fixed, samples) = objects();

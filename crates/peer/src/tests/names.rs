@@ -47,3 +47,47 @@ fn of_members_that_start_at_about_the_same_time_one_lists() {
         assert_eq!(listed, 1, "seed {seed}");
     }
 }
+
+impl Cluster {
+    fn say(&self, member: usize, names: Names) {
+        *self.inners[member].names.lock().expect("nobody panicked") = names;
+    }
+
+    /// Have a member find the names of the set; whether it listed them, and after how long it goes on.
+    async fn find(&self, member: usize) -> (bool, Duration) {
+        let began = tokio::time::Instant::now();
+        self.say(member, Names { soon: Soon::Asks, ..Names::default() });
+        let soon = |lists| if lists { Soon::Lists } else { Soon::Asks };
+        let said = |lists| self.say(member, Names { soon: soon(lists), ..Names::default() });
+        let found = self.lines[member].names(SET, said).await;
+        let took = began.elapsed();
+        sleep(Duration::from_secs(5)).await;
+        self.say(member, Names { id: 1, bytes: 1, listed_ns: 1, ..Names::default() });
+        (found.is_none(), took)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_member_that_lists_and_gets_no_further_and_the_next_in_line_lists() {
+    let cluster = Cluster::of(4, Fixed::default());
+    cluster.say(0, Names { soon: Soon::Lists, keys: 7_000, ..Names::default() });
+    let all = async { tokio::join!(cluster.find(1), cluster.find(2), cluster.find(3)) };
+    let found = tokio::time::timeout(4 * PATIENCE, all).await.expect("nobody waits for ever");
+    let found = [found.0, found.1, found.2];
+    assert_eq!(found.iter().filter(|(listed, _)| *listed).count(), 1, "{found:?}");
+    assert!(found.iter().all(|(_, took)| *took >= 2 * PATIENCE), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_lists_is_waited_for_as_long_as_it_gets_further() {
+    let cluster = Cluster::of(2, Fixed::default());
+    let listing = async {
+        for keys in 0..100 {
+            cluster.say(0, Names { soon: Soon::Lists, keys, ..Names::default() });
+            sleep(PATIENCE).await;
+        }
+        cluster.say(0, Names { id: 1, bytes: 1, listed_ns: 1, ..Names::default() });
+    };
+    let ((), (listed, took)) = tokio::join!(listing, cluster.find(1));
+    assert!(!listed && took >= 100 * PATIENCE, "after {took:?}");
+}
