@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tempfile::TempDir;
 
+mod members;
+
 /// A node, the store that its data set lies in, and the folder of its cache.
 pub struct Ground {
     pub store: Arc<store::Memory>,

@@ -10,7 +10,11 @@ use block::{Error, Result};
 use futures_util::StreamExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How far another clock may be ahead of this node's. A listing that is said to be of a later time counts as of none: nobody would
+/// follow newer ones until that time.
+const AHEAD_MAX: Duration = Duration::from_mins(5);
 
 /// A listing, and when it began.
 pub struct Listing {
@@ -18,10 +22,29 @@ pub struct Listing {
     began_ns: i64,
 }
 
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The latest time of a listing that is believed now.
+pub fn latest_ns() -> i64 {
+    latest(now_ns())
+}
+
+fn latest(now_ns: i64) -> i64 {
+    now_ns.saturating_add(AHEAD_MAX.as_nanos() as i64)
+}
+
+/// When a listing began that takes the place of another, as it is said: later than that one, by whichever clock that was listed, if
+/// others believe so.
+fn after(began_ns: i64, previous_ns: i64) -> i64 {
+    if previous_ns > latest(began_ns) { began_ns } else { began_ns.max(previous_ns.saturating_add(1)) }
+}
+
 /// `name` is what objects call the store.
 pub async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> Result<Listing> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let began_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    let began_ns = now_ns();
     let mut builder = Builder::new(name.clone(), &source.prefix)?;
     let mut pages = source.store.list(&source.prefix);
     while let Some(page) = pages.next().await {
@@ -69,9 +92,11 @@ pub async fn write(
     previous: Option<Arc<Manifest>>,
 ) -> Result<manifest::Built> {
     let node = node.clone();
+    let listed_ns =
+        previous.as_ref().map_or(listing.began_ns, |previous| after(listing.began_ns, previous.listed_ns()));
     let build = move || {
         node.hold()?;
-        listing.builder.build(&path, listing.began_ns, previous.as_deref())
+        listing.builder.build(&path, listed_ns, previous.as_deref())
     };
     apart(build).await.map_err(needs_room)
 }

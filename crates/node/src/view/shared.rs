@@ -1,8 +1,10 @@
 //! The names of a data set as the nodes of a cluster share them: one lists, the others follow.
 //!
-//! Invariant: names follow only what they were built on, so that a number of a node never comes to mean another file.
+//! Invariants: names follow only what they were built on, so that a number of a node never comes to mean another file; a time that
+//! another member tells hides no names that are listed later.
 
 use super::View;
+use super::listing::latest_ns;
 use crate::manifest::{self, Manifest};
 use crate::namespace::Stale;
 use crate::node::Node;
@@ -20,8 +22,11 @@ impl View {
         let Some(lines) = self.node.stack.lines().filter(|_| !self.is_local()) else { return Ok(None) };
         let one = self.refreshing.lock().await;
         let previous = self.names.current();
-        let known_ns = previous.listed_ns().max(self.seen_ns.load(Relaxed));
-        let newer = lines.names(self.set, |_| ()).await.filter(|(_, names)| names.listed_ns > known_ns);
+        // Also of what this node has itself: its clock may have been set back since.
+        let latest_ns = latest_ns();
+        let known = [previous.listed_ns(), self.seen_ns.load(Relaxed)].into_iter().filter(|ns| *ns <= latest_ns).max();
+        let newer = lines.names(self.set, latest_ns, |_| ()).await;
+        let newer = newer.filter(|(_, names)| known.is_none_or(|known_ns| names.listed_ns > known_ns));
         let Some((member, names)) = newer else { return Ok(None) };
         if names.before != previous.id() {
             drop(one);
@@ -72,8 +77,10 @@ pub(super) async fn of_another(
     pinned: Option<&Manifest>,
 ) -> Option<Manifest> {
     let lines = node.stack.lines()?;
-    let theirs = lines.names(set, |lists| opening.lists(lists)).await?;
-    if pinned.is_some_and(|pinned| pinned.listed_ns() >= theirs.1.listed_ns) {
+    let latest_ns = latest_ns();
+    let theirs = lines.names(set, latest_ns, |lists| opening.lists(lists)).await?;
+    let pinned_ns = pinned.map(Manifest::listed_ns).filter(|ns| *ns <= latest_ns);
+    if pinned_ns.is_some_and(|ns| ns >= theirs.1.listed_ns) {
         return None;
     }
     let is_right = |manifest: &Manifest| manifest.store() == name && manifest.prefix() == prefix;
