@@ -139,8 +139,7 @@ impl Manifest {
 
     /// A hash of what it says of itself, the checksums of all of it among that.
     pub fn id(&self) -> u128 {
-        let head = Header::bytes(&self.header.store, &self.header.prefix) as usize;
-        xxhash_rust::xxh3::xxh3_128(self.map.bytes().get(..head).unwrap_or_default())
+        self.header.id(self.map.bytes())
     }
 
     /// Bytes of its file from this place on.
@@ -255,6 +254,13 @@ impl Manifest {
         let text = self.text(offset..offset.checked_add(u64::from(length))?)?;
         String::from_utf8(text.to_vec()).ok()
     }
+}
+
+/// What the first bytes of a snapshot of so many bytes say of it: its hash, as [`Manifest::id`] has it, the store that was listed
+/// and the prefix. None if it is no snapshot of that length.
+pub(crate) fn head(bytes: &[u8], file_bytes: u64) -> Option<(u128, String, String)> {
+    let header = Header::decode_head(bytes, file_bytes).ok()?;
+    Some((header.id(bytes), header.store, header.prefix))
 }
 
 fn failed(doing: &str, path: &Path, error: &std::io::Error) -> Error {

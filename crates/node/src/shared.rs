@@ -3,7 +3,7 @@
 //! Invariant: a snapshot of another member is used only if each byte of it agrees with the checksums in it, and it is of the
 //! very set that was asked for.
 
-use crate::manifest::{Draft, Manifest};
+use crate::manifest::{self, Draft, Manifest};
 use crate::view::View;
 use block::{Error, Result};
 use peer::{Lines, Names, Soon};
@@ -108,17 +108,18 @@ impl Drop for Opening<'_> {
 }
 
 /// Take the snapshot of another member into the place of this node's own. `is_right` is asked whether it is of the set that
-/// is meant.
+/// is meant, by the store that was listed and the prefix: one that isn't, or is of another length, ends with its first piece.
 pub async fn take(
     lines: &Lines,
     set: u128,
     (member, names): (u128, Names),
     path: &Path,
-    is_right: impl Fn(&Manifest) -> bool,
+    is_right: impl Fn(&str, &str) -> bool,
 ) -> Result<Manifest> {
     if names.bytes > SNAPSHOT_BYTES_MAX {
         return Err(Error::invalid("the names of another member are longer than any data set's", path.display()));
     }
+    let lies = || Error::corrupt("the names of another member are not those that it told of", path.display());
     let draft = Draft::beside(path)?;
     let mut at = 0;
     while at < names.bytes {
@@ -128,14 +129,18 @@ pub async fn take(
         if piece.len() as u64 != due {
             return Err(Error::corrupt("a member gave a piece of its names of another length", path.display()));
         }
+        if at == 0 {
+            let head = manifest::head(&piece, names.bytes);
+            head.filter(|(id, store, prefix)| *id == names.id && is_right(store, prefix)).ok_or_else(lies)?;
+        }
         let written = draft.file.write_all_at(&piece, at);
         written.map_err(|error| Error::io("writing names of another member", path.display(), &error))?;
         at += piece.len() as u64;
     }
     let manifest = Manifest::of(&draft.file, path)?;
     manifest.verify()?;
-    if manifest.id() != names.id || manifest.file_bytes() != names.bytes || !is_right(&manifest) {
-        return Err(Error::corrupt("the names of another member are not those that it told of", path.display()));
+    if manifest.id() != names.id || manifest.file_bytes() != names.bytes {
+        return Err(lies());
     }
     draft.name(path)?;
     Ok(manifest)

@@ -100,6 +100,12 @@ impl Header {
         (HEADER + store.len() + prefix.len()) as u64
     }
 
+    /// A hash of it as it stands at the beginning of a file.
+    pub fn id(&self, file: &[u8]) -> u128 {
+        let head = Header::bytes(&self.store, &self.prefix) as usize;
+        xxhash_rust::xxh3::xxh3_128(file.get(..head).unwrap_or_default())
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut rest = Vec::with_capacity(HEADER + self.store.len() + self.prefix.len());
         let end = self.sections[OVERRIDES].offset + self.sections[OVERRIDES].bytes;
@@ -127,6 +133,11 @@ impl Header {
 
     /// The header of a whole file, or what is wrong with it.
     pub fn decode(file: &[u8]) -> Result<Header, &'static str> {
+        Header::decode_head(file, file.len() as u64)
+    }
+
+    /// The same of a file of so many bytes of which the first are here.
+    pub fn decode_head(file: &[u8], file_bytes: u64) -> Result<Header, &'static str> {
         let fixed: &[u8; HEADER] = file.first_chunk().ok_or("it is shorter than its header")?;
         if fixed[..8] != MAGIC {
             return Err("it is no snapshot of a manifest");
@@ -139,11 +150,11 @@ impl Header {
         if xxh3_64(&bytes[24..]) != u64_at(fixed, 16) {
             return Err("the checksum of its header is wrong");
         }
-        if u64_at(fixed, 24) != file.len() as u64 {
+        if u64_at(fixed, 24) != file_bytes {
             return Err("its length is wrong");
         }
         let header = Header::parse(fixed, &bytes[HEADER..]).ok_or("its header contradicts itself")?;
-        header.sound(length as u64, file.len() as u64).then_some(header).ok_or("its sections are out of place")
+        header.sound(length as u64, file_bytes).then_some(header).ok_or("its sections are out of place")
     }
 
     fn parse(fixed: &[u8; HEADER], texts: &[u8]) -> Option<Header> {

@@ -221,3 +221,27 @@ async fn a_node_whose_clock_was_ahead_follows_others_again() {
     let view = two.view().await;
     assert_eq!(view.manifest().id(), names.id);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_another_set_or_another_length_are_found_out_by_their_first_piece() {
+    let two = two();
+    let view = two.view().await;
+    let mine = view.manifest();
+    let (names, snapshot) = two.snapshot(&mine, "", now_ns());
+    let (elsewhere, another) = two.snapshot(&mine, "elsewhere/", now_ns());
+    let long = 64 << 20;
+    let lies = [
+        (Names { bytes: long, ..names }, Vec::new()),
+        (Names { bytes: long, ..names }, snapshot.clone()),
+        (elsewhere, another),
+        (Names { id: 7, ..names }, snapshot.clone()),
+    ];
+    for (number, (names, snapshot)) in lies.into_iter().enumerate() {
+        two.other.say(names, snapshot);
+        let error = view.follow().await.expect_err("a lie");
+        assert_eq!((error.kind, two.other.pieces.load(Relaxed)), (block::Kind::Corrupt, 1), "lie {number}");
+        assert_eq!(view.manifest().id(), mine.id());
+    }
+    two.other.say(names, snapshot);
+    assert!(view.follow().await.expect("names to follow").is_some());
+}

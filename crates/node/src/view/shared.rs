@@ -35,7 +35,7 @@ impl View {
             self.seen_ns.fetch_max(names.listed_ns, Relaxed);
             return self.list_again(|_| ()).await.map(Some);
         }
-        let is_right = |manifest: &Manifest| manifest.store() == &self.name && manifest.prefix() == self.source.prefix;
+        let is_right = |store: &str, prefix: &str| *store == *self.name && prefix == self.source.prefix;
         let manifest = shared::take(lines, self.set, (member, names), &self.snapshot, is_right).await?;
         let stale = manifest::stale(&previous, &manifest);
         self.go_on_with(manifest, previous).await?;
@@ -83,7 +83,7 @@ pub(super) async fn of_another(
     if pinned_ns.is_some_and(|ns| ns >= theirs.1.listed_ns) {
         return None;
     }
-    let is_right = |manifest: &Manifest| manifest.store() == name && manifest.prefix() == prefix;
+    let is_right = |store: &str, with: &str| *store == **name && with == prefix;
     let taken = shared::take(lines, set, theirs, snapshot, is_right).await;
     taken.inspect_err(|error| tracing::warn!("listing, since names of another member can't be had: {error}")).ok()
 }
