@@ -3,7 +3,7 @@
 //! Each fetch runs on a task of its own, to its end: who reads slowly stalls nobody, and who gives up stops nobody.
 //! A run that comes from the memory tier brings shares of the budget for its blocks; for any other one they are taken
 //! here before anything is asked for, out of a budget that readers don't wait for: a peer that reads slowly holds what
-//! it was given.
+//! it was given. Of that, what is on its way from one store leaves some to the others, in lanes as in the memory of readers.
 //!
 //! Doesn't keep: a block is known here from the moment it is asked for until the tier below had the time to keep it. What nobody
 //! keeps and several read at once is known for longer, while nobody else needs that memory: [`Flight::lingering`].
@@ -11,6 +11,7 @@
 
 use crate::budget::{Budget, Holder, Share};
 use crate::memory::APART_BELOW;
+use crate::memory::lanes::{self, Lanes};
 use block::{
     Address, Block, Blocks, Checksum, Course, Door, Error, Kind, Object, ObjectId, Result, Run, Source, Waiting,
 };
@@ -20,6 +21,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// One fetch for a block, over whoever fetches.
@@ -36,10 +38,14 @@ struct Parts {
     begun: AtomicU64,
     /// Of those who bring no shares of their own.
     budget: Budget,
+    lanes: Lanes,
     runtime: tokio::runtime::Handle,
 }
 
 type Key = (ObjectId, u32);
+
+/// Room for a block: a share, and a place among those on their way from its store until it has come.
+type Room = (Share, lanes::Place);
 
 /// Blocks that came, before those that have left are swept out of their queue.
 const CAME_SWEEP: usize = 1024;
@@ -113,7 +119,9 @@ struct Coming {
 impl Flight {
     pub fn over(below: Arc<dyn Source>, budget: Budget, runtime: tokio::runtime::Handle) -> Flight {
         let (known, begun) = Default::default();
-        let parts = Arc::new(Parts { below, known, begun, budget, runtime });
+        // Who asks is patient as long as it likes.
+        let lanes = Lanes::over(budget.clone(), Duration::MAX);
+        let parts = Arc::new(Parts { below, known, begun, budget, lanes, runtime });
         let holder: Weak<Parts> = Arc::downgrade(&parts);
         parts.budget.add(holder);
         Flight { parts, lingers: false }
@@ -137,25 +145,40 @@ impl Flight {
     }
 
     /// Room for the first block of a run, if that is to be waited for. Whoever waits holds nothing that others wait for.
-    async fn first(&self, run: &Run) -> Option<Share> {
+    async fn first(&self, run: &Run) -> Option<Room> {
         let address = run.addresses().next().expect("a run has a block");
         let has_share =
             self.join(&self.parts.known(), &(run.object.id(), address.index)).is_some_and(|one| one.has_share);
-        if has_share || run.has_room { None } else { Some(self.parts.budget.share(address.len()).await) }
+        if has_share || run.has_room {
+            return None;
+        }
+        let way = self.parts.lanes.room(&lane(run), &[self.on_way(&address, true)], lanes::now()).await?.0.pop()?;
+        Some((self.parts.budget.share(address.len()).await, way))
+    }
+
+    /// The same for another block, if there is some to spare.
+    fn spare(&self, run: &Run, address: &Address) -> Option<Room> {
+        let share = self.parts.budget.spare(address.len())?;
+        Some((share, self.parts.lanes.spare(&lane(run), self.on_way(address, false))?))
+    }
+
+    /// Bytes of a block that come from a store.
+    fn on_way(&self, address: &Address, may_wait: bool) -> u64 {
+        if self.parts.below.holds(address, may_wait) { 0 } else { address.len() as u64 }
     }
 
     /// Room for the blocks of a run that have none yet, as far as there is some to spare beside the first. An asker that holds room
     /// needs none; what gets a share here may linger.
-    fn room(&self, run: &Run, first: Option<Share>, joined: &[Option<Coming>]) -> VecDeque<Option<Share>> {
+    fn room(&self, run: &Run, first: Option<Room>, joined: &[Option<Coming>]) -> VecDeque<Option<Room>> {
         let (mut first, mut room) = (first, VecDeque::with_capacity(joined.len()));
         for (address, joined) in run.addresses().zip(joined) {
             let has_share = joined.as_ref().is_some_and(|coming| coming.has_share);
             let is_wanted = !has_share && (self.lingers || !run.has_room);
-            let share = first.take().or_else(|| is_wanted.then(|| self.parts.budget.spare(address.len()))?);
-            if share.is_none() && !has_share && !run.has_room {
+            let taken = first.take().or_else(|| is_wanted.then(|| self.spare(run, &address))?);
+            if taken.is_none() && !has_share && !run.has_room {
                 break;
             }
-            room.push_back(share);
+            room.push_back(taken);
         }
         room
     }
@@ -165,7 +188,7 @@ impl Flight {
         &self,
         run: &Run,
         joined: Vec<Option<Coming>>,
-        room: VecDeque<Option<Share>>,
+        room: VecDeque<Option<Room>>,
     ) -> VecDeque<(Coming, Option<Share>)> {
         let id = run.object.id();
         let mut asked = VecDeque::new();
@@ -184,7 +207,8 @@ impl Flight {
                     Some(due) => coming.course.hasten(due),
                     None => {}
                 }
-                asked.push_back((coming.clone(), mine.filter(|_| !coming.has_share)));
+                // That one has a place in its lane.
+                asked.push_back((coming.clone(), mine.filter(|_| !coming.has_share).map(|(share, _)| share)));
                 is_first = true;
                 continue;
             }
@@ -211,7 +235,7 @@ impl Flight {
 /// A fetch that begins.
 struct Departure {
     fetch: u64,
-    blocks: Vec<(Teller<Block>, Option<Share>)>,
+    blocks: Vec<(Teller<Block>, Option<Room>)>,
     end: Teller<()>,
 }
 
@@ -220,7 +244,7 @@ impl Departure {
         Departure { fetch, blocks: Vec::new(), end: watch::channel(None).0 }
     }
 
-    fn announce(&mut self, run: &Run, room: Option<Share>, is_last: bool) -> Coming {
+    fn announce(&mut self, run: &Run, room: Option<Room>, is_last: bool) -> Coming {
         let (teller, block) = watch::channel(None);
         let has_share = room.is_some();
         self.blocks.push((teller, room));
@@ -252,8 +276,8 @@ impl Departure {
             failed = failed.or_else(|| got.as_ref().err().cloned());
             teller.send_replace(Some(got.map(|block| match room {
                 // As in the memory of readers: what stays is not to keep alive what came with it.
-                Some(room) if is_short && !block.is_kept() => block.apart().holding(Arc::new(room)),
-                Some(room) => block.holding(Arc::new(room)),
+                Some((share, _)) if is_short && !block.is_kept() => block.apart().holding(Arc::new(share)),
+                Some((share, _)) => block.holding(Arc::new(share)),
                 None => block,
             })));
         }
@@ -415,6 +439,11 @@ impl Source for Flight {
         known.coming.retain(|(of, _), _| *of != id);
         known.came.retain(|((of, _), _)| *of != id);
     }
+}
+
+/// Whose lane the blocks of a run come in.
+fn lane(run: &Run) -> lanes::Key {
+    (run.object.store.clone(), run.via)
 }
 
 fn ended_early(run: &Run) -> Error {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the sum of the blocks alive never exceeds the budget.
 
-mod lanes;
+pub(crate) mod lanes;
 mod lend;
 mod promised;
 mod shelf;

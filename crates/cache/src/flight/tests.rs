@@ -257,6 +257,46 @@ async fn those_who_bring_no_room_stop_nobody_who_brings_some_however_slowly_they
     assert_eq!(read(&flight, whole(&object)).await.expect("a reader").expect("blocks"), 16);
 }
 
+/// The store "hung:" is silent; what it holds on the disk is given.
+struct Hung(Fixed, Arc<Object>);
+
+impl Source for Hung {
+    fn fetch(&self, run: Run) -> Blocks {
+        let is_silent = *run.object.store == *"hung:" && run.object != self.1;
+        let object = Arc::new(Object { store: "memory:".into(), ..(*run.object).clone() });
+        if is_silent { stream::pending().boxed() } else { self.0.fetch(Run { object, ..run }) }
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+
+    fn holds(&self, address: &Address, _may_wait: bool) -> bool {
+        address.object == self.1
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_leaves_room_to_others_and_to_what_lies_on_the_disk() {
+    let mut fixed = Fixed::default();
+    let content: Vec<u8> = (0..u64::from(BLOCKS) * BLOCK).map(|at| (at / BLOCK) as u8).collect();
+    let other = fixed.add("object", content);
+    let hung = |key: &str| Arc::new(Object { store: "hung:".into(), key: key.into(), ..(*other).clone() });
+    let held = hung("object");
+    let budget = Budget::of(16 * SMALL);
+    let flight = Flight::over(Arc::new(Hung(fixed, held.clone())), budget, tokio::runtime::Handle::current());
+    let silent: Vec<_> = (0..40).map(|n| read(&flight, whole(&hung(&n.to_string())))).collect();
+    for _ in 0..999 {
+        tokio::task::yield_now().await;
+    }
+    assert!(flight.parts.budget.usage().0 >= 10 * SMALL, "alone it has most of it");
+    for object in [&other, &held] {
+        let got = tokio::time::timeout(Duration::from_secs(60), read(&flight, whole(object))).await;
+        assert_eq!(got.expect("there is room").expect("a reader").expect("blocks"), BLOCKS);
+    }
+    silent.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn a_failure_reaches_all_who_wait_and_the_next_one_asks_again() {
     let (below, object, flight) = set(Below::open());

@@ -148,7 +148,7 @@ async fn give(parts: &Parts, request: u32, run: Run, ask: impl Fn(Run) -> Option
     let mut next = run.blocks.start;
     while next < run.blocks.end {
         let rest = run.part(next..run.blocks.end);
-        let room = parts.portion.given(rest.addresses().map(|address| address.len())).await;
+        let room = parts.portion.given(&rest.object.store, rest.addresses().map(|address| address.len())).await;
         next += room.len() as u32;
         let Some(mut blocks) = ask(run.part(rest.blocks.start..next)) else { return (Word::NotMine, Vec::new()) };
         // To the end of the stream, so that the tiers below finish what they keep.

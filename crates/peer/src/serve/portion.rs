@@ -1,18 +1,25 @@
 //! How much memory each asker may take of what this node has for others, so that one who takes his time leaves some to
-//! the rest. What the kernel sends from a file by itself takes none.
+//! the rest; and how much of that for what comes of one store, so that one that hangs leaves some to the others. What the kernel
+//! sends from a file by itself takes none.
 //!
-//! Invariant: nobody waits here but for what is on the wire already, so that no members wait for each other.
+//! Invariant: nobody waits here but for what is on the wire already or comes of the same store, so that no members wait for each
+//! other.
 
 use block::SMALL;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Each asker may have one part in so many.
 const PARTS: u64 = 2;
 
 /// Unit: a semaphore counts in 32 bits.
 const UNIT: u64 = 4 << 10;
+
+/// Times as much as is free, that what comes of one store may take of a part, as in the memory of readers: alone three quarters of
+/// it; and a block in any case.
+const OF_STORE: usize = 3;
+const OF_STORE_MIN: usize = (SMALL / UNIT) as usize;
 
 /// Answers from the disk alone that are under way, and those for one asker: nobody's budget covers their blocks.
 const HELD_AT_ONCE: usize = 16;
@@ -28,13 +35,90 @@ pub struct Portions {
 
 /// What of it one asker may take, over all of its connections.
 pub struct Portion {
-    given: Arc<Semaphore>,
+    given: Arc<Given>,
     lent: [Arc<Semaphore>; 2],
     held: [Arc<Semaphore>; 2],
 }
 
 /// Bytes that are on their way to an asker.
-pub type Taken = Vec<OwnedSemaphorePermit>;
+#[derive(Default)]
+pub struct Taken {
+    _turns: Vec<OwnedSemaphorePermit>,
+    _given: Option<Place>,
+}
+
+impl Taken {
+    fn of(turns: Vec<OwnedSemaphorePermit>) -> Taken {
+        Taken { _turns: turns, _given: None }
+    }
+}
+
+/// The part of one asker for what is fetched for it.
+struct Given {
+    units: usize,
+    ways: Mutex<Ways>,
+    /// Notified when some of it was given back.
+    left: Notify,
+}
+
+#[derive(Default)]
+struct Ways {
+    taken: usize,
+    of: HashMap<Arc<str>, Way>,
+}
+
+/// What comes of one store.
+#[derive(Default)]
+struct Way {
+    taken: usize,
+    /// Requests wait in the order in which they came.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Room for a block of a store, given back when it is dropped.
+struct Place {
+    given: Arc<Given>,
+    store: Arc<str>,
+    units: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut ways = self.given.ways();
+        ways.taken -= self.units;
+        ways.way(&self.store).taken -= self.units;
+        drop(ways);
+        self.given.left.notify_waiters();
+    }
+}
+
+impl Ways {
+    /// A way; those that nothing comes on, and nobody waits for, are forgotten.
+    fn way(&mut self, store: &Arc<str>) -> &mut Way {
+        if !self.of.contains_key(store) {
+            self.of.retain(|_, way| way.taken > 0 || Arc::strong_count(&way.turn) > 1);
+        }
+        self.of.entry(store.clone()).or_default()
+    }
+}
+
+impl Given {
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(self: &Arc<Given>, store: &Arc<str>, length: usize) -> Option<Taken> {
+        let (units, mut ways) = (units(length) as usize, self.ways());
+        let free = self.units.checked_sub(ways.taken + units)?;
+        let way = ways.way(store);
+        if way.taken + units > OF_STORE_MIN.max(OF_STORE * free) {
+            return None;
+        }
+        way.taken += units;
+        ways.taken += units;
+        Some(Taken { _turns: Vec::new(), _given: Some(Place { given: self.clone(), store: store.clone(), units }) })
+    }
+}
 
 impl Portions {
     /// `bytes` may be on their way to others that were fetched for them, and as many that are lent from readers' memory.
@@ -56,26 +140,36 @@ impl Portions {
             return known;
         }
         of.retain(|_, portion| portion.strong_count() > 0);
-        let own = || Arc::new(Semaphore::new(self.part));
+        let given = Arc::new(Given { units: self.part, ways: Mutex::default(), left: Notify::new() });
+        let lent = [Arc::new(Semaphore::new(self.part)), self.lent.clone()];
         let held = [Arc::new(Semaphore::new(HELD_OF_ONE)), self.held.clone()];
-        let portion = Arc::new(Portion { given: own(), lent: [own(), self.lent.clone()], held });
+        let portion = Arc::new(Portion { given, lent, held });
         of.insert(asker, Arc::downgrade(&portion));
         portion
     }
 }
 
 impl Portion {
-    /// Room for the first of some blocks, and for as many after it as there is some left.
-    pub async fn given(&self, mut lengths: impl Iterator<Item = usize>) -> Vec<Taken> {
-        let first = units(lengths.next().expect("a run has a block"));
-        let first = self.given.clone().acquire_many_owned(first).await.expect("it is never closed");
-        let more = lengths.map_while(|length| self.given.clone().try_acquire_many_owned(units(length)).ok());
-        std::iter::once(first).chain(more).map(|taken| vec![taken]).collect()
+    /// Room for the first of some blocks of a store, and for as many after it as there is some left.
+    pub async fn given(&self, store: &Arc<str>, mut lengths: impl Iterator<Item = usize>) -> Vec<Taken> {
+        let first = lengths.next().expect("a run has a block");
+        let turn = self.given.ways().way(store).turn.clone();
+        let _turn = turn.lock().await;
+        let first = loop {
+            let left = self.given.left.notified();
+            if let Some(taken) = self.given.take(store, first) {
+                break taken;
+            }
+            left.await;
+        };
+        let more = lengths.map_while(|length| self.given.take(store, length));
+        std::iter::once(first).chain(more).collect()
     }
 
     /// Room for a block of readers' memory, if there is some.
     pub fn try_lend(&self, length: usize) -> Option<Taken> {
-        self.lent.iter().map(|all| all.clone().try_acquire_many_owned(units(length)).ok()).collect()
+        let turns = self.lent.iter().map(|all| all.clone().try_acquire_many_owned(units(length)).ok());
+        Some(Taken::of(turns.collect::<Option<_>>()?))
     }
 
     /// The same, as soon as there is some.
@@ -84,7 +178,7 @@ impl Portion {
         for all in &self.lent {
             taken.push(all.clone().acquire_many_owned(units(length)).await.expect("it is never closed"));
         }
-        taken
+        Taken::of(taken)
     }
 
     /// A turn for an answer from the disk alone.
@@ -93,7 +187,7 @@ impl Portion {
         for all in &self.held {
             taken.push(all.clone().acquire_owned().await.expect("it is never closed"));
         }
-        taken
+        Taken::of(taken)
     }
 }
 

@@ -207,13 +207,45 @@ async fn an_asker_who_is_alone_has_as_many_runs_under_way_as_there_is_room_for()
     let much = large(&mut fixed, "much", 128);
     let runtime = tokio::runtime::Handle::current();
     let inner = Flight::over(Arc::new(fixed), Budget::of(64 << 20), runtime);
-    let shop = Arc::new(shop(Arc::new(inner), None, 64 << 20));
+    // A half of it is for one asker, and three quarters of that for what comes of one store.
+    let shop = Arc::new(shop(Arc::new(inner), None, 96 << 20));
     let serving = begin(shop.clone());
     let mut asker = greet(&serving, 1).await;
     ask(&mut asker, 0, Run::new(much.clone(), 0..64), Manner::default()).await;
     ask(&mut asker, 1, Run::new(much, 64..128), Manner::default()).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(shop.asked.load(Relaxed), 2, "each at once, and as one");
+}
+
+/// The store "hung:" is silent.
+struct Hung(Fixed);
+
+impl Source for Hung {
+    fn fetch(&self, run: Run) -> Blocks {
+        if *run.object.store == *"hung:" { futures_util::stream::pending().boxed() } else { self.0.fetch(run) }
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<block::Checksum>> {
+        self.0.checksum(object, via)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_leaves_an_asker_memory_for_others() {
+    let mut fixed = Fixed::default();
+    let other = large(&mut fixed, "other", 16);
+    let hung = |key: String| Arc::new(Object { store: "hung:".into(), key, ..(*other).clone() });
+    let serving = begin(Arc::new(shop(Arc::new(Hung(fixed)), None, 16 << 20)));
+    let mut asker = greet(&serving, 1).await;
+    for request in 0..40 {
+        ask(&mut asker, request, Run::new(hung(request.to_string()), 0..16), Manner::default()).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ask(&mut asker, 100, Run::new(other, 0..16), Manner::default()).await;
+    for word in std::iter::repeat_n(Word::Block, 16).chain([Word::Done]) {
+        let heard = timeout(Duration::from_secs(60), hear(&mut asker)).await.expect("there is room for it");
+        assert_eq!((heard.0.request, heard.0.word), (100, word));
+    }
 }
 
 #[tokio::test(start_paused = true)]
