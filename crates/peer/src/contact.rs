@@ -32,6 +32,8 @@ pub struct Contact {
     breaker: Mutex<Breaker>,
     /// Whether it was passed over since somebody asked that last: others answered in its stead.
     was_away: AtomicBool,
+    /// Whether it answered when it was last asked how it is, which waits for no store.
+    is_well: AtomicBool,
     /// Why it was lost last.
     reason: Mutex<Option<String>>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
@@ -48,7 +50,7 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
-        let (breaker, was_away, reason, links, turn, knocked) = Default::default();
+        let (breaker, was_away, is_well, reason, links, turn, knocked) = Default::default();
         let came = Came { of_all, ..Came::default() };
         Arc::new(Contact {
             seat,
@@ -59,6 +61,7 @@ impl Contact {
             came,
             breaker,
             was_away,
+            is_well,
             reason,
             links,
             turn,
@@ -89,14 +92,17 @@ impl Contact {
         if !self.answers() {
             return None;
         }
+        let mut asked = (word == Word::State).then(|| Asked { is_well: &self.is_well, is_answered: false });
         let said = match self.link().await {
             Ok(link) => link.words(word, payload).await.inspect_err(|lost| self.lost(lost)),
             Err(error) => Err(Lost::Broken(error)),
         };
+        asked.iter_mut().for_each(|asked| asked.is_answered = said.is_ok());
         Some(said)
     }
 
-    /// A request was lost. What the member said itself is no failure of the member.
+    /// A request was lost. What the member said itself is no failure of the member, nor is a store that hangs, as long as
+    /// it answers otherwise: what it has of others is to be had of it.
     pub fn lost(self: &Arc<Self>, lost: &Lost) {
         match lost {
             Lost::NotMine => drop(self.figures.not_mine.fetch_add(1, Relaxed)),
@@ -105,6 +111,9 @@ impl Contact {
                 self.figures.broken.fetch_add(1, Relaxed);
                 let is_slow = matches!(lost, Lost::Slow(_));
                 self.note(error);
+                if lost.is_nothing() && self.is_well.load(Relaxed) {
+                    return;
+                }
                 if self.breaker().failed(is_slow) {
                     tracing::warn!("another member is passed over until it answers: {error}");
                     self.was_away.store(true, Relaxed);
@@ -180,6 +189,18 @@ impl Contact {
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A member is asked how it is; dropped, it answered or didn't.
+struct Asked<'a> {
+    is_well: &'a AtomicBool,
+    is_answered: bool,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.is_well.store(self.is_answered, Relaxed);
     }
 }
 

@@ -66,9 +66,16 @@ pub enum Lost {
 impl Lost {
     /// A member lives, and hasn't given what it was asked for in all the time that somebody is patient.
     pub fn gives_nothing(member: &str) -> Lost {
-        Lost::Slow(Error::unavailable("another member lives and gives nothing", member))
+        Lost::Slow(Error::unavailable(GIVES_NOTHING, member))
+    }
+
+    /// Whether that is how it was lost.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Lost::Slow(error) if error.what == GIVES_NOTHING)
     }
 }
+
+const GIVES_NOTHING: &str = "another member lives and gives nothing";
 
 /// A connection.
 #[derive(Clone)]

@@ -155,6 +155,23 @@ async fn a_member_that_only_says_that_it_lives_is_told_what_is_kept_for_no_longe
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_of_which_a_store_hangs_is_asked_for_others_and_one_that_answers_nothing_is_not() {
+    for only_beats in [false, true] {
+        let (fixed, samples) = objects();
+        let mut cluster = Cluster::of(2, fixed);
+        let (owner, asker, (object, content)) = asker(&cluster, &samples);
+        let connections = only_beats.then(|| stop_all_but_beats(&mut cluster, owner));
+        *cluster.inners[owner].mood.lock().expect("nobody panicked") = Mood::Hung;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let got = read(&cluster.peers[asker], Run::new(object.clone(), 0..4)).await.expect("blocks");
+        assert!(got == content[..4 * BLOCK as usize], "it comes from elsewhere");
+        assert!(cluster.figures[asker].broken.load(Relaxed) > 0);
+        assert_eq!(cluster.lines[asker].answers(seats(2)[owner].id), !only_beats);
+        connections.inspect(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_that_only_says_that_it_lives_is_waited_for_no_longer_than_a_store() {
     let (fixed, samples) = objects();
     let cluster = Cluster::of(2, fixed);
