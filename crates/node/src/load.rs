@@ -10,7 +10,7 @@ use crate::stack::Stack;
 use block::{Address, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Stripe};
 use cache::disk::Standing;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use peer::Brought;
+use peer::{Brought, For, Room};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -190,14 +190,22 @@ async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<B
     if reach.stack.lines().is_none() {
         return object_to_disk(&reach.stack, reach.via, object, verify).await;
     }
+    let brought = stripes_to_disks(reach, object, verify).await?;
+    match brought {
+        // A file that was damaged took along what was brought into it just before.
+        Brought::There { found } if verify && found < object.size && stripes(object).nth(1).is_some() => {
+            let again = stripes_to_disks(reach, object, false).await?;
+            Ok(if again == Brought::Unkept { again } else { brought })
+        }
+        brought => Ok(brought),
+    }
+}
+
+/// Bring each stripe of an object to the disk of its owner.
+async fn stripes_to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<Brought> {
     let bring = |address: Address| {
         let reach = reach.clone();
-        async move {
-            match reach.stack.bring_elsewhere(&address, verify).await {
-                Some(brought) => brought,
-                None => stripe_to_disk(&reach.stack, reach.via, &address, verify).await,
-            }
-        }
+        async move { stripe_to_owner(&reach, &address, verify).await }
     };
     let (mut all, mut stripes) = (0, stream::iter(stripes(object).map(bring)).buffer_unordered(STRIPES_AT_ONCE));
     let mut is_kept = true;
@@ -209,6 +217,14 @@ async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<B
         }
     }
     Ok(if is_kept { Brought::There { found: all } } else { Brought::Unkept })
+}
+
+/// Bring the stripe of a block to the disk of its owner.
+async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Result<Brought> {
+    match reach.stack.bring_elsewhere(address, verify).await {
+        Some(brought) => brought,
+        None => stripe_to_disk(&reach.stack, reach.via, address, verify).await,
+    }
 }
 
 /// The first block of each stripe of an object.
@@ -224,24 +240,29 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
     if blocks.len() as u32 == object.blocks() {
         return object_to_disk(stack, via, object, verify).await;
     }
+    if verify {
+        stack.compare(object, &blocks).await?;
+    }
     let came = Arc::new(AtomicU64::new(0));
     let whole = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), blocks.clone()).via(via) };
-    match runs(stack, whole.clone(), blocks).try_for_each(|()| std::future::ready(Ok(()))).await {
-        Err(error) if error.kind == Kind::Full => return Ok(Brought::Unkept),
-        brought => brought?,
-    }
-    let found = whole.bytes().saturating_sub(came.load(Relaxed));
-    if !stack.keeps_all(&whole).await {
-        return Ok(Brought::Unkept);
-    }
-    if verify && found > 0 {
-        // Each block that is read is compared with the sums that it was kept with.
-        let mut kept = stack.held(whole);
-        while let Some(block) = kept.next().await {
-            block?;
+    let is_there = stack.owns_surely(object, &blocks);
+    for _ in 0..FETCHES_MAX {
+        if !is_there {
+            match runs(stack, whole.clone(), blocks.clone()).try_for_each(|()| std::future::ready(Ok(()))).await {
+                Err(error) if error.kind == Kind::Full => return Ok(Brought::Unkept),
+                brought => brought?,
+            }
+        }
+        if is_there || stack.keeps_all(&whole).await {
+            return Ok(Brought::There { found: whole.bytes().saturating_sub(came.load(Relaxed)) });
+        }
+        // The file was dropped meanwhile, because some of it was damaged; or memory had what the disk has not.
+        stack.forget(object);
+        if !store::is_settled(object) || stack.room(address, For::Nobody) == Room::Full {
+            break;
         }
     }
-    Ok(Brought::There { found })
+    Ok(Brought::Unkept)
 }
 
 /// Bring one object to the disk.
@@ -251,7 +272,13 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
         Standing::Complete(_) | Standing::Unchecked(_) | Standing::Cut if verify => disk.verify(object, via).await?,
         Standing::Complete(_) | Standing::Cut => true,
         Standing::Unchecked(_) => disk.check(object).await?.is_some(),
-        Standing::Absent => false,
+        Standing::Absent => {
+            // Some of it may lie here.
+            if verify {
+                disk.compare(object, &(0..object.blocks())).await?;
+            }
+            false
+        }
     };
     if present {
         return Ok(Brought::There { found: object.size });

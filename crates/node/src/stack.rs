@@ -298,6 +298,20 @@ impl Stack {
         Ok(is_right)
     }
 
+    /// Read again what lies here of some blocks of an object, and drop what is damaged. False if some was.
+    pub async fn compare(&self, object: &Arc<Object>, blocks: &Range<u32>) -> Result<bool> {
+        let is_right = self.disk.compare_kept(object, blocks).await?;
+        if !is_right {
+            self.forget(object);
+        }
+        Ok(is_right)
+    }
+
+    /// Whether all of some blocks of an object lie here, and were written or compared under this boot.
+    pub fn owns_surely(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
+        self.disk.owns_surely(object, blocks)
+    }
+
     /// Wait until an object whose blocks were all handed on is complete, or will not be for now.
     pub async fn settled(&self, object: &Arc<Object>, via: Door) -> Standing {
         self.disk.settled(object, via).await

@@ -157,6 +157,21 @@ impl Filling {
         Some((open.clone()?, sums))
     }
 
+    /// The checksums of some blocks, if all of them are here, or the log tells of them.
+    pub fn sums(&self, blocks: &std::ops::Range<u32>) -> Option<Vec<u64>> {
+        let (first, last) = (self.at(blocks.start)?, self.at(blocks.end.checked_sub(1)?)?);
+        let there = self.there();
+        let is_written = there.blocks.get(first..=last)?.iter().all(|state| state.is_written());
+        is_written.then(|| there.sums[self.sums_of(blocks.start).start..self.sums_of(blocks.end - 1).end].to_vec())
+    }
+
+    /// Whether some blocks are all here.
+    pub fn is_sure_of(&self, blocks: &std::ops::Range<u32>) -> bool {
+        let there = self.there();
+        let is_here = |index| self.at(index).is_some_and(|at| there.blocks[at] == State::Here);
+        !self.is_dropped.load(Relaxed) && blocks.clone().all(is_here)
+    }
+
     /// Whether a block is worth looking for in the file.
     pub fn has(&self, index: u32) -> bool {
         let at = self.at(index).filter(|_| !self.is_dropped.load(Relaxed));

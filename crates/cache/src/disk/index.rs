@@ -117,7 +117,6 @@ pub struct Closed {
     entry: Entry,
 }
 
-#[cfg(any(test, feature = "simulate"))]
 impl Held {
     pub fn residency(&self) -> Residency {
         match self {

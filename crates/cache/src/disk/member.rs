@@ -4,10 +4,11 @@
 
 use super::index::Found;
 use super::lying::Lying;
-use super::segment::Segment;
+use super::segment::{STRIPE_BLOCKS, Segment};
 use super::table::Class;
-use super::{Below, Disk, KEPT_WITHIN, Standing};
+use super::{Below, Disk, KEPT_WITHIN, Standing, file};
 use block::{Address, Checksum, Fixed, Object, Run, Source};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +141,67 @@ impl Disk {
             Standing::Complete(whole) => Some(Checksum::Crc64Nvme(whole.sum())),
             Standing::Unchecked(_) | Standing::Cut | Standing::Absent => None,
         }
+    }
+
+    /// Whether all of some blocks of an object lie here, and were written or compared under this boot. They are what this member
+    /// owns, or keeps in an owner's stead.
+    pub fn owns_surely(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
+        let parts = self.parts_of(object, blocks);
+        let mut index = self.index();
+        let is_sure = parts.iter().all(|(segment, part)| match index.known(segment) {
+            Found::Complete(_) => true,
+            Found::Filling(filling) => filling.is_sure_of(part),
+            Found::Unchecked(_) | Found::Absent => false,
+        });
+        if is_sure {
+            parts.iter().for_each(|(segment, _)| index.is_owned(segment));
+        }
+        is_sure
+    }
+
+    /// The checksum of some blocks of an object as they are kept, from those of their pieces; none if not all of them lie here.
+    pub fn sum_of(&self, object: &Arc<Object>, blocks: &Range<u32>) -> Option<u64> {
+        let (mut sums, mut bytes) = (Vec::new(), 0);
+        for (segment, part) in self.parts_of(object, blocks) {
+            let found = self.index().known(&segment);
+            let addresses = part.clone().map(|index| Address { object: object.clone(), index });
+            match found {
+                Found::Absent => return None,
+                Found::Filling(filling) => sums.extend(filling.sums(&part)?),
+                Found::Complete(held) | Found::Unchecked(held) => {
+                    let whole = self.open(held).ok()??;
+                    addresses.clone().for_each(|address| sums.extend(whole.sums(&address)));
+                }
+            }
+            bytes += addresses.map(|address| address.len() as u64).sum::<u64>();
+        }
+        Some(file::whole_sum(&sums, bytes))
+    }
+
+    /// Drop what lies here of some blocks of an object, because it is wrong, and what lies in the same files.
+    pub fn drop_wrong(&self, object: &Arc<Object>, blocks: &Range<u32>) {
+        let drop_one = |segment: &Segment| {
+            let mut index = self.index();
+            let found = index.known(segment);
+            match found {
+                Found::Absent => {}
+                Found::Filling(filling) => index.drop_segment(filling.residency, object),
+                Found::Complete(held) | Found::Unchecked(held) => index.drop_segment(held.residency(), object),
+            }
+        };
+        drop_one(&Segment::whole(object));
+        self.parts_of(object, blocks).iter().for_each(|(segment, _)| drop_one(segment));
+    }
+
+    /// The segments that some blocks of an object lie in, and the part of them that lies in each.
+    pub(super) fn parts_of(&self, object: &Arc<Object>, blocks: &Range<u32>) -> Vec<(Segment, Range<u32>)> {
+        if !self.cuts(object) {
+            return vec![(Segment::whole(object), blocks.clone())];
+        }
+        let first = blocks.start / STRIPE_BLOCKS * STRIPE_BLOCKS;
+        let segments = (first..blocks.end).step_by(STRIPE_BLOCKS as usize).map(|block| Segment::stripe(object, block));
+        let part = |segment: &Segment| blocks.start.max(segment.blocks.start)..blocks.end.min(segment.blocks.end);
+        segments.map(|segment| (segment.clone(), part(&segment))).collect()
     }
 
     fn segment(&self, address: &Address) -> Segment {

@@ -2,11 +2,13 @@
 //!
 //! Invariant: what is damaged is dropped, and all who opened it through this node are notified.
 
+use super::filling::Filling;
 use super::index::Found;
 use super::segment::Segment;
 use super::whole::Whole;
 use super::{Disk, file};
 use block::{Checksum, Digest, Door, Object, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Disk {
@@ -59,6 +61,53 @@ impl Disk {
             }
         }
         Ok(is_right)
+    }
+
+    /// Read again what lies here of some blocks of an object, and compare it with the sums that it was kept with. False if some
+    /// of it was damaged: that is dropped.
+    pub async fn compare_kept(&self, object: &Arc<Object>, blocks: &Range<u32>) -> Result<bool> {
+        let mut is_sound = true;
+        for (segment, part) in self.parts_of(object, blocks) {
+            let found = self.index().known(&segment);
+            is_sound &= match found {
+                Found::Absent => true,
+                Found::Filling(filling) => self.compare_filling(&filling, part).await?,
+                Found::Complete(held) | Found::Unchecked(held) => match self.open(held)? {
+                    Some(whole) => self.compare_whole(&whole, part).await?,
+                    None => false,
+                },
+            };
+        }
+        Ok(is_sound)
+    }
+
+    async fn compare_filling(&self, filling: &Arc<Filling>, blocks: Range<u32>) -> Result<bool> {
+        let file = filling.clone();
+        let read = move || blocks.filter(|index| file.has(*index)).try_for_each(|index| file.read(index).map(drop));
+        match self.aside_whole(&filling.segment, read).await {
+            Ok(()) => Ok(true),
+            Err(error) if file::is_damage(&error) => {
+                tracing::warn!("a block will be fetched again: {error}");
+                self.drop_rotten(filling);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn compare_whole(&self, whole: &Arc<Whole>, blocks: Range<u32>) -> Result<bool> {
+        if blocks == whole.segment.blocks {
+            let _one = whole.checking.lock().await;
+            return self.inspect(whole, None).await;
+        }
+        let file = whole.clone();
+        match self.aside_whole(&whole.segment, move || file.compare(blocks)).await {
+            Err(error) if file::is_damage(&error) => {
+                self.damaged(whole, &error);
+                Ok(false)
+            }
+            read => read.map(|()| true),
+        }
     }
 
     /// The complete file of a segment, if there is one.

@@ -5,6 +5,7 @@ use super::medium::{Handle, How, Medium};
 use super::segment::{Residency, Segment};
 use block::{Address, Block, Checksum, Digest, Error, Object, Result, SUM};
 use bytes::Bytes;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,6 +78,12 @@ impl Whole {
     pub fn sums(&self, address: &Address) -> &[u64] {
         let from = (self.place(address) / SUM) as usize;
         &self.sums[from..from + address.len().div_ceil(SUM as usize)]
+    }
+
+    /// Read and compare some of its blocks.
+    pub(super) fn compare(&self, blocks: Range<u32>) -> Result<()> {
+        let mut addresses = blocks.map(|index| Address { object: self.object.clone(), index });
+        addresses.try_for_each(|address| self.read(address.range().start, address.len() as u32).map(drop))
     }
 
     /// The open file.

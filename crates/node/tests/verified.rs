@@ -1,0 +1,160 @@
+//! What `load` and `load --verify` promise on a cluster of whole nodes in one process: what they call there, or verified, is so.
+
+use block::Result;
+use bytes::Bytes;
+use peer::{Roster, Seat, Twin};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stoker_node::fill::When;
+use stoker_node::load::Progress;
+use stoker_node::namespace::{Namespace, Opening, Reading};
+use stoker_node::select::Wanted;
+use stoker_node::{DataSet, Home, Membership, Node, Settings, View};
+use store::{Memory, Store};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// An object of stripes of several owners, the last of them short.
+const LARGE: u64 = (272 << 20) + 7;
+
+/// Room for all of it, in one file or, a quarter of it being less, in stripes.
+const ROOM_WHOLE: u64 = 4 << 30;
+
+/// Memory of a node: what came and isn't on its disk stays there.
+const MEMORY: u64 = 2 << 30;
+
+/// Two nodes that are one cache.
+struct Pair {
+    nodes: Vec<Arc<Node>>,
+    views: Vec<Arc<View>>,
+    servers: Vec<tokio::task::JoinHandle<()>>,
+    folders: Vec<TempDir>,
+}
+
+impl Pair {
+    async fn over(store: Arc<dyn Store>, room: u64) -> Pair {
+        let (twin, runtime) = (Twin::default(), tokio::runtime::Handle::current());
+        let seats: Vec<Seat> = (0..2).map(|n| Seat::new(format!("n{n}"), format!("n{n}:1"), 1)).collect();
+        let mut pair = Pair { nodes: vec![], views: vec![], servers: vec![], folders: vec![] };
+        for seat in &seats {
+            let (_, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
+            let folder = tempfile::tempdir().expect("a folder");
+            let limits = cache::disk::Limits { bytes: room, files: 1 << 20, free_bytes_min: 0, free_files_min: 0 };
+            let settings = Settings {
+                cache: folder.path().to_owned(),
+                limits,
+                memory_bytes: MEMORY,
+                seed: 1,
+                patience: Duration::from_secs(3600),
+            };
+            let membership =
+                Membership { members: "twin".into(), roster, transport: Arc::new(twin.clone()), is_encrypted: false };
+            let home = Home::take(folder.path(), false).expect("a home");
+            let node = Node::start_in(home, settings, [7; 16], runtime.clone(), Some(membership)).expect("a node");
+            let lines = node.stack().lines().expect("it is a member").clone();
+            pair.servers.push(tokio::spawn(peer::serve(Box::new(twin.listen(&seat.address)), node.giving(), lines)));
+            pair.nodes.push(node);
+            pair.folders.push(folder);
+        }
+        for node in &pair.nodes {
+            let source =
+                DataSet { url: "memory://set".into(), store: store.clone(), prefix: String::new(), local: None };
+            pair.views.push(View::open(node.clone(), source, When::Off, |_| ()).await.expect("a view"));
+        }
+        pair
+    }
+
+    /// Load all of the set on one of them.
+    async fn load(&self, number: usize, verify: bool) -> Progress {
+        let tally = Arc::default();
+        self.views[number].load(&Wanted::default(), verify, &tally).await.expect("names that are known");
+        let loaded = tally.progress();
+        println!("loaded on {number}, verify {verify}: {loaded:?}");
+        loaded
+    }
+
+    /// The files of the cache of one of them.
+    fn files(&self, number: usize) -> Vec<PathBuf> {
+        let below = |folder: &Path| std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+        let objects = self.folders[number].path().join("blocks/objects");
+        below(&objects).flat_map(|near| below(&near).collect::<Vec<_>>()).collect()
+    }
+
+    /// Whether one of them reads these bytes.
+    async fn reads(&self, number: usize, name: &str, expected: &[u8]) -> bool {
+        let read = read(&self.views[number], name, expected).await;
+        println!("{name} on {number}: {read:?}");
+        read.unwrap_or(false)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.servers.iter().for_each(tokio::task::JoinHandle::abort);
+        self.views.iter().for_each(|view| view.close());
+    }
+}
+
+/// As a mount does: a complete file is read by the kernel.
+async fn read(view: &View, name: &str, expected: &[u8]) -> Result<bool> {
+    let node = view.manifest().find(name.as_bytes()).expect("a file");
+    let content = match view.open(node) {
+        Opening::Ready(content) => content?,
+        Opening::Waiting(content) => content.await?,
+    };
+    if let Some(file) = content.backing() {
+        let file = std::fs::File::from(file.try_clone_to_owned().expect("a descriptor"));
+        let mut bytes = vec![0; expected.len()];
+        return Ok(file.read_exact_at(&mut bytes, 0).is_ok() && bytes == expected);
+    }
+    let mut is_right = true;
+    for (number, expected) in expected.chunks(1 << 20).enumerate() {
+        let pieces = match content.read((number as u64) << 20, expected.len() as u32) {
+            Reading::Ready(pieces) => pieces?,
+            Reading::Waiting(pieces) => pieces.await?,
+        };
+        is_right &= pieces.concat() == expected;
+    }
+    Ok(is_right)
+}
+
+/// Bytes of which each stripe and each file has others.
+fn bytes(seed: u64, size: u64) -> Bytes {
+    let word = |at: u64| (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed << 32;
+    let words = (0..size.div_ceil(8)).flat_map(|at| word(at).to_le_bytes());
+    words.take(size as usize).collect::<Vec<u8>>().into()
+}
+
+/// Flip a bit of the first bytes that lie in a file of a cache, as a bad disk does. Members have large objects with holes.
+fn rot(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("a cache file");
+    let mut byte = [0];
+    for start in (0..file.metadata().expect("its length").len()).step_by(16 << 20) {
+        let mut first = [0; 64];
+        file.read_exact_at(&mut first, start).expect("bytes");
+        if first != [0; 64] {
+            file.read_exact_at(&mut byte, start + 9).expect("a byte");
+            return file.write_all_at(&[byte[0] ^ 4], start + 9).expect("damage");
+        }
+    }
+    panic!("nothing lies in {}", path.display());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_damaged_of_a_large_object_is_mended_by_one_verify() {
+    let (store, content) = (Memory::new("set"), bytes(1, LARGE));
+    store.put("large", content.clone());
+    let pair = Pair::over(Arc::new(store), ROOM_WHOLE).await;
+    pair.load(0, false).await;
+    for damaged in [1, 0] {
+        pair.files(damaged).iter().for_each(|path| rot(path));
+        let loaded = pair.load(0, true).await;
+        assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (1, 0, 0), "{loaded:?}");
+        assert!(loaded.bytes_present < LARGE, "what was damaged was fetched: {loaded:?}");
+        assert_eq!(pair.load(1, false).await.bytes_present, LARGE, "all of it lies there");
+    }
+    assert!(pair.reads(0, "large", &content).await && pair.reads(1, "large", &content).await);
+}
