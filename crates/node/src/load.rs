@@ -221,10 +221,15 @@ async fn stripes_to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> 
 
 /// Bring the stripe of a block to the disk of its owner.
 async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Result<Brought> {
-    match reach.stack.bring_elsewhere(address, verify).await {
-        Some(brought) => brought,
-        None => stripe_to_disk(&reach.stack, reach.via, address, verify).await,
+    let brought = match reach.stack.bring_elsewhere(address, verify).await {
+        Some(brought) => brought?,
+        None => return stripe_to_disk(&reach.stack, reach.via, address, verify).await,
+    };
+    if verify {
+        // What lies here of it is a copy, which readers of this node are given.
+        reach.stack.compare(&address.object, &Stripe::of(address).blocks(&address.object)).await?;
     }
+    Ok(brought)
 }
 
 /// The first block of each stripe of an object.

@@ -158,3 +158,26 @@ async fn what_is_damaged_of_a_large_object_is_mended_by_one_verify() {
     }
     assert!(pair.reads(0, "large", &content).await && pair.reads(1, "large", &content).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_verify_reads_the_copies_of_its_own_node_again() {
+    let (store, files) = (Memory::new("set"), 40);
+    let name = |file: u64| format!("{file:02}");
+    for file in 0..files {
+        store.put(&name(file), bytes(file, 100_000));
+    }
+    let pair = Pair::over(Arc::new(store), ROOM_WHOLE).await;
+    for (number, file) in [0, 1].into_iter().flat_map(|number| (0..files).map(move |file| (number, file))) {
+        assert!(pair.reads(number, &name(file), &bytes(file, 100_000)).await);
+    }
+    let kept = pair.files(1);
+    assert_eq!(kept.len() as u64, files, "what it owns, and copies of the rest");
+    kept.iter().for_each(|path| rot(path));
+    let loaded = pair.load(1, true).await;
+    assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (files, 0, 0), "{loaded:?}");
+    let mut wrong = 0;
+    for file in 0..files {
+        wrong += u64::from(!pair.reads(1, &name(file), &bytes(file, 100_000)).await);
+    }
+    assert_eq!(wrong, 0, "of {files} files");
+}
