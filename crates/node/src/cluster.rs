@@ -84,9 +84,15 @@ impl Giver for Giving {
         Some(self.stack.checksum(object, door))
     }
 
-    fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>> {
+    fn bring(&self, address: Address, manner: Manner) -> Option<Waiting<Brought>> {
         let (door, stack) = (self.origins.door(&address.object.store)?, self.stack.clone());
-        Some(Box::pin(async move { load::stripe_to_disk(&stack, door, &address, verify).await }))
+        Some(Box::pin(async move {
+            if manner.is_wrong {
+                stack.drop_wrong(&address.object, &(0..address.object.blocks()));
+                return Ok(Brought::Unkept);
+            }
+            load::stripe_to_disk(&stack, door, &address, manner.verify).await
+        }))
     }
 
     fn room(&self, address: &Address, asker: For) -> Room {

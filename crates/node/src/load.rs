@@ -7,7 +7,7 @@ use crate::kept::LISTED;
 use crate::manifest::Manifest;
 use crate::select::Wanted;
 use crate::stack::Stack;
-use block::{Address, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Stripe};
+use block::{Address, Checksum, Door, Error, Kind, Object, RUN_BLOCKS_MAX, Result, Run, Stripe, crc64};
 use cache::disk::Standing;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use peer::{Brought, For, Room};
@@ -143,7 +143,7 @@ async fn pass(reach: &Reach, files: Vec<(u64, u64)>, verify: bool, tally: &Arc<L
             let object = reach.manifest.object(node)?;
             match to_disks(&reach, &object, verify).await {
                 Ok(Brought::Unkept) => return Some((node, size)),
-                Ok(Brought::There { found }) => tally.done(size, found),
+                Ok(Brought::There { found, .. }) => tally.done(size, found),
                 Err(error) => {
                     let path = reach.manifest.path(node).unwrap_or_default();
                     tally.failed(&String::from_utf8_lossy(&path), &error);
@@ -183,53 +183,124 @@ pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Bring one object to the disk, or in a cluster each of its stripes to the disk of its owner.
-async fn to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<Brought> {
+async fn to_disks(reach: &Reach, object: &Arc<Object>, is_verified: bool) -> Result<Brought> {
     if object.size == 0 {
-        return Ok(Brought::There { found: 0 });
+        return Ok(there(0));
     }
     if reach.stack.lines().is_none() {
-        return object_to_disk(&reach.stack, reach.via, object, verify).await;
+        return object_to_disk(&reach.stack, reach.via, object, is_verified).await;
     }
-    let brought = stripes_to_disks(reach, object, verify).await?;
-    match brought {
+    let (mut found, mut verify) = (None, is_verified);
+    for _ in 0..FETCHES_MAX {
+        let Some(mut kept) = stripes_to_disks(reach, object, verify).await? else { return Ok(Brought::Unkept) };
+        let before = *found.get_or_insert(kept.found);
         // A file that was damaged took along what was brought into it just before.
-        Brought::There { found } if verify && found < object.size && stripes(object).nth(1).is_some() => {
-            let again = stripes_to_disks(reach, object, false).await?;
-            Ok(if again == Brought::Unkept { again } else { brought })
+        if verify && (kept.found < object.size || kept.lost_copies) && kept.sums.len() > 1 {
+            match stripes_to_disks(reach, object, false).await? {
+                Some(again) => kept = again,
+                None => return Ok(Brought::Unkept),
+            }
         }
-        brought => Ok(brought),
+        if agree(reach, object, &kept.sums, verify).await? {
+            return Ok(there(before));
+        }
+        tracing::warn!("{object} differs from the checksum that the store gives; all members fetch it again");
+        reach.stack.drop_everywhere(object).await;
+        (found, verify) = (Some(0), is_verified);
     }
+    Err(Error::corrupt("the bytes that the store sent differ from its own checksum of the object", &**object))
 }
 
-/// Bring each stripe of an object to the disk of its owner.
-async fn stripes_to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<Brought> {
-    let bring = |address: Address| {
+/// The stripes of an object as they are kept.
+struct Kept {
+    /// Bytes that were there before.
+    found: u64,
+    /// What members say of each, as far as they do.
+    sums: Vec<Option<u64>>,
+    /// Whether copies that lie here were dropped.
+    lost_copies: bool,
+}
+
+/// Bring each stripe of an object to the disk of its owner. `None` if one of them is not kept.
+async fn stripes_to_disks(reach: &Reach, object: &Arc<Object>, verify: bool) -> Result<Option<Kept>> {
+    let bring = |(number, address): (usize, Address)| {
         let reach = reach.clone();
-        async move { stripe_to_owner(&reach, &address, verify).await }
+        async move {
+            let (brought, lost_copy) = stripe_to_owner(&reach, &address, verify).await?;
+            Ok::<_, Error>((number, brought, lost_copy))
+        }
     };
-    let (mut all, mut stripes) = (0, stream::iter(stripes(object).map(bring)).buffer_unordered(STRIPES_AT_ONCE));
-    let mut is_kept = true;
-    while let Some(brought) = stripes.try_next().await? {
+    let bringing = stream::iter(stripes(object).enumerate().map(bring));
+    let (mut bringing, mut is_kept) = (bringing.buffer_unordered(STRIPES_AT_ONCE), true);
+    let mut kept = Kept { found: 0, sums: vec![None; stripes(object).count()], lost_copies: false };
+    while let Some((number, brought, lost_copy)) = bringing.try_next().await? {
+        kept.lost_copies |= lost_copy;
         match brought {
-            // Who says so may be wrong.
-            Brought::There { found } => all += found.min(object.size - all),
+            Brought::There { found, sum } => {
+                // Who says so may be wrong.
+                kept.found += found.min(object.size - kept.found);
+                kept.sums[number] = sum;
+            }
             Brought::Unkept => is_kept = false,
         }
     }
-    Ok(if is_kept { Brought::There { found: all } } else { Brought::Unkept })
+    Ok(is_kept.then_some(kept))
 }
 
-/// Bring the stripe of a block to the disk of its owner.
-async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Result<Brought> {
-    let brought = match reach.stack.bring_elsewhere(address, verify).await {
-        Some(brought) => brought?,
-        None => return stripe_to_disk(&reach.stack, reach.via, address, verify).await,
-    };
-    if verify {
-        // What lies here of it is a copy, which readers of this node are given.
-        reach.stack.compare(&address.object, &Stripe::of(address).blocks(&address.object)).await?;
+/// Whether the stripes of an object are together what the store's checksum says: members compare each with sums of their own.
+async fn agree(reach: &Reach, object: &Arc<Object>, sums: &[Option<u64>], verify: bool) -> Result<bool> {
+    // One stripe its owner compared.
+    if sums.len() < 2 {
+        return Ok(true);
     }
-    Ok(brought)
+    let described = match reach.stack.described(object, reach.via).await {
+        Err(error) if !verify => {
+            tracing::warn!("{object} is there, and was not compared as a whole: {error}");
+            return Ok(true);
+        }
+        described => described?,
+    };
+    match (described, combined(object, sums)) {
+        (Some(Checksum::Crc64Nvme(described)), Some(sum)) => Ok(described == sum),
+        // No other kind follows from what members say.
+        (Some(described), _) if verify => reach.stack.agrees(object, described, reach.via).await,
+        _ => Ok(true),
+    }
+}
+
+/// The checksum of an object from those of its stripes.
+fn combined(object: &Arc<Object>, sums: &[Option<u64>]) -> Option<u64> {
+    // All but the last are of one length.
+    let mut append = (0, crc64::Append::bytes(0));
+    stripes(object).zip(sums).try_fold(0, |left, (first, sum)| {
+        let blocks = Stripe::of(&first).blocks(object);
+        let bytes = block::bytes_of(object.size, &blocks);
+        if append.0 != bytes {
+            append = (bytes, crc64::Append::bytes(bytes));
+        }
+        Some(append.1.combine(left, (*sum)?))
+    })
+}
+
+/// Bring the stripe of a block to the disk of its owner. Also whether a copy of it that lies here was dropped.
+async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Result<(Brought, bool)> {
+    let Some(brought) = reach.stack.bring_elsewhere(address, verify).await else {
+        return Ok((stripe_to_disk(&reach.stack, reach.via, address, verify).await?, false));
+    };
+    let brought = brought?;
+    if !verify {
+        return Ok((brought, false));
+    }
+    // What lies here of it is a copy, which readers of this node are given.
+    let (object, blocks) = (&address.object, Stripe::of(address).blocks(&address.object));
+    let is_sound = reach.stack.compare(object, &blocks).await?;
+    let owners = if let Brought::There { sum, .. } = brought { sum } else { None };
+    let differs = reach.stack.sum_of(object, &blocks).zip(owners).is_some_and(|(copy, owners)| copy != owners);
+    if differs {
+        tracing::warn!("a copy of {object} differs from what its owner keeps; it is dropped");
+        reach.stack.drop_wrong(object, &blocks);
+    }
+    Ok((brought, !is_sound || differs))
 }
 
 /// The first block of each stripe of an object.
@@ -243,7 +314,11 @@ pub(crate) fn stripes(object: &Arc<Object>) -> impl Iterator<Item = Address> + u
 pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, verify: bool) -> Result<Brought> {
     let (object, blocks) = (&address.object, Stripe::of(address).blocks(&address.object));
     if blocks.len() as u32 == object.blocks() {
-        return object_to_disk(stack, via, object, verify).await;
+        let brought = object_to_disk(stack, via, object, verify).await?;
+        return Ok(match brought {
+            Brought::There { found, .. } => Brought::There { found, sum: stack.sum_of(object, &blocks) },
+            Brought::Unkept => brought,
+        });
     }
     if verify {
         stack.compare(object, &blocks).await?;
@@ -259,7 +334,8 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
             }
         }
         if is_there || stack.keeps_all(&whole).await {
-            return Ok(Brought::There { found: whole.bytes().saturating_sub(came.load(Relaxed)) });
+            let found = whole.bytes().saturating_sub(came.load(Relaxed));
+            return Ok(Brought::There { found, sum: stack.sum_of(object, &blocks) });
         }
         // The file was dropped meanwhile, because some of it was damaged; or memory had what the disk has not.
         stack.forget(object);
@@ -268,6 +344,11 @@ pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, 
         }
     }
     Ok(Brought::Unkept)
+}
+
+/// It lies there, and so many bytes of it did before.
+fn there(found: u64) -> Brought {
+    Brought::There { found, sum: None }
 }
 
 /// Bring one object to the disk.
@@ -286,7 +367,7 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
         }
     };
     if present {
-        return Ok(Brought::There { found: object.size });
+        return Ok(there(object.size));
     }
     if !disk.has_room(object) {
         return Ok(Brought::Unkept);
@@ -302,11 +383,11 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
         let found = object.size.saturating_sub(came.load(Relaxed));
         match disk.settled(object, via).await {
             Standing::Complete(_) if verify && object.blocks() == 1 => {
-                return disk.verify(object, via).await.map(|_| Brought::There { found });
+                return disk.verify(object, via).await.map(|_| there(found));
             }
-            Standing::Complete(_) => return Ok(Brought::There { found }),
+            Standing::Complete(_) => return Ok(there(found)),
             // Its stripes came one by one, and nobody compared the whole yet.
-            Standing::Cut if disk.verify(object, via).await? => return Ok(Brought::There { found }),
+            Standing::Cut if disk.verify(object, via).await? => return Ok(there(found)),
             // It may be that what came was wrong.
             standing => {
                 is_wrong |= matches!(standing, Standing::Cut);

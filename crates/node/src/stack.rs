@@ -4,6 +4,7 @@
 //! know of the disk (where an object stands, whether there is room) is asked here too, and nowhere behind it.
 
 use crate::cluster::{self, Membership};
+use crate::load::RUN_BLOCKS;
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Error, Object, Result, Run, Source, Stripe, Waiting,
 };
@@ -19,7 +20,7 @@ use peer::{Brought, Count, Elders, For, Lines, Own, Owners, Peers, Reading, Room
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What is brought for nobody in particular leaves the rest of the blocks to readers, and to blocks on their way to the
 /// disk. Less than what may be asked for ahead from one store, so that it never waits as readers do.
@@ -219,10 +220,7 @@ impl Stack {
     pub async fn bring(&self, run: Run) -> Result<()> {
         let due = cache::waits::clock() + BROUGHT_DUE;
         let run = Run { course: Course::until_due(cache::waits::clock, due), ..run };
-        let bytes: u64 = run.addresses().map(|address| address.len() as u64).sum();
-        let units =
-            u32::try_from(bytes.div_ceil(UNIT)).map_or(self.brought_units, |units| units.min(self.brought_units));
-        let _room = self.brought.acquire_many(units).await.expect("it is never closed");
+        let _room = self.room_for(&run).await;
         let first = Address { object: run.object.clone(), index: run.blocks.start };
         // While it waited for memory, others took the room on the disk.
         if run.is_own && self.room(&first, For::Nobody) == Room::Full {
@@ -235,6 +233,12 @@ impl Stack {
             left.blocks.start += 1;
         }
         Ok(())
+    }
+
+    /// Memory for a run that is brought for nobody in particular.
+    async fn room_for(&self, run: &Run) -> SemaphorePermit<'_> {
+        let units = u32::try_from(run.bytes().div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.brought_units);
+        self.brought.acquire_many(units).await.expect("it is never closed")
     }
 
     /// Have the stripe of a block brought to the disk of whoever keeps it. `None` if that is this node.
@@ -305,6 +309,48 @@ impl Stack {
             self.forget(object);
         }
         Ok(is_right)
+    }
+
+    /// The checksum of some blocks of an object as they are kept here; none if not all of them are.
+    pub fn sum_of(&self, object: &Arc<Object>, blocks: &Range<u32>) -> Option<u64> {
+        self.disk.sum_of(object, blocks)
+    }
+
+    /// Drop what is here of some blocks of an object, because it is wrong, and what lies in the same files.
+    pub fn drop_wrong(&self, object: &Arc<Object>, blocks: &Range<u32>) {
+        self.disk.drop_wrong(object, blocks);
+        self.forget(object);
+    }
+
+    /// Drop an object here and on all other members, because it is wrong as a whole.
+    pub async fn drop_everywhere(&self, object: &Arc<Object>) {
+        if let Some(owners) = &self.owners {
+            owners.drop_wrong(object).await;
+        }
+        self.drop_wrong(object, &(0..object.blocks()));
+    }
+
+    /// What the store says of an object, whatever lies here.
+    pub async fn described(&self, object: &Arc<Object>, via: Door) -> Result<Option<Checksum>> {
+        self.inner.checksum(object, via).await
+    }
+
+    /// Read an object from whoever keeps it, and past the copies that lie here, and see whether it has this checksum.
+    pub async fn agrees(&self, object: &Arc<Object>, described: Checksum, via: Door) -> Result<bool> {
+        let Some(owners) = &self.owners else { return Ok(true) };
+        let kept = Peers::over(Arc::new(owners.clone()), owners.clone());
+        let mut digest = described.digest();
+        for start in (0..object.blocks()).step_by(RUN_BLOCKS as usize) {
+            let run = Run::new(object.clone(), start..object.blocks().min(start + RUN_BLOCKS)).via(via);
+            let run =
+                Run { course: Course::until_due(cache::waits::clock, cache::waits::clock() + BROUGHT_DUE), ..run };
+            let _room = self.room_for(&run).await;
+            let mut blocks = kept.fetch(run);
+            while let Some(block) = blocks.next().await {
+                block?.pieces().iter().for_each(|piece| digest.update(piece));
+            }
+        }
+        Ok(digest.matches(described))
     }
 
     /// Whether all of some blocks of an object lie here, and were written or compared under this boot.

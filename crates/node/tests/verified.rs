@@ -1,18 +1,21 @@
 //! What `load` and `load --verify` promise on a cluster of whole nodes in one process: what they call there, or verified, is so.
 
-use block::Result;
+use block::{Checksum, Object, Result, Waiting};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use peer::{Roster, Seat, Twin};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use stoker_node::fill::When;
 use stoker_node::load::Progress;
 use stoker_node::namespace::{Namespace, Opening, Reading};
 use stoker_node::select::Wanted;
 use stoker_node::{DataSet, Home, Membership, Node, Settings, View};
-use store::{Memory, Store};
+use store::{Body, Counters, Memory, Pages, Store};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -21,6 +24,8 @@ const LARGE: u64 = (272 << 20) + 7;
 
 /// Room for all of it, in one file or, a quarter of it being less, in stripes.
 const ROOM_WHOLE: u64 = 4 << 30;
+
+const ROOM_CUT: u64 = 1 << 30;
 
 /// Memory of a node: what came and isn't on its disk stays there.
 const MEMORY: u64 = 2 << 30;
@@ -180,4 +185,96 @@ async fn a_verify_reads_the_copies_of_its_own_node_again() {
         wrong += u64::from(!pair.reads(1, &name(file), &bytes(file, 100_000)).await);
     }
     assert_eq!(wrong, 0, "of {files} files");
+}
+
+/// A store that flips a bit in some of its answers, and says what all bytes are together.
+struct Lying {
+    truth: Memory,
+    content: Bytes,
+    lies: AtomicU64,
+    /// Its checksums are of a kind that doesn't follow from those of parts.
+    is_narrow: bool,
+}
+
+impl Lying {
+    fn of(lies: u64, is_narrow: bool) -> Arc<Lying> {
+        let lying = Lying { truth: Memory::new("set"), content: bytes(1, LARGE), lies: lies.into(), is_narrow };
+        lying.truth.put("large", lying.content.clone());
+        Arc::new(lying)
+    }
+}
+
+impl Store for Lying {
+    fn identity(&self) -> &Arc<str> {
+        self.truth.identity()
+    }
+
+    fn list(&self, prefix: &str) -> Pages {
+        self.truth.list(prefix)
+    }
+
+    fn get(&self, object: &Arc<Object>, range: Range<u64>) -> Waiting<Body> {
+        let body = self.truth.get(object, range);
+        if self.lies.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+            return body;
+        }
+        let lie = |(number, piece): (usize, Result<Bytes>)| match piece {
+            Ok(piece) if number == 0 => Ok([&[piece[0] ^ 4][..], &piece[1..]].concat().into()),
+            piece => piece,
+        };
+        Box::pin(async move {
+            let Body { checksum, bytes } = body.await?;
+            Ok(Body { checksum, bytes: bytes.enumerate().map(lie).boxed() })
+        })
+    }
+
+    fn checksum(&self, object: &Arc<Object>) -> Waiting<Option<Checksum>> {
+        if !self.is_narrow {
+            return self.truth.checksum(object);
+        }
+        let mut digest = Checksum::Crc32C(0).digest();
+        digest.update(&self.content);
+        Box::pin(std::future::ready(Ok(Some(Checksum::Crc32C(digest.value() as u32)))))
+    }
+
+    fn counters(&self) -> &Arc<Counters> {
+        self.truth.counters()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_compares_a_large_object_of_a_cluster_as_a_whole_and_has_it_fetched_anew() {
+    for (room, is_narrow) in [(ROOM_CUT, false), (ROOM_WHOLE, false), (ROOM_CUT, true)] {
+        let store = Lying::of(1, is_narrow);
+        let pair = Pair::over(store.clone(), room).await;
+        // What doesn't follow from what members say is read again only if somebody wants that.
+        let loaded = pair.load(0, is_narrow).await;
+        assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (1, 0, 0), "{loaded:?}");
+        for number in [0, 1] {
+            assert!(pair.reads(number, "large", &store.content).await, "room {room}, is narrow: {is_narrow}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_readers_brought_wrong_is_found_by_a_verify_on_any_member_with_the_copies_of_it() {
+    let store = Lying::of(1, false);
+    let pair = Pair::over(store.clone(), ROOM_CUT).await;
+    for number in [0, 1] {
+        assert!(!pair.reads(number, "large", &store.content).await, "nobody sees the whole");
+    }
+    let loaded = pair.load(0, true).await;
+    assert_eq!((loaded.files_done, loaded.files_failed), (1, 0), "{loaded:?}");
+    for number in [0, 1] {
+        assert!(pair.reads(number, "large", &store.content).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_gives_wrong_each_time_is_never_called_verified() {
+    for verify in [false, true] {
+        let pair = Pair::over(Lying::of(u64::MAX, false), ROOM_CUT).await;
+        let loaded = pair.load(0, verify).await;
+        assert_eq!((loaded.files_done, loaded.files_failed), (0, 1), "{loaded:?}");
+    }
 }

@@ -9,7 +9,7 @@ use crate::owners::{ASKED_MAX, Owners};
 use crate::placement::Verdict;
 use crate::wire::{Brought, Manner, Wish, Word};
 use crate::{For, Room};
-use block::{Address, Error, Kind, Result, Run, Stripe};
+use block::{Address, Error, Kind, Object, Result, Run, Stripe};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -67,6 +67,22 @@ impl Owners {
             }
         }
         None
+    }
+}
+
+impl Owners {
+    /// Have all members drop what they have of an object that is wrong as a whole: it is not known which part of it is. Who is away
+    /// keeps that, until it is found again.
+    pub async fn drop_wrong(&self, object: &Arc<Object>) {
+        let wish = Wish { run: Run::new(object.clone(), 0..1), manner: Manner { is_wrong: true, ..Manner::default() } };
+        let Some(payload) = wish.encode() else { return };
+        let roster = self.lines().roster();
+        let others: Vec<_> = roster.seats().iter().filter_map(|seat| self.lines().contact(&roster, seat.id)).collect();
+        let tell = |contact: Arc<Contact>| {
+            let payload = payload.clone();
+            async move { drop(contact.say(Word::Bring, payload).await) }
+        };
+        futures_util::future::join_all(others.into_iter().map(tell)).await;
     }
 }
 

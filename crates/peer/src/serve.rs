@@ -77,9 +77,9 @@ pub trait Giver: Send + Sync {
     /// What the truth says about all bytes of an object. Nothing if it doesn't read that store.
     fn checksum(&self, object: &Arc<Object>) -> Option<Waiting<Option<Checksum>>>;
 
-    /// Have the stripe of a block on this node's disk, for nobody in particular; `verify`: compare what lies there already.
-    /// Nothing if it doesn't read that store.
-    fn bring(&self, address: Address, verify: bool) -> Option<Waiting<Brought>>;
+    /// Have the stripe of a block on this node's disk, for nobody in particular; in which manner: compare what lies there already, or
+    /// only drop what lies there of the object. Nothing if it doesn't read that store.
+    fn bring(&self, address: Address, manner: Manner) -> Option<Waiting<Brought>>;
 
     /// Whether a block lies here, or would be kept for whoever asks.
     fn room(&self, address: &Address, asker: For) -> Room;

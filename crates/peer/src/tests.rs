@@ -121,7 +121,7 @@ impl Giver for Inner {
         Some(self.fixed.checksum(object, Door::NONE))
     }
 
-    fn bring(&self, address: Address, _verify: bool) -> Option<Waiting<Brought>> {
+    fn bring(&self, address: Address, _manner: Manner) -> Option<Waiting<Brought>> {
         let (object, blocks) = (address.object.clone(), Stripe::of(&address).blocks(&address.object));
         let (run, bytes) = (Run::new(object.clone(), blocks.start..blocks.end.min(blocks.start + 64)), object.size);
         let found = if self.kept.lock().expect("nobody panicked").contains(&object.id()) { bytes } else { 0 };
@@ -130,7 +130,7 @@ impl Giver for Inner {
             while let Some(block) = coming.next().await {
                 block?;
             }
-            Ok(Brought::There { found })
+            Ok(Brought::There { found, sum: None })
         }))
     }
 
@@ -332,10 +332,10 @@ async fn bring_all(cluster: &Cluster, number: usize, samples: &[Sample]) -> (usi
             .await
         {
             Some(brought) => brought.expect("a well store"),
-            None => inner.bring(address, false).expect("ours").await.expect("a well store"),
+            None => inner.bring(address, Manner::default()).expect("ours").await.expect("a well store"),
         };
         match brought {
-            Brought::There { found: 0 } => all.0 += 1,
+            Brought::There { found: 0, .. } => all.0 += 1,
             Brought::There { .. } => all.1 += 1,
             Brought::Unkept => all.2 += 1,
         }

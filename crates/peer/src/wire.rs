@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// First bytes of a greeting: the protocol and its version.
-const MAGIC: [u8; 8] = *b"stoker\x00\x01";
+const MAGIC: [u8; 8] = *b"stoker\x00\x02";
 
 /// Bytes of a greeting.
 pub const GREETING: usize = 40;
@@ -182,6 +182,8 @@ pub struct Manner {
     pub due_ms: Option<u32>,
     /// A reader opened it, and the owner was not told yet: of a set of so many bytes.
     pub opened: Option<u64>,
+    /// The object as members keep it differs from the store's checksum: what lies there of it is to be dropped.
+    pub is_wrong: bool,
 }
 
 /// Nobody knows when.
@@ -189,8 +191,8 @@ const NEVER: u32 = u32::MAX;
 
 impl Manner {
     fn encode(self) -> Vec<u8> {
-        let Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened } = self;
-        let bits = [is_urgent, for_owner, refused.is_some(), verify, lent.is_some(), opened.is_some()];
+        let Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened, is_wrong } = self;
+        let bits = [is_urgent, for_owner, refused.is_some(), verify, lent.is_some(), opened.is_some(), is_wrong];
         let bits = bits.into_iter().rev().fold(0, |all, bit| all << 1 | u8::from(bit));
         let due = due_ms.map_or(NEVER, |due| due.min(NEVER - 1));
         let (refused, lent, opened) = (refused.unwrap_or(0), lent.unwrap_or(0), opened.unwrap_or(0));
@@ -203,10 +205,10 @@ impl Manner {
         let (lent, opened) = (reader.u64()?, reader.u64()?);
         let has = |bit: u8| bits & 1 << bit != 0;
         let due_ms = Some(due).filter(|due| *due != NEVER);
-        let [is_urgent, for_owner, is_back, verify, is_lent, is_opened] = [0, 1, 2, 3, 4, 5].map(has);
+        let [is_urgent, for_owner, is_back, verify, is_lent, is_opened, is_wrong] = [0, 1, 2, 3, 4, 5, 6].map(has);
         let (refused, lent) = (is_back.then_some(refused), is_lent.then_some(lent));
         let opened = is_opened.then_some(opened);
-        (bits < 64).then_some(Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened })
+        (bits < 128).then_some(Manner { is_urgent, for_owner, refused, verify, lent, due_ms, opened, is_wrong })
     }
 }
 
@@ -237,8 +239,9 @@ pub fn decode_sum(bytes: &[u8]) -> Option<Option<Checksum>> {
 /// What became of a stripe that was to be brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brought {
-    /// It lies there; so many bytes of it did before, or others had asked for them.
-    There { found: u64 },
+    /// It lies there; so many bytes of it did before, or others had asked for them. The CRC-64/NVME of it as it is kept, if
+    /// that is known.
+    There { found: u64, sum: Option<u64> },
     /// Nobody has room for it.
     Unkept,
 }
@@ -246,7 +249,10 @@ pub enum Brought {
 impl Brought {
     pub fn encode(self) -> Vec<u8> {
         match self {
-            Brought::There { found } => [&[1][..], &found.to_le_bytes()].concat(),
+            Brought::There { found, sum } => {
+                let sum = sum.map(u64::to_le_bytes);
+                [&[1][..], &found.to_le_bytes(), sum.as_ref().map_or(&[], |sum| &sum[..])].concat()
+            }
             Brought::Unkept => vec![0],
         }
     }
@@ -254,7 +260,12 @@ impl Brought {
     pub fn decode(bytes: &[u8]) -> Option<Brought> {
         match bytes.split_first()? {
             (0, []) => Some(Brought::Unkept),
-            (1, found) => Some(Brought::There { found: u64::from_le_bytes(found.try_into().ok()?) }),
+            (1, words) => {
+                let mut reader = Reader(words);
+                let found = reader.u64()?;
+                let sum = if reader.0.is_empty() { None } else { Some(reader.u64()?) };
+                reader.0.is_empty().then_some(Brought::There { found, sum })
+            }
             _ => None,
         }
     }

@@ -77,13 +77,16 @@ async fn fetch(parts: &Parts, request: u32, mut wish: Wish) -> Last {
 
 /// Bring what this node keeps; of what it has no room for, say who is to.
 async fn bring(parts: &Parts, wish: Wish) -> Last {
-    if let Place::Elsewhere(last) = place(parts, &wish, false) {
+    if !wish.manner.is_wrong
+        && let Place::Elsewhere(last) = place(parts, &wish, false)
+    {
         return last;
     }
     let address = Address { object: wish.run.object.clone(), index: wish.run.blocks.start };
-    match parts.giver.bring(address, wish.manner.verify) {
+    match parts.giver.bring(address, wish.manner) {
         None => (Word::NotMine, Vec::new()),
         Some(brought) => match brought.await {
+            Ok(brought) if wish.manner.is_wrong => (Word::Told, brought.encode()),
             // Others took the room that there was.
             Ok(Brought::Unkept) if wish.manner.for_owner => (Word::NotHeld, Vec::new()),
             Ok(Brought::Unkept) => match place(parts, &wish, false) {

@@ -89,7 +89,7 @@ impl Giver for Lender {
         Some(self.inner.checksum(object, Door::NONE))
     }
 
-    fn bring(&self, _address: Address, _verify: bool) -> Option<Waiting<Brought>> {
+    fn bring(&self, _address: Address, _manner: Manner) -> Option<Waiting<Brought>> {
         None
     }
 

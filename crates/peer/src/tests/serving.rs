@@ -81,7 +81,7 @@ impl Giver for Shop {
         None
     }
 
-    fn bring(&self, _address: Address, _verify: bool) -> Option<Waiting<Brought>> {
+    fn bring(&self, _address: Address, _manner: Manner) -> Option<Waiting<Brought>> {
         None
     }
 

@@ -144,7 +144,7 @@ impl Giver for Keeper {
         Some(self.0.below.checksum(object, Door::NONE))
     }
 
-    fn bring(&self, _address: Address, _verify: bool) -> Option<Waiting<Brought>> {
+    fn bring(&self, _address: Address, _manner: Manner) -> Option<Waiting<Brought>> {
         None
     }
 

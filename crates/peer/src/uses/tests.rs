@@ -133,7 +133,7 @@ impl crate::Giver for Counting {
         None
     }
 
-    fn bring(&self, _address: block::Address, _verify: bool) -> Option<block::Waiting<crate::Brought>> {
+    fn bring(&self, _address: block::Address, _manner: crate::Manner) -> Option<block::Waiting<crate::Brought>> {
         None
     }
 

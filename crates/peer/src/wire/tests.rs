@@ -17,30 +17,34 @@ fn what_is_said_is_understood() {
         assert_eq!(Header::decode(&header.encode(), 3), Some(header));
         assert_eq!(Header::decode(&header.encode(), 2), None, "longer than it may be");
     }
-    for bits in 0u8..64 {
+    for bits in 0u8..128 {
         let due = if bits % 2 == 0 { NEVER } else { NEVER - u32::from(bits) };
         let opened = if bits & 32 == 0 { 0 } else { u64::MAX - u64::from(bits) };
         let refused = if bits & 4 == 0 { 0 } else { u128::MAX - u128::from(bits) };
         let lent = if bits & 16 == 0 { 0 } else { u64::from(bits) };
         let numbers = [lent.to_le_bytes(), opened.to_le_bytes()].concat();
         let told = [&[bits][..], &due.to_le_bytes(), &refused.to_le_bytes(), &numbers].concat();
-        let manner = Manner::decode(&mut Reader(&told)).expect("six bits");
+        let manner = Manner::decode(&mut Reader(&told)).expect("seven bits");
         assert_eq!(manner.encode(), told);
         let wish = Wish { run: Run::new(object(200 * BLOCK), 3..67), manner };
         let told = Wish::decode(&wish.encode().expect("short names")).expect("a wish");
         assert_eq!(told.run.object, wish.run.object);
         assert_eq!((told.run.blocks, told.manner), (3..67, manner));
     }
-    assert_eq!(Manner::decode(&mut Reader(&[&[64][..], &[0; 36]].concat())), None);
+    assert_eq!(Manner::decode(&mut Reader(&[&[128][..], &[0; 36]].concat())), None);
     let lender = Lender { member: u128::MAX - 1, ticket: 8 };
     for loan in [Loan::none(u32::MAX), Loan { ticket: 9, until: 7, lender: Some(lender) }] {
         let told = encode_loan(loan);
         assert_eq!(decode_loan(&told), Some(loan));
         assert!((1..told.len()).all(|end| end == 12 || decode_loan(&told[..end]).is_none()));
     }
-    for brought in [Brought::Unkept, Brought::There { found: 0 }, Brought::There { found: u64::MAX }] {
-        assert_eq!(Brought::decode(&brought.encode()), Some(brought));
+    let there = |found, sum| Brought::There { found, sum };
+    for brought in [Brought::Unkept, there(0, None), there(u64::MAX, Some(0)), there(7, Some(u64::MAX))] {
+        let told = brought.encode();
+        assert_eq!(Brought::decode(&told), Some(brought));
+        assert!((1..told.len()).all(|end| end == 9 || Brought::decode(&told[..end]).is_none()));
     }
+    assert_eq!(there(1, Some(2)).encode(), [&[1, 1][..], &[0; 7], &[2], &[0; 7]].concat());
     assert_eq!((Brought::decode(&[]), Brought::decode(&[1]), Brought::decode(&[0, 0])), (None, None, None));
     for sum in [None, Some(Checksum::Crc64Nvme(u64::MAX)), Some(Checksum::Crc32C(7)), Some(Checksum::Crc32(u32::MAX))] {
         assert_eq!(decode_sum(&encode_sum(sum)), Some(sum));
