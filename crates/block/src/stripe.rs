@@ -20,7 +20,7 @@ pub const ONE_STRIPE_BYTES_MAX: u64 = 256 << 20;
 const FRACTION_BITS: u32 = 32;
 
 /// An aligned run of one object; an object of up to [`ONE_STRIPE_BYTES_MAX`] is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stripe {
     pub object: ObjectId,
     pub index: u32,

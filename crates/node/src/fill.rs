@@ -253,7 +253,7 @@ async fn pass(reach: &Reach, fill: &Arc<Fill>, (run, folder): (u64, &[u8]), is_o
 
 /// Whether there is free room for an object beside what is under way: nothing gives way for what nobody asked for.
 fn fits(reach: &Reach, object: &Arc<Object>, under_way: u64) -> bool {
-    reach.stack.has_room(object) && reach.stack.free_bytes() >= object.size + under_way
+    reach.stack.free_bytes() >= object.size + under_way && reach.stack.has_room(object)
 }
 
 /// Fetch an object for as long as it is kept: somebody may have been faster with the last room. False if it was not.

@@ -42,6 +42,7 @@ impl Owners {
         if self.lines().first(&Stripe::of(address)) == Some(self.lines().roster().me()) {
             // Those before it are away.
             asking.line.clear();
+            self.lines().stands_in(&Stripe::of(address));
         }
         if asking.line.is_empty() && is_full {
             match asking.named(None) {

@@ -30,8 +30,6 @@ pub struct Contact {
     figures: Arc<Figures>,
     came: Came,
     breaker: Mutex<Breaker>,
-    /// Whether it was passed over since somebody asked that last: others answered in its stead.
-    was_away: AtomicBool,
     /// Whether it answered when it was last asked how it is, which waits for no store.
     is_well: AtomicBool,
     /// Why it was lost last.
@@ -50,7 +48,7 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
-        let (breaker, was_away, is_well, reason, links, turn, knocked) = Default::default();
+        let (breaker, is_well, reason, links, turn, knocked) = Default::default();
         let came = Came { of_all, ..Came::default() };
         Arc::new(Contact {
             seat,
@@ -60,7 +58,6 @@ impl Contact {
             figures,
             came,
             breaker,
-            was_away,
             is_well,
             reason,
             links,
@@ -116,7 +113,6 @@ impl Contact {
                 }
                 if self.breaker().failed(is_slow) {
                     tracing::warn!("another member is passed over until it answers: {error}");
-                    self.was_away.store(true, Relaxed);
                     let runtime = self.runtime.clone();
                     runtime.spawn(probe(Arc::downgrade(self)));
                 }
@@ -141,11 +137,6 @@ impl Contact {
     /// Whether it answered when it was asked last.
     pub fn answers(&self) -> bool {
         !self.breaker().is_open()
-    }
-
-    /// Whether it answers again after it was passed over; said once.
-    pub fn is_back(&self) -> bool {
-        self.answers() && self.was_away.swap(false, Relaxed)
     }
 
     /// Why it doesn't answer, if it doesn't.

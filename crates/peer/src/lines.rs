@@ -30,6 +30,9 @@ const YOUNGER_MS: u64 = 1000;
 /// Times that a member is asked in vain how it is before it counts as gone for long: each node looks at all it has then.
 const AWAY_TIMES: u32 = 2;
 
+/// Stripes of others that this node remembers to tell them of. Of more they hear nothing.
+const UNTOLD_MAX: usize = 1 << 16;
+
 /// How long each is waited for.
 const STATE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -47,6 +50,8 @@ struct Parts {
     unkept: Mutex<Unkept>,
     ages: Mutex<Ages>,
     somebody_changed: Notify,
+    /// What this node keeps in the stead of others who weren't told yet.
+    untold: Mutex<BTreeMap<u128, BTreeSet<Stripe>>>,
     /// Somebody wants to know how the others are now.
     wanted: Arc<Notify>,
     /// When this node became a member, and whether others were there long before.
@@ -88,7 +93,7 @@ impl Lines {
         patience: Duration,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, unkept, ages, somebody_changed) = Default::default();
+        let (contacts, placement, unkept, ages, somebody_changed, untold) = Default::default();
         let (wanted, figures, came_late, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
@@ -98,6 +103,7 @@ impl Lines {
             unkept,
             ages,
             somebody_changed,
+            untold,
             wanted,
             began,
             came_late,
@@ -184,23 +190,45 @@ impl Lines {
         Some(first)
     }
 
-    /// Tell a member what this node keeps in its stead. One that only says that it lives holds up nobody who is told next.
-    pub async fn tell_kept(&self, member: u128, stripes: &[Stripe]) {
-        let Some(contact) = self.contact(&self.roster(), member) else { return };
+    /// Tell a member what this node keeps in its stead; whether it heard all of it. One that only says that it lives holds up nobody
+    /// who is told next.
+    pub async fn tell_kept(&self, member: u128, stripes: &[Stripe]) -> bool {
+        let Some(contact) = self.contact(&self.roster(), member) else { return false };
         for some in stripes.chunks(wire::STRIPES_MAX) {
             let told = contact.words(Word::Kept, wire::encode_stripes(some));
             if tokio::time::timeout(self.patience(), told).await.ok().flatten().is_none() {
-                return;
+                return false;
             }
         }
+        true
     }
 
-    /// This node keeps from now on what it was asked for though somebody answers whose it is: whoever asked doesn't reach him.
-    pub(crate) fn stands_in(&self, stripe: Stripe) {
-        if let Some(first) = self.first(&stripe).filter(|first| *first != self.roster().me()) {
-            let lines = self.clone();
-            self.0.runtime.spawn(async move { lines.tell_kept(first, &[stripe]).await });
+    /// This node keeps from now on what another one owns, who is away, or whom an asker doesn't reach: it hears so once it answers.
+    /// Whether it is this node that answers for it.
+    pub(crate) fn stands_in(&self, stripe: &Stripe) -> bool {
+        let roster = self.roster();
+        let Some(owner) = roster.owner(stripe).filter(|owner| *owner != roster.me()) else { return false };
+        let mut untold = self.in_stead();
+        if untold.values().map(BTreeSet::len).sum::<usize>() < UNTOLD_MAX {
+            untold.entry(owner).or_default().insert(*stripe);
+            self.0.wanted.notify_one();
         }
+        drop(untold);
+        self.first(stripe) == Some(roster.me())
+    }
+
+    /// Tell those who answer what this node keeps in their stead. Who doesn't hear it is told again.
+    async fn tell_untold(&self) {
+        let (roster, all) = (self.roster(), std::mem::take(&mut *self.in_stead()));
+        let tell =
+            all.into_iter().filter(|(member, _)| roster.seat(*member).is_some()).map(|(member, stripes)| async move {
+                let some: Vec<Stripe> = stripes.iter().copied().collect();
+                let telling = tokio::time::timeout(STATE_WITHIN, self.tell_kept(member, &some));
+                if !self.answers(member) || !telling.await.unwrap_or(false) {
+                    self.in_stead().entry(member).or_default().extend(stripes);
+                }
+            });
+        futures_util::future::join_all(tell).await;
     }
 
     /// A member says that it keeps these in this node's stead.
@@ -336,16 +364,17 @@ impl Lines {
             self.0.came_late.store(true, Relaxed);
         }
         self.note_ages(&told);
+        self.tell_untold().await;
         let mut placement = self.placement();
         for (member, state) in told {
-            let state = state.unwrap_or_default();
+            // Who answers late has the room that it had.
+            let Some(state) = state.or_else(|| (!self.answers(member)).then(State::default)) else { continue };
             placement.told(member, state.free_bytes);
             placement.told_stale(member, state.stale_bytes);
         }
     }
 
-    /// Who is younger than it was has ended since, and begun anew; who doesn't answer any more is away. Who answers again doesn't
-    /// know what others took to themselves meanwhile.
+    /// Who is younger than it was has ended since, and begun anew; who doesn't answer any more is away.
     fn note_ages(&self, told: &[(u128, Option<State>)]) {
         let (mut ages, now) = (self.ages(), Instant::now());
         for (member, state) in told {
@@ -361,9 +390,7 @@ impl Lines {
             let known = ages.known.insert(*member, (state.age_ms, now));
             let would_be =
                 |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);
-            let is_younger = known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known));
-            let is_back = self.contacts().get(member).is_some_and(|contact| contact.is_back());
-            if is_younger || is_back {
+            if known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known)) {
                 ages.changed.insert(*member);
             }
         }
@@ -373,6 +400,10 @@ impl Lines {
         let roster = self.roster();
         ages.known.retain(|member, _| roster.seat(*member).is_some());
         ages.away.retain(|member, _| roster.seat(*member).is_some());
+    }
+
+    fn in_stead(&self) -> MutexGuard<'_, BTreeMap<u128, BTreeSet<Stripe>>> {
+        self.0.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ages(&self) -> MutexGuard<'_, Ages> {

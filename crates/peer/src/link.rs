@@ -436,8 +436,13 @@ impl Answer {
     }
 
     /// A reader waits for it by now.
-    pub fn urge(&self) {
-        let _ = self.link.1.try_send(wire::frame(Word::Urge, self.request, Vec::new()));
+    pub async fn urge(&self) {
+        let _ = self.link.1.send(wire::frame(Word::Urge, self.request, Vec::new())).await;
+    }
+
+    /// It lives, and nothing came in all the time that somebody is patient.
+    pub fn gives_nothing(&self) -> Lost {
+        Lost::gives_nothing(&self.link.0.name)
     }
 
     /// Nobody wants the rest. Not heard, it is sent in vain, and nobody gets it.

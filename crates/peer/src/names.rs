@@ -102,11 +102,12 @@ impl Lines {
     /// if this node is to list: nobody has any, and nobody lists or comes before it in line. `lists` is told so first, for the
     /// others to hear. Who hears that somebody lists waits, as long as that one gets further; two who say so at once hear it of
     /// each other when they ask again, and the first in line goes on.
-    pub async fn names(&self, set: u128, until_ns: i64, lists: impl Fn(bool)) -> Option<(u128, Names)> {
+    pub async fn names(&self, set: u128, until_ns: impl Fn() -> i64, lists: impl Fn(bool)) -> Option<(u128, Names)> {
         let (mut is_said, mut progress) = (false, Progress::default());
         let stuck_after = self.patience().saturating_mul(2).max(STUCK_AFTER_MIN);
         loop {
             let mut told = self.ask_names(set).await;
+            let until_ns = until_ns();
             let is_believed = |(_, names): &&(u128, Names)| names.id != 0 && names.listed_ns <= until_ns;
             let newest = told.iter().filter(is_believed).max_by_key(|(_, names)| names.listed_ns);
             if let Some(newest) = newest {

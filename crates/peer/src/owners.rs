@@ -99,6 +99,7 @@ impl Owners {
             asked: 0,
             came_at,
             lost_one: false,
+            is_others: false,
             from,
             is_named: false,
             manner: Manner::default(),
@@ -126,6 +127,8 @@ struct Asking {
     came_at: Instant,
     /// Whether somebody who was asked is away.
     lost_one: bool,
+    /// Whether somebody in line said something of it: it is theirs to keep.
+    is_others: bool,
     from: From,
     /// Whether who is asked was named by the owner.
     is_named: bool,
@@ -151,9 +154,10 @@ pub(crate) async fn next(
             biased;
             got = answer.next() => return got,
             () = course.urged() => {}
+            () = tokio::time::sleep(patience) => return Some(Err(answer.gives_nothing())),
         }
         *was_urgent = true;
-        answer.urge();
+        answer.urge().await;
     }
     answer.next_unless(slow, patience).await
 }
@@ -214,6 +218,7 @@ impl Asking {
                     let wanted = (&self.run.course, self.owners.lines.patience());
                     match next(answer, slow, wanted, &mut self.was_urgent).await? {
                         Ok(block) => {
+                            self.is_others = true;
                             // Who gives may be one of many who each give some.
                             (self.asked, self.came_at) = (0, self.owners.lines.now());
                             self.owners.lines.figures().had.add(block.len());
@@ -274,9 +279,7 @@ impl Asking {
                 return;
             }
         }
-        let address = Address { object: self.run.object.clone(), index: self.next };
-        let stands_in = self.owners.lines.first(&Stripe::of(&address)) == Some(roster.me());
-        self.own(!stands_in, self.run.blocks.end);
+        self.own(true, self.run.blocks.end);
     }
 
     /// Whether a reader has waited for somebody who is away: the next one may be as well.
@@ -391,21 +394,23 @@ impl Asking {
         let me = self.owners.lines.roster().me();
         match loan.lender {
             Some(Lender { member, ticket: FOR_ALL }) if member == me => {
-                self.inside(loan.until, self.owners.own.shared.clone(), true);
+                self.inside(loan.until, self.owners.own.shared.clone(), self.owner.is_some());
             }
             Some(lender) => {
                 self.run.course.counts_as(loan.ticket);
                 self.named = Some(Named::Lender(lender, loan.until));
             }
             // Who asks the store waits for nobody: whoever waits for him may go on.
-            None => self.inside(loan.until, self.owners.own.inner.clone(), true),
+            None => self.inside(loan.until, self.owners.own.inner.clone(), self.owner.is_some()),
         }
     }
 
     /// Up to a block this node's own tiers answer. `around`: though others own it.
     fn own(&mut self, around: bool, until: u32) {
-        self.owners.lines.figures().around.fetch_add(u64::from(around), Relaxed);
-        self.inside(until, self.owners.own.inner.clone(), around);
+        let address = Address { object: self.run.object.clone(), index: self.next };
+        let stands_in = around && self.owners.lines.stands_in(&Stripe::of(&address));
+        self.owners.lines.figures().around.fetch_add(u64::from(around && !stands_in), Relaxed);
+        self.inside(until, self.owners.own.inner.clone(), around && self.is_others);
     }
 
     /// `is_copy`: it is others' to keep.
@@ -425,6 +430,7 @@ impl Asking {
 
     fn note(&mut self, lost: &Lost) {
         self.lost_one |= matches!(lost, Lost::Broken(_) | Lost::Slow(_));
+        self.is_others |= !matches!(lost, Lost::Broken(_) | Lost::NotMine);
         if let Lost::Failed(error) | Lost::Damaged(error) = lost {
             if error.kind == Kind::Corrupt {
                 self.owners.lines.figures().damaged.fetch_add(1, Relaxed);

@@ -39,7 +39,10 @@ impl Peers {
             Some(first) if first != roster.me() => self.0.others.fetch(run),
             Some(_) => match (owners.own().room)(&address, For::Reader) {
                 Room::Here => own.fetch(run),
-                Room::Free if !owners.lines().is_kept(&address, None) => own.fetch(run),
+                Room::Free if !owners.lines().is_kept(&address, None) => {
+                    owners.lines().stands_in(&Stripe::of(&address));
+                    own.fetch(run)
+                }
                 room => owners.spilled(run, room == Room::Wanted),
             },
             None => own.fetch(run),

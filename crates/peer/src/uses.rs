@@ -238,8 +238,7 @@ impl Lines {
     pub(crate) fn heard_all(&self, uses: Vec<Use>, is_passed_on: bool) -> Vec<Count> {
         let mut left = STRIPES_HEARD_MAX;
         let mut is_bounded = |used: &Use| {
-            let stripes = Stripe::all(used.object, used.size).take(STRIPES_COUNTED_MAX).count();
-            let rest = left.checked_sub(stripes);
+            let rest = left.checked_sub(stripes_of(used));
             left = rest.unwrap_or(left);
             rest.is_some()
         };
@@ -339,8 +338,21 @@ impl Lines {
     }
 }
 
+/// Stripes of it that are looked at.
+fn stripes_of(used: &Use) -> usize {
+    Stripe::all(used.object, used.size).take(STRIPES_COUNTED_MAX).count()
+}
+
 async fn tell(contact: &Arc<Contact>, uses: &[Use], is_passed_on: bool) {
-    for some in uses.chunks(USES_MAX) {
+    let mut rest = uses;
+    while !rest.is_empty() {
+        let mut stripes = 0;
+        let fits = |used: &&Use| {
+            stripes += stripes_of(used);
+            stripes <= STRIPES_HEARD_MAX
+        };
+        let some;
+        (some, rest) = rest.split_at(rest.iter().take(USES_MAX).take_while(fits).count());
         if contact.words(Word::Used, encode_uses(some, is_passed_on)).await.is_none() {
             return;
         }

@@ -34,8 +34,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use window::Outcome;
 
-/// A request that hangs leaves patience for so many tries.
-const TRIES_MIN: u32 = 3;
+/// Part of the patience that the first request takes if it hangs. The next one has all that is left: the store may be that slow.
+const FIRST_TRY_PART: u32 = 3;
 
 /// How patient an origin is, and how much it asks at once.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +173,8 @@ impl Parts {
     async fn in_time<T>(&self, tries: &Tries, object: &Object, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let budget = self.settings.budget;
         let left = budget.saturating_sub(tries.spent()).max(Duration::from_millis(1));
-        let limit = self.settings.silence.min(budget / TRIES_MIN).min(left);
+        let first = if tries.count > 1 { left } else { budget / FIRST_TRY_PART };
+        let limit = self.settings.silence.min(first).min(left);
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::unavailable(format!("the store was silent for {:.1} s", limit.as_secs_f64()), object)),

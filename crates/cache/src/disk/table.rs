@@ -267,7 +267,12 @@ impl Table {
                 free += if held(*id, slot) { 0 } else { slot.bytes };
             }
         }
-        (u128::from(free) * u128::from(self.yielding.0) / u128::from(all.max(1))) as u64
+        // None was met among many others.
+        if all == 0 {
+            self.yielding.0
+        } else {
+            (u128::from(free) * u128::from(self.yielding.0) / u128::from(all)) as u64
+        }
     }
 
     /// The owner of an object that is not here says that it is wanted: what is probably not read any more may give way to it.

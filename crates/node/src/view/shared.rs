@@ -23,8 +23,8 @@ impl View {
         let one = self.refreshing.lock().await;
         let previous = self.names.current();
         // Also of what this node has itself: its clock may have been set back since.
-        let latest_ns = latest_ns();
-        let known = [previous.listed_ns(), self.seen_ns.load(Relaxed)].into_iter().filter(|ns| *ns <= latest_ns).max();
+        let latest = latest_ns();
+        let known = [previous.listed_ns(), self.seen_ns.load(Relaxed)].into_iter().filter(|ns| *ns <= latest).max();
         let newer = lines.names(self.set, latest_ns, |_| ()).await;
         let newer = newer.filter(|(_, names)| known.is_none_or(|known_ns| names.listed_ns > known_ns));
         let Some((member, names)) = newer else { return Ok(None) };
@@ -77,9 +77,8 @@ pub(super) async fn of_another(
     pinned: Option<&Manifest>,
 ) -> Option<Manifest> {
     let lines = node.stack.lines()?;
-    let latest_ns = latest_ns();
     let theirs = lines.names(set, latest_ns, |lists| opening.lists(lists)).await?;
-    let pinned_ns = pinned.map(Manifest::listed_ns).filter(|ns| *ns <= latest_ns);
+    let pinned_ns = pinned.map(Manifest::listed_ns).filter(|ns| *ns <= latest_ns());
     if pinned_ns.is_some_and(|ns| ns >= theirs.1.listed_ns) {
         return None;
     }

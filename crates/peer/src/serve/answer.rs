@@ -55,7 +55,11 @@ pub async fn answer(parts: &Parts, header: Header, wish: Wish) {
 /// asked.
 async fn fetch(parts: &Parts, request: u32, mut wish: Wish) -> Last {
     match wish.manner.lent {
-        Some(FOR_ALL) => return give(parts, request, wish.run, |run| parts.giver.shared(run)).await,
+        Some(FOR_ALL) => {
+            // Nobody keeps it, its owner neither.
+            let run = Run { is_copy: true, ..wish.run };
+            return give(parts, request, run, |run| parts.giver.shared(run)).await;
+        }
         Some(ticket) => return lend(parts, request, wish.run, ticket).await,
         None => {}
     }
@@ -89,10 +93,13 @@ async fn bring(parts: &Parts, wish: Wish) -> Last {
             Ok(brought) if wish.manner.is_wrong => (Word::Told, brought.encode()),
             // Others took the room that there was.
             Ok(Brought::Unkept) if wish.manner.for_owner => (Word::NotHeld, Vec::new()),
-            Ok(Brought::Unkept) => match place(parts, &wish, false) {
-                Place::Elsewhere(last) => last,
-                Place::Here | Place::Shared(_) => (Word::Told, Brought::Unkept.encode()),
-            },
+            Ok(Brought::Unkept) => {
+                let address = Address { object: wish.run.object, index: wish.run.blocks.start };
+                match parts.lines.verdict(&address, wish.manner.refused, false) {
+                    Verdict::Yours => (Word::Told, Brought::Unkept.encode()),
+                    Verdict::Elsewhere(member) => (Word::Elsewhere, member.to_le_bytes().into()),
+                }
+            }
             Ok(brought) => (Word::Told, brought.encode()),
             Err(error) => (Word::Failed, Failure::encode(&error)),
         },
@@ -120,7 +127,7 @@ fn place(parts: &Parts, wish: &Wish, has_memory: bool) -> Place {
         Room::Here => return Place::Here,
         Room::Free if for_owner => return Place::Here,
         Room::Free if !parts.lines.is_kept(&address, refused) => {
-            parts.lines.stands_in(Stripe::of(&address));
+            parts.lines.stands_in(&Stripe::of(&address));
             return Place::Here;
         }
         _ if for_owner => return Place::Elsewhere((Word::NotHeld, Vec::new())),

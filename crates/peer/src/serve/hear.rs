@@ -105,7 +105,7 @@ impl Asker {
         let is_plain = is_fetched && !wish.manner.verify;
         if is_plain && let Some(file) = parts.giver.open(&wish.run) {
             let Wish { run, manner } = wish;
-            let due = manner.due_ms.map(|due| parts.lines.now() + Duration::from_millis(due.into()));
+            let due = parts.lines.now() + Duration::from_millis(manner.due_ms.unwrap_or(0).into());
             parts.ready.push(Waiting { request, run, manner, due, file, turn });
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Requests whose blocks lie in complete files that are open: they take no task, no memory and no queue but this one. The kernel
 //! sends them; where it can't, as on an encrypted connection, they are read first.
 //!
-//! Invariant: readers who wait come first, then requests of which nobody knows when they are due, a block each in turns; then what
-//! is due first.
+//! Invariant: readers who wait come first, a block each in turns; then what is due first. A request of which nobody knows when it is
+//! due is when it got its last block, so that those have their turns too.
 
 use super::Opened;
 use crate::wire::{self, HEADER, Header, Manner, Word};
@@ -24,8 +24,8 @@ pub struct Waiting {
     pub request: u32,
     pub run: Run,
     pub manner: Manner,
-    /// When a reader will wait for it, if anybody knows.
-    pub due: Option<Instant>,
+    /// When a reader will wait for it, or when it got its last block, if nobody knows.
+    pub due: Instant,
     pub file: Arc<dyn Opened>,
     pub turn: OwnedSemaphorePermit,
 }
@@ -47,7 +47,7 @@ pub enum Next {
 impl Waiting {
     /// Of several, the one whose answer is the least.
     fn is_next(&self) -> (bool, Option<Instant>) {
-        (!self.manner.is_urgent, self.due.filter(|_| !self.manner.is_urgent))
+        (!self.manner.is_urgent, (!self.manner.is_urgent).then_some(self.due))
     }
 }
 
@@ -82,7 +82,7 @@ impl Ready {
 
     /// The next block, whose header and checksums, and the end of its answer if it is the last, are written into `head`
     /// and `tail`.
-    pub fn next(&self, head: &mut Vec<u8>, tail: &mut Vec<u8>) -> Option<Next> {
+    pub fn next(&self, now: Instant, head: &mut Vec<u8>, tail: &mut Vec<u8>) -> Option<Next> {
         let mut queue = self.queue();
         let first = queue.iter().enumerate().min_by_key(|(_, waiting)| waiting.is_next())?.0;
         let mut waiting = queue.remove(first)?;
@@ -102,6 +102,9 @@ impl Ready {
         sums.iter().for_each(|sum| head.extend(sum.to_le_bytes()));
         let (file, at) = (waiting.file.clone(), waiting.file.place(&address));
         waiting.run.blocks.start += 1;
+        if waiting.manner.due_ms.is_none() {
+            waiting.due = now;
+        }
         match waiting.run.blocks.is_empty() {
             true => tail.extend(wire::end(waiting.request)),
             false => queue.push_back(waiting),

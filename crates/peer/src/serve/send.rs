@@ -120,7 +120,7 @@ impl Sending {
             self.waiting.push(frame);
         }
         while self.file.is_none() && self.read.len() < bytes {
-            match parts.ready.next(&mut self.read, &mut self.after) {
+            match parts.ready.next(parts.lines.now(), &mut self.read, &mut self.after) {
                 None => break,
                 Some(Next::Away(waiting)) => parts.answer_away(waiting),
                 Some(Next::Part(part)) => {

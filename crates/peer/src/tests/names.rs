@@ -24,7 +24,7 @@ async fn play(seed: u64, members: usize) -> usize {
             sleep(Duration::from_millis(begins)).await;
             say(Names { soon: Soon::Asks, ..Names::default() });
             let soon = |lists| if lists { Soon::Lists } else { Soon::Asks };
-            let found = lines.names(SET, 1, |lists| say(Names { soon: soon(lists), ..Names::default() })).await;
+            let found = lines.names(SET, || 1, |lists| say(Names { soon: soon(lists), ..Names::default() })).await;
             if found.is_none() {
                 sleep(Duration::from_millis(takes)).await;
             }
@@ -59,7 +59,7 @@ impl Cluster {
         self.say(member, Names { soon: Soon::Asks, ..Names::default() });
         let soon = |lists| if lists { Soon::Lists } else { Soon::Asks };
         let said = |lists| self.say(member, Names { soon: soon(lists), ..Names::default() });
-        let found = self.lines[member].names(SET, 1, said).await;
+        let found = self.lines[member].names(SET, || 1, said).await;
         let took = began.elapsed();
         sleep(Duration::from_secs(5)).await;
         self.say(member, Names { id: 1, bytes: 1, listed_ns: 1, ..Names::default() });
@@ -97,8 +97,8 @@ async fn names_that_are_said_to_be_of_the_future_are_not_believed_and_hide_no_ot
     let cluster = Cluster::of(3, Fixed::default());
     let names = |id, listed_ns| Names { id, bytes: 1, listed_ns, ..Names::default() };
     cluster.say(0, names(1, i64::MAX));
-    assert_eq!(cluster.lines[2].names(SET, 100, |_| ()).await, None);
+    assert_eq!(cluster.lines[2].names(SET, || 100, |_| ()).await, None);
     cluster.say(1, names(2, 100));
-    let found = cluster.lines[2].names(SET, 100, |_| ()).await;
+    let found = cluster.lines[2].names(SET, || 100, |_| ()).await;
     assert_eq!(found, Some((seats(3)[1].id, names(2, 100))));
 }

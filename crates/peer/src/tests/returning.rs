@@ -186,7 +186,7 @@ async fn who_is_asked_in_the_stead_of_a_member_that_answers_tells_it() {
     }
     let by_others = cluster.inners[1].fetched.load(Relaxed);
     assert!(by_others > 5, "{by_others} were asked of the next in line");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(12)).await;
     let before = cluster.fetched();
     for (object, _) in samples.iter().filter(|(object, _)| cluster.owner(object) == 2) {
         let stripe = Stripe::of(&Address { object: object.clone(), index: 0 });
