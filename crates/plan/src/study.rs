@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::catalog::{Catalog, Class, Client, Method, Service};
 use crate::demand::Demand;
+use crate::luck::Luck;
 use crate::money::Prices;
 use crate::nodes::{Nodes, trusted};
 use crate::supply::{Cap, Reader, least};
@@ -147,8 +148,8 @@ fn caps(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> (
         limit.map_or(0.0, |limit| limit.figure.value.likely)
     };
     let bought = (bought(Of::Bandwidth), bought(Of::Requests));
-    let (units, place, share) = (1.0, 0.5, 1.0);
-    let reader = Reader { service, client, demand, nodes, node_count: nodes.count, units, gib, bought, place, share };
+    let (units, luck, share) = (1.0, Luck::LIKELY, 1.0);
+    let reader = Reader { service, client, demand, nodes, units, gib, bought, luck, share };
     (reader.caps(), gib, bought, reader.request_mb())
 }
 
@@ -184,7 +185,7 @@ fn speed(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, thread
 
 fn value(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, data_tb: f64) -> Option<Value> {
     let demand = demand(nodes, file_mb, data_tb, THREADS[THREADS.len() - 1]);
-    let prices = Prices { service, demand: &demand, place: 0.5, factor: 1.0 };
+    let prices = Prices::likely(service, &demand);
     if !prices.reasons(&[]).is_empty() {
         return None;
     }
@@ -270,7 +271,7 @@ mod tests {
         let demand = Demand::new("V100", 32, 1.0, 1e6, 1e8);
         let hourly = |id: &str, rate: f64| {
             let service = catalog.services.iter().find(|service| service.id == id).unwrap();
-            let prices = Prices { service, demand: &demand, place: 0.5, factor: 1.0 };
+            let prices = Prices::likely(service, &demand);
             prices.held(demand.dataset_bytes / GIB, 0.0, 0.0) + prices.reads(rate * 3600.0)
         };
         let (hot, premium) = (hourly("azure.blob.hot", 20e3), hourly("azure.blob.premium", 20e3));
