@@ -51,14 +51,27 @@ pub struct Demand {
 pub struct Place {
     /// None: where the nodes are.
     pub region: Option<String>,
-    /// In another zone than the nodes.
-    pub other_zone: bool,
+    /// In this zone, and the nodes in others: `us-east-1a`, of the region that its name begins with.
+    pub zone: Option<String>,
     /// They are copied to the region of the nodes once, before anything is rented.
     pub replica: bool,
     /// What the way adds to each answer, milliseconds.
     pub delay_ms: f64,
     /// MB/s of the way there; None where it is no limit.
     pub transit_mb: Option<f64>,
+}
+
+impl Place {
+    /// The region, where it is told: by itself, or with the zone.
+    pub fn region(&self) -> Option<&str> {
+        self.region.as_deref().or_else(|| zone_region(self.zone.as_deref()?))
+    }
+}
+
+/// The region of a zone: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`, `westus` of `westus-2`.
+fn zone_region(zone: &str) -> Option<&str> {
+    let region = zone.strip_suffix(|letter: char| letter.is_ascii_alphanumeric())?;
+    Some(region.strip_suffix('-').unwrap_or(region)).filter(|region| !region.is_empty())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -120,7 +133,12 @@ impl Demand {
     /// The region in which the objects of a service lie, where it is another than that of the nodes.
     pub fn away<'a>(&'a self, service: &Service) -> Option<&'a str> {
         let here = self.region.as_deref().unwrap_or(&service.region);
-        self.data.region.as_deref().filter(|region| *region != here)
+        self.data.region().filter(|region| *region != here)
+    }
+
+    /// Whether the objects of a service lie in another zone of the region of the nodes.
+    pub fn beside(&self, service: &Service) -> bool {
+        self.data.zone.is_some() && self.away(service).is_none()
     }
 
     /// What the way to the data adds to an answer.
@@ -182,11 +200,13 @@ impl Demand {
                 "one accelerator for each job at least",
             );
         }
-        if self.data.region.is_some() && self.data.other_zone {
+        if let (Some(zone), Some(region)) = (&self.data.zone, &self.data.region)
+            && self.data.region() != zone_region(zone)
+        {
             return wrong(
                 "data-zone",
-                "the data can't be in another region and in a zone of this one".into(),
-                "one of both",
+                format!("{zone} is no zone of {region}"),
+                "a zone of the region, or one of both",
             );
         }
         if self.ideal_hours() > 1e9 {

@@ -127,7 +127,7 @@ impl<'a> Case<'a> {
         }
         reasons.extend(self.price_reasons());
         if demand.away(self.store()).is_some() && demand.data.transit_mb.is_none() {
-            let region = demand.data.region.as_deref().unwrap_or_default();
+            let region = demand.data.region().unwrap_or_default();
             reasons.push(format!("it is not known what the way from {region} carries"));
         }
         if let Some(keepers) = &self.keepers {

@@ -10,6 +10,7 @@ mod offer;
 mod sense;
 mod variant;
 
+pub use known::priced;
 pub use offer::{Offer, Unranked};
 pub use sense::{BreakEven, Sensitivity};
 

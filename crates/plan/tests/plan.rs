@@ -303,12 +303,16 @@ type Spoil = fn(&mut Demand);
 
 #[test]
 fn contradictions_name_their_field() {
-    let wrongs: [(&str, Spoil); 14] = [
+    let wrongs: [(&str, Spoil); 16] = [
         ("region", |demand| demand.region = Some("atlantis".into())),
         ("node", |demand| demand.node = Some("azure.none".into())),
         ("node", |demand| demand.accelerator = "A100".into()),
         ("node", |demand| demand.node = Some("aws.i3.16xlarge".into())),
         ("data-region", |demand| demand.data.region = Some("mars".into())),
+        ("data-zone", |demand| demand.data.zone = Some("mars".into())),
+        ("data-zone", |demand| {
+            (demand.data.region, demand.data.zone) = (Some("westus".into()), Some("us-east-1a".into()));
+        }),
         ("accelerators", |demand| demand.accelerators = 0),
         ("dataset", |demand| demand.dataset_bytes = -1.0),
         ("dataset", |demand| demand.dataset_bytes = f64::NAN),

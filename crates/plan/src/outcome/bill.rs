@@ -48,7 +48,7 @@ impl<'a> Case<'a> {
         let away = demand.away(store).is_some() && !demand.data.replica;
         // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
         let sends = matches!(self.candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
-        let crosses = demand.data.other_zone || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
+        let crosses = demand.beside(store) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
         let also = [(away, Charge::Egress), (crosses, Charge::CrossZone)];
         also.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
     }
@@ -222,7 +222,7 @@ impl<'a> Case<'a> {
         let written = checkpoint.bytes * checkpoint.writes;
         let parts = (checkpoint.bytes / PART_BYTES).ceil() * checkpoint.writes;
         let zonal = if store.is_zonal { demand.across(self.nodes.count) } else { 0.0 };
-        let crossing = if demand.data.other_zone { 1.0 } else { zonal };
+        let crossing = if demand.beside(store) { 1.0 } else { zonal };
         let mut egress = prices.cross_zone(self.sent_across(flow) + asked.bytes * crossing);
         if prices.region.is_some() {
             egress += prices.egress(asked.bytes);

@@ -116,7 +116,10 @@ impl Case<'_> {
         let ratio = room / (self.scene.demand.dataset_bytes / GIB);
         let (hit, local) = (ratio.min(1.0), (ratio / count).min(1.0));
         let peers = (hit - local).max(0.0);
-        let store = self.behind_cache();
+        let mut store = self.behind_cache();
+        for cap in store.iter_mut().filter(|cap| cap.name == NETWORK) {
+            cap.name = "node network from the store";
+        }
         let disk_share = self.share("stoker.local", self.candidate.client);
         let others = (count - 1.0) / count;
         // What is missed comes in at its owner, and again at the node that reads it.

@@ -14,6 +14,13 @@ pub(super) fn check(catalog: &Catalog, demand: &Demand) -> Result<()> {
     }
     region(catalog, "region", demand.region.as_deref())?;
     region(catalog, "data-region", demand.data.region.as_deref())?;
+    if let Some(zone) = &demand.data.zone {
+        let of_zone = demand.data.region().filter(|region| regions(catalog).contains(region));
+        let known = regions(catalog).join(", ");
+        let hint = format!("a region with what tells its zones apart, as us-east-1a or westus-2; regions: {known}");
+        let what = format!("no region of a zone `{zone}` is known");
+        of_zone.ok_or_else(|| Wrong::new(what, "the demand", "data-zone", hint))?;
+    }
     let of = |what: String, field: &str, known: Vec<&str>| Wrong::new(what, "the demand", field, listed(known));
     let accelerators = || catalog.nodes.iter().filter(|node| node.accelerators > 0);
     if let Some(id) = &demand.node {
@@ -44,8 +51,16 @@ fn region(catalog: &Catalog, field: &str, region: Option<&str>) -> Result<()> {
     }
 }
 
+/// For which regions prices are known: of nodes with these accelerators, and of services.
+pub fn priced(catalog: &Catalog, demand: &Demand) -> (String, String) {
+    let nodes = catalog.nodes.iter().filter(|node| is_called(&node.accelerator, &demand.accelerator));
+    let of_nodes = nodes.flat_map(|node| &node.prices).map(|price| price.region.as_str());
+    let of_services = catalog.services.iter().flat_map(|service| &service.prices).map(|price| price.region.as_str());
+    (listed(of_nodes.collect()), listed(of_services.collect()))
+}
+
 /// All regions of which a price is known.
-pub fn regions(catalog: &Catalog) -> Vec<&str> {
+fn regions(catalog: &Catalog) -> Vec<&str> {
     let of_services = catalog.services.iter().flat_map(|service| &service.prices);
     let of_nodes = catalog.nodes.iter().flat_map(|node| &node.prices);
     let mut regions: Vec<&str> = of_services.chain(of_nodes).map(|price| price.region.as_str()).collect();

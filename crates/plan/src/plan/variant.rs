@@ -41,7 +41,7 @@ pub(super) fn all(catalog: &Catalog, demand: &Demand) -> (Vec<Variant>, Vec<Unra
             variants.push(Variant { demand, suffix: format!("@{id}"), provider: Some(provider.to_owned()) });
         }
     }
-    if demand.data.region.is_some() {
+    if demand.data.region().is_some() {
         let replicas = variants.iter().map(|variant| {
             let mut demand = variant.demand.clone();
             demand.data.replica = true;
