@@ -20,6 +20,8 @@ pub struct Part {
 
 /// Rows of bars, each of parts in a row, with what stands behind it.
 pub struct Bars<'a> {
+    /// What is on the axis.
+    pub unit: &'a str,
     pub legend: &'a [&'a str],
     pub bars: Vec<(String, Vec<Part>, String)>,
 }
@@ -50,7 +52,8 @@ impl Bars<'_> {
         let total = |parts: &[Part]| parts.iter().map(|part| finite(part.value)).sum::<f64>();
         let most = self.bars.iter().map(|(_, parts, _)| total(parts)).fold(f64::MIN_POSITIVE, f64::max);
         let head = if self.legend.is_empty() { 4.0 } else { 26.0 };
-        let height = head + ROW * self.bars.len() as f64 + 6.0;
+        let foot = head + ROW * self.bars.len() as f64;
+        let height = foot + 40.0;
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
         for (kind, name) in self.legend.iter().enumerate() {
             let x = 130.0 * kind as f64;
@@ -61,7 +64,18 @@ impl Bars<'_> {
                 escaped(name)
             );
         }
-        let room = WIDTH - 170.0;
+        let room = WIDTH - 190.0;
+        for tick in steps(most) {
+            let x = tick / most * room;
+            let _ = write!(
+                svg,
+                "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{head}\" y2=\"{foot}\"/><text class=\"faint\" text-anchor=\"{}\" x=\"{x:.1}\" y=\"{}\">{}</text>",
+                if tick > 0.0 { "middle" } else { "start" },
+                foot + 16.0,
+                short(tick)
+            );
+        }
+        let _ = write!(svg, "<text class=\"faint\" x=\"0\" y=\"{}\">{}</text>", foot + 34.0, escaped(self.unit));
         for (row, (label, parts, text)) in self.bars.iter().enumerate() {
             let y = head + ROW * row as f64;
             let _ = write!(svg, "<text class=\"faint\" x=\"0\" y=\"{}\">{}</text>", y + 12.0, escaped(label));
@@ -80,6 +94,15 @@ impl Bars<'_> {
         }
         svg + "</svg>"
     }
+}
+
+/// Even steps from nothing to the most: 1, 2 or 5 of a power of ten each.
+fn steps(most: f64) -> Vec<f64> {
+    let rough = most / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);
+    let step = step.unwrap_or(10.0 * power);
+    (0..=(most / step) as u32).map(|count| f64::from(count) * step).collect()
 }
 
 /// Logarithms, so that a factor looks the same everywhere.
