@@ -7,11 +7,12 @@ Of offers that differ in price alone, one is run: the first three that differ in
 `stoker plan try` printed; only its folders are filled in. Steps of the first epoch and of later ones are held against what
 the plan says of each.
 """
-import json, os, subprocess, sys, time
+import json, os, shlex, subprocess, sys, time
 
 STOKER, FOLDER, OUT, WORDS = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3], sys.argv[4:]
 OFFERS = 3
-ENV = os.environ | {"STOKER_CACHE": f"{FOLDER}/cache", "XDG_RUNTIME_DIR": f"{FOLDER}/run"}
+STOKER = os.path.abspath(STOKER)
+ENV = os.environ | {"XDG_RUNTIME_DIR": f"{FOLDER}/run", "PATH": f"{os.path.dirname(STOKER)}:{os.environ['PATH']}"}
 #        of an offer, how the job is fed
 KIND = ("method", "au_cold_percent", "au_warm_percent")
 
@@ -31,7 +32,7 @@ def distinct(offers):
 
 def words_of(line):
     text = line.split("   #")[0].replace("FOLDER", FOLDER).replace("TRIAL", f"{FOLDER}/trial")
-    return text.split()[1:]
+    return shlex.split(text)[1:]
 
 
 def play(offer, index):
@@ -63,16 +64,19 @@ def play(offer, index):
         return lines, json.load(file)
 
 
+def run_of(offer, first, later):
+    """Utilisation of the first epoch, of later ones and of all, and the hours of the run, with the copy that the plan has."""
+    epochs, ideal = PLAN["demand"]["epochs"], PLAN["ideal_hours"]
+    over = epochs / (1 / first + (epochs - 1) / later)
+    return {"first": first, "later": later, "all": over, "hours": offer["staging_hours"] + ideal * 100 / over}
+
+
 def row(offer, lines, report):
     cold = [epoch["au_percent"] for epoch in report["epochs"] if epoch["epoch"] == 1]
     later = [epoch["au_percent"] for epoch in report["epochs"] if epoch["epoch"] > 1] or cold
-    first, after = sum(cold) / len(cold), sum(later) / len(later)
-    epochs = PLAN["demand"]["epochs"]
-    over = lambda one, others: epochs / (1 / one + (epochs - 1) / others)
     return {"offer": offer["id"], "rank": offer["rank"], "method": offer["method"], "commands": lines,
-            "plan": {"first": offer["au_cold_percent"], "later": offer["au_warm_percent"],
-                     "all": over(offer["au_cold_percent"], offer["au_warm_percent"])},
-            "run": {"first": first, "later": after, "all": over(first, after)}, "report": report}
+            "plan": run_of(offer, offer["au_cold_percent"], offer["au_warm_percent"]),
+            "run": run_of(offer, sum(cold) / len(cold), sum(later) / len(later)), "report": report}
 
 
 os.makedirs(f"{FOLDER}/trial", exist_ok=True)
@@ -86,7 +90,8 @@ for index, offer in enumerate(distinct(PLAN["offers"])):
     with open(OUT, "w") as file:
         json.dump({"words": WORDS, "rows": rows}, file, indent=1)
     plan, run = rows[-1]["plan"], rows[-1]["run"]
-    print(f"| `{offer['id']}` | {offer['rank']} |", " | ".join(f"{plan[name]:.1f} % | {run[name]:.1f} %" for name in plan), "|", flush=True)
-planned, ran = ([row["offer"] for row in sorted(rows, key=lambda row: -row[what]["all"])] for what in ("plan", "run"))
-most = max(abs(row["plan"][name] - row["run"][name]) for row in rows for name in row["plan"])
+    cells = [f"{plan[name]:.1f} | {run[name]:.1f}" for name in plan]
+    print(f"| `{offer['id']}` | {offer['rank']} |", " | ".join(cells), "|", flush=True)
+planned, ran = ([row["offer"] for row in sorted(rows, key=lambda row: row[what]["hours"])] for what in ("plan", "run"))
+most = max(abs(row["plan"][name] - row["run"][name]) for row in rows for name in ("first", "later", "all"))
 print("same order" if planned == ran else f"another order: {ran}", f"and at most {most:.1f} points apart")

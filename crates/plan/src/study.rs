@@ -140,8 +140,13 @@ fn demand(nodes: &Nodes, file_mb: f64, data_tb: f64, threads: f64) -> Demand {
     demand
 }
 
-/// Its limits at the size at which it is fastest, or that of the data.
-fn caps(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> (Vec<Cap>, f64, (f64, f64), f64) {
+/// Its limits at the size at which it is fastest, or that of the data; None where one of them is not known.
+fn caps(
+    nodes: &Nodes,
+    service: &Service,
+    client: &Client,
+    demand: &Demand,
+) -> Option<(Vec<Cap>, f64, (f64, f64), f64)> {
     let gib = largest(service, demand);
     let bought = |of: Of| {
         let limit = trusted(service.limit(of, Scope::Service, &client.id), demand).filter(|limit| limit.is_bought);
@@ -150,7 +155,7 @@ fn caps(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> (
     let bought = (bought(Of::Bandwidth), bought(Of::Requests));
     let (units, luck, share) = (1.0, Luck::LIKELY, 1.0);
     let reader = Reader { service, client, demand, nodes, units, gib, bought, luck, share };
-    (reader.caps(), gib, bought, reader.request_mb())
+    reader.unknown().is_empty().then(|| (reader.caps(), gib, bought, reader.request_mb()))
 }
 
 fn largest(service: &Service, demand: &Demand) -> f64 {
@@ -167,7 +172,7 @@ fn largest(service: &Service, demand: &Demand) -> f64 {
 
 fn speed(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, threads: f64) -> Option<Speed> {
     let demand = demand(nodes, file_mb, DATA_TB[0], threads);
-    let (caps, ..) = caps(nodes, service, client, &demand);
+    let (caps, ..) = caps(nodes, service, client, &demand)?;
     let (first, _) = least(&caps);
     let first = first?;
     // What is in flight over what comes through: Little's law again.
@@ -189,7 +194,7 @@ fn value(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, data_t
     if !prices.reasons(&[]).is_empty() {
         return None;
     }
-    let (caps, gib, bought, request_mb) = caps(nodes, service, client, &demand);
+    let (caps, gib, bought, request_mb) = caps(nodes, service, client, &demand)?;
     let mb_per_s = least(&caps).0?.mb;
     let read = mb_per_s * 3600.0;
     let usd = prices.held(gib, bought.0, bought.1) + prices.reads(read / request_mb) + prices.read_bytes(read * 1e6);
@@ -219,6 +224,16 @@ mod tests {
     const PREMIUM: (&str, &str) = ("azure.blob.premium", "blobfuse");
     const NFS: (&str, &str) = ("azure.blob-hns.hot", "blob-nfs");
     const FILES: (&str, &str) = ("azure.files.premium", "nfs");
+
+    #[test]
+    fn what_nobody_verified_is_not_drawn() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        let node = catalog.nodes.iter().find(|node| node.id == "aws.p4d.24xlarge").unwrap();
+        let study = Study::of(&catalog, &Nodes { node, count: 4.0, price: None });
+        assert!(study.speed("aws.s3.standard", "rest", 16.0).is_some());
+        assert!(study.speed("aws.s3.express", "rest", 16.0).is_none());
+        assert!(study.value("aws.s3.express", "rest", 16.0, 100.0).is_none());
+    }
 
     #[test]
     fn blob_is_above_files_for_large_files() {

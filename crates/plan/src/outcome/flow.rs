@@ -43,7 +43,10 @@ impl Case<'_> {
         if flow.warm.is_empty() || flow.cold.is_empty() {
             return Err(format!("nothing is known of the speed of {}", self.candidate.service.id));
         }
-        Ok(flow)
+        match flow.cold.iter().chain(&flow.warm).find(|cap| cap.mb <= 0.0) {
+            None => Ok(flow),
+            Some(cap) => Err(format!("{} gives nothing at this size: {} is 0", self.candidate.service.id, cap.name)),
+        }
     }
 
     /// What all cores decode, where it is told what a sample takes of one.

@@ -12,7 +12,8 @@ use ::plan::nodes::{Nodes, of_provider};
 use ::plan::plan::Plan;
 use ::plan::study::{FILES_MB, Speed, Study, THREADS, Value};
 
-use super::{document, simulated::Row, table::number};
+use super::table::{self, number};
+use super::{document, simulated::Row};
 use draw::{Bars, Dot, Line, Part, escaped};
 
 /// Offers in a picture.
@@ -23,7 +24,7 @@ const LOOK: &str = "\
 @media (prefers-color-scheme: dark) { :root { --ink: #f0f6fc; --faint: #9198a1; --line: #30363d; --a: #ff7b2e; --b: #7d8590; --c: #5aa5dc; --d: #9bc15a; --e: #c983c3; --back: #0d1117 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 2rem auto; padding: 0 1rem; max-width: 64rem }
 h2 { margin-top: 2.5rem; font-size: 1.15rem } p, .note { max-width: 46rem } .note { color: var(--faint) }
-.scroll { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
+.scroll { overflow-x: auto } .tall { overflow: auto; max-height: 32rem } .tall th { position: sticky; top: 0; background: var(--back) } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
 th { text-align: left; font-weight: 500; color: var(--faint) } th, td { border-bottom: 1px solid var(--line); padding: .2rem .9rem .2rem 0; white-space: nowrap }
 td.n { text-align: right } svg { width: 100%; height: auto; min-width: 640px; max-width: 900px; display: block } svg text { fill: var(--ink); font-size: 12px } svg .faint { fill: var(--faint) }
 svg .axis { stroke: var(--line) } .k0 { fill: var(--b) } .k1 { fill: var(--a) } .k2 { fill: var(--c) } .k3 { fill: var(--d) } .k4 { fill: var(--e) } .k5 { fill: var(--ink) }
@@ -93,6 +94,8 @@ fn of_plan(plan: &Plan, body: &mut String) {
         "Accelerators while they compute, wait and copy, and everything else.",
         &Bars { unit: "USD of the run", legend: &legend, bars: bars.collect() }.svg(),
     );
+    let because = table::answer(plan).into_iter().map(|line| vec![line]);
+    section(body, "Why the first is the first", "", &table(&[""], because));
     cost_against_time(plan, body);
     tables(plan, body);
 }
@@ -172,7 +175,9 @@ fn second_opinion(simulated: &[Row], body: &mut String) {
 
 fn section(body: &mut String, title: &str, note: &str, content: &str) {
     let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{}</p>", escaped(note)) };
-    let _ = writeln!(body, "<h2>{}</h2>{note}<div class=\"scroll\">{content}</div>", escaped(title));
+    // A table of many rows scrolls by itself.
+    let tall = if content.matches("<tr>").count() > 20 { " tall" } else { "" };
+    let _ = writeln!(body, "<h2>{}</h2>{note}<div class=\"scroll{}\">{content}</div>", escaped(title), tall);
 }
 
 /// Cells that begin with a digit are numbers.

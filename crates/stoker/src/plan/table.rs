@@ -128,7 +128,8 @@ fn row(offer: &Offer) -> Vec<String> {
     ]
 }
 
-fn lines(plan: &Plan) -> Vec<String> {
+/// Why the first is the first, and what changes that.
+pub fn answer(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = plan.offers.first() {
         lines.extend(of_first(first));
@@ -158,6 +159,11 @@ fn lines(plan: &Plan) -> Vec<String> {
     } else {
         lines.push("nothing can be ranked".into());
     }
+    lines
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    let mut lines = answer(plan);
     lines.extend(plan.oldest_price.map(|date| format!("oldest price: {date}")));
     lines.extend(plan.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.push(String::new());

@@ -142,10 +142,14 @@ impl<'a> Trial<'a> {
             let bytes = offer.cache_ratio * self.files * self.demand.dataset_bytes / self.demand.files;
             format!(" --cache-size {:.0}MB", (bytes / 1e6).max(1.0))
         });
-        let mount = format!("stoker mount s3://data TRIAL -d {reach}{}", kept.unwrap_or_default());
+        let kept = kept.unwrap_or_default();
+        let mount = format!("stoker mount s3://data TRIAL -d --cache FOLDER/cache{kept} {reach}");
+        // What the benchmark probed before is not to be found in the first epoch.
+        let anew = format!(" --drop-command 'stoker umount TRIAL && rm -r FOLDER/cache && {mount}'");
         // What its disks or networks can't carry later is taken off what is read.
         let is_short = offer.supply_mb_per_s < self.demand.mb();
-        vec![store, mount, self.bench("TRIAL", 2) + if is_short { &shape } else { "" }]
+        let bench = self.bench("TRIAL", 2) + if is_short { &shape } else { "" } + &anew;
+        vec![store, mount, bench]
     }
 }
 

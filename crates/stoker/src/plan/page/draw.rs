@@ -12,6 +12,8 @@ const MARGIN: f64 = 60.0;
 const HEIGHT: f64 = 380.0;
 /// Classes of colours.
 const KINDS: usize = 6;
+/// Ticks of an axis.
+const TICKS_MAX: i32 = 14;
 
 pub struct Part {
     pub kind: usize,
@@ -129,12 +131,18 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// 1, 2 and 5 of each power of ten within.
+    /// 1, 2 and 5 of each power of ten within; over many powers these alone, and then only some of them.
     fn ticks(&self) -> Vec<f64> {
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
+        let within = |tick: &f64| (self.low..=self.high).contains(tick);
         let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(power)));
-        all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+        let ticks: Vec<f64> = all.filter(within).collect();
+        if ticks.len() as i32 <= TICKS_MAX {
+            return ticks;
+        }
+        let each = (last - first) / TICKS_MAX + 1;
+        (first..=last).filter(|power| power % each == 0).map(|power| 10f64.powi(power)).filter(within).collect()
     }
 }
 
@@ -173,6 +181,7 @@ fn frame(x: &Axis, y: &Axis, x_name: &str, y_name: &str, height: f64) -> String 
 
 fn short(value: f64) -> String {
     match value {
+        0.0 => "0".to_owned(),
         value if value >= 1e6 => format!("{}M", value / 1e6),
         value if value >= 1e3 => format!("{}k", value / 1e3),
         value if value >= 1.0 => format!("{value}"),
