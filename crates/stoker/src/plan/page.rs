@@ -221,6 +221,12 @@ fn of_study(study: &Study, body: &mut String) {
         let of = lines(|speed| speed.file_mb, |speed| speed.latency_ms, &|speed| speed.threads_of_node == threads);
         section(body, &title, &shape, &draw::lines(&of, "MB a file", "ms"));
     }
+    values(study, &shape, body);
+    listed(study, body);
+}
+
+/// What services cost at their best, and what they give for it.
+fn values(study: &Study, shape: &str, body: &mut String) {
     let at = FILES_MB[4];
     let bars = |tb: f64, unit: &'static str, of: fn(&Value) -> f64| {
         let is = |value: &&Value| value.data_tb == tb && value.file_mb == at;
@@ -252,6 +258,10 @@ fn of_study(study: &Study, body: &mut String) {
         &files,
         &bars(10.0, "MB/s for 1 USD an hour", |value| value.mb_per_s_per_usd_hour),
     );
+}
+
+/// The limits of all services.
+fn listed(study: &Study, body: &mut String) {
     let rows = study.limits.iter().map(|listed| {
         let grows = if listed.grows_per_tib > 0.0 { number(listed.grows_per_tib) } else { String::new() };
         vec![
