@@ -23,7 +23,7 @@ const LOOK: &str = "\
 :root { color-scheme: light dark; --ink: #1f2328; --faint: #59636e; --line: #d8dee4; --a: #e8590c; --b: #8b949e; --c: #2f6f9f; --d: #6a8f3c; --e: #a0569a; --back: #fff }
 @media (prefers-color-scheme: dark) { :root { --ink: #f0f6fc; --faint: #9198a1; --line: #30363d; --a: #ff7b2e; --b: #7d8590; --c: #5aa5dc; --d: #9bc15a; --e: #c983c3; --back: #0d1117 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 2rem auto; padding: 0 1rem; max-width: 64rem }
-h2 { margin-top: 2.5rem; font-size: 1.15rem } p, .note { max-width: 46rem } .note { color: var(--faint) }
+h2 { margin-top: 2.5rem; font-size: 1.15rem } p, .note { max-width: 46rem } ul { padding-left: 1.2rem; margin: 0 } .note { color: var(--faint) }
 .scroll { overflow-x: auto } .tall { overflow: auto; max-height: 32rem } .tall th { position: sticky; top: 0; background: var(--back) } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
 th { text-align: left; font-weight: 500; color: var(--faint) } th, td { border-bottom: 1px solid var(--line); padding: .2rem .9rem .2rem 0; white-space: nowrap }
 td.n { text-align: right } svg { width: 100%; height: auto; min-width: 640px; max-width: 900px; display: block } svg text { fill: var(--ink); font-size: 12px } svg .faint { fill: var(--faint) }
@@ -94,8 +94,8 @@ fn of_plan(plan: &Plan, body: &mut String) {
         "Accelerators while they compute, wait and copy, and everything else.",
         &Bars { unit: "USD of the run", legend: &legend, bars: bars.collect() }.svg(),
     );
-    let because = table::answer(plan).into_iter().map(|line| vec![line]);
-    section(body, "Why the first is the first", "", &table(&[""], because));
+    let because = table::answer(plan).iter().map(|line| format!("<li>{}</li>", escaped(line))).collect::<String>();
+    section(body, "Why the first is the first", "", &format!("<ul>{because}</ul>"));
     cost_against_time(plan, body);
     tables(plan, body);
 }
@@ -184,7 +184,8 @@ fn section(body: &mut String, title: &str, note: &str, content: &str) {
 fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: String = names.iter().map(|name| format!("<th>{}</th>", escaped(name))).collect();
     let cell = |cell: &String| {
-        let class = if cell.starts_with(|letter: char| letter.is_ascii_digit()) { " class=\"n\"" } else { "" };
+        let is_number = cell.trim_start_matches('=').starts_with(|letter: char| letter.is_ascii_digit());
+        let class = if is_number { " class=\"n\"" } else { "" };
         format!("<td{class}>{}</td>", escaped(cell))
     };
     let rows: String = rows.map(|row| format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())).collect();

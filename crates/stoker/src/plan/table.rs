@@ -217,7 +217,8 @@ pub fn number(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
-        value if value >= 0.1 || value == 0.0 => format!("{value:.2}"),
+        value if value >= 0.1 => format!("{value:.2}"),
+        value if value < 5e-5 => "0".to_owned(),
         value => format!("{value:.4}"),
     }
 }

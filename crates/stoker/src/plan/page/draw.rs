@@ -213,7 +213,7 @@ pub fn dots(dots: &[Dot], x_name: &str, y_name: &str) -> String {
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x.at(dot.x) + 9.0,
-            y.at(dot.y) - 8.0,
+            y.at(dot.y) + 12.0,
             escaped(&dot.label)
         );
     }
