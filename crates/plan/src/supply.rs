@@ -214,11 +214,19 @@ impl Reader<'_> {
         }
         let mut reasons: Vec<String> = self.unverified().collect();
         let has = |of, scope| self.limit(of, scope).is_some();
-        let needs_bandwidth = self.service.class == Class::Disk;
-        let knows = has(Of::Bandwidth, Scope::Service) || !needs_bandwidth && has(Of::Requests, Scope::Service);
-        if !knows {
-            let or = if needs_bandwidth { "" } else { " or requests" };
-            reasons.push(format!("nothing is known of the speed of {id}: no verified limit of bandwidth{or}"));
+        let knows = |of| has(of, Scope::Service);
+        // A volume always has both; a store or a file system may well have no limit but one.
+        let (both, either) = (knows(Of::Bandwidth) && knows(Of::Requests), knows(Of::Bandwidth) || knows(Of::Requests));
+        match self.service.class {
+            Class::Disk if !both => {
+                let what = "no verified limit of bandwidth and of requests";
+                reasons.push(format!("not all is known of the speed of {id}: {what}"));
+            }
+            Class::Object | Class::File | Class::Cache if !either => {
+                let what = "no verified limit of bandwidth or requests";
+                reasons.push(format!("nothing is known of the speed of {id}: {what}"));
+            }
+            _ => {}
         }
         if self.client.method == Method::Disk {
             reasons.extend(self.nodes.lacks(&[Of::DiskBandwidth, Of::DiskRequests], self.demand));

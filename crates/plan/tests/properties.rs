@@ -276,7 +276,7 @@ fn wild_catalog(dice: &mut Dice) -> String {
     }
     if dice.next().is_multiple_of(3) {
         text += &format!(
-            "[[service]]\nid = \"x.disk\"\nclass = \"disk\"\ncharges = [\"capacity\"{}]\nmin-gib = {}\nmax-gib = {}\nstep-gib = {}\nprices = [{{ of = \"capacity\", unit = \"GiB-month\", value = {}, source = \"s\", confidence = \"{}\" }}]\nlimits = [{{ of = \"bandwidth\", unit = \"MB/s\", value = {}, slope = {}, burst-slope = {}, credit-gib-per-gib = {}, per = \"GiB\", source = \"s\", confidence = \"high\", bought = {} }}]\n[[client]]\nid = \"disk\"\nmethod = \"disk\"\nservices = [\"x.disk\"]\n",
+            "[[service]]\nid = \"x.disk\"\nclass = \"disk\"\ncharges = [\"capacity\"{}]\nmin-gib = {}\nmax-gib = {}\nstep-gib = {}\nprices = [{{ of = \"capacity\", unit = \"GiB-month\", value = {}, source = \"s\", confidence = \"{}\" }}]\nlimits = [{{ of = \"bandwidth\", unit = \"MB/s\", value = {}, slope = {}, burst-slope = {}, credit-gib-per-gib = {}, per = \"GiB\", source = \"s\", confidence = \"high\", bought = {} }}, {{ of = \"requests\", unit = \"1/s\", value = 900, source = \"s\", confidence = \"high\" }}]\n[[client]]\nid = \"disk\"\nmethod = \"disk\"\nservices = [\"x.disk\"]\n",
             dice.of(&["", ", \"iops\"", ", \"throughput\""]),
             toml(dice.figure()),
             toml(dice.figure() * 1e3),

@@ -39,6 +39,12 @@ fn a_limit_that_is_unknown_or_unverified_is_a_reason_on_every_way() {
     }
 }
 
+#[test]
+fn a_volume_of_unknown_operations_is_not_ranked() {
+    let reasons = unknown_store("x.disk/disk/from-x.store");
+    assert!(reasons.iter().any(|reason| reason.contains("speed of x.disk")), "{reasons:?}");
+}
+
 /// Why a way from a store that nobody knows the speed of can't be ranked.
 fn unknown_store(way: &str) -> Vec<String> {
     let text = r#"

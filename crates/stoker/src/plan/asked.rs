@@ -126,8 +126,8 @@ impl Asked {
             None => vec![job.dataset_bytes],
         };
         if counts.len().saturating_mul(sizes.len()) > POINTS_MAX {
-            let what = format!("{} numbers of accelerators and {} sizes are too many", counts.len(), sizes.len());
-            let hint = format!("at most {POINTS_MAX} points together");
+            let what = format!("{} x {} points are too many", counts.len(), sizes.len());
+            let hint = format!("at most {POINTS_MAX} together");
             return Err(Error::invalid(what, "--accelerators, --dataset").hint(hint).into());
         }
         let points = counts.iter().flat_map(|count| sizes.iter().map(move |size| (*count, *size)));
