@@ -140,13 +140,16 @@ fn demand(nodes: &Nodes, file_mb: f64, data_tb: f64, threads: f64) -> Demand {
     demand
 }
 
-/// Its limits at the size at which it is fastest, or that of the data; None where one of them is not known.
-fn caps(
-    nodes: &Nodes,
-    service: &Service,
-    client: &Client,
-    demand: &Demand,
-) -> Option<(Vec<Cap>, f64, (f64, f64), f64)> {
+/// A service at the size at which it is fastest, or that of the data.
+struct Best {
+    caps: Vec<Cap>,
+    gib: f64,
+    bought: (f64, f64),
+    request_mb: f64,
+}
+
+/// None where one of its limits is not known.
+fn best(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> Option<Best> {
     let gib = largest(service, demand);
     let bought = |of: Of| {
         let limit = trusted(service.limit(of, Scope::Service, &client.id), demand).filter(|limit| limit.is_bought);
@@ -155,7 +158,8 @@ fn caps(
     let bought = (bought(Of::Bandwidth), bought(Of::Requests));
     let (units, luck, share) = (1.0, Luck::LIKELY, 1.0);
     let reader = Reader { service, client, demand, nodes, units, gib, bought, luck, share };
-    reader.unknown().is_empty().then(|| (reader.caps(), gib, bought, reader.request_mb()))
+    let is_known = reader.unknown().is_empty();
+    is_known.then(|| Best { caps: reader.caps(), gib, bought, request_mb: reader.request_mb() })
 }
 
 fn largest(service: &Service, demand: &Demand) -> f64 {
@@ -172,8 +176,8 @@ fn largest(service: &Service, demand: &Demand) -> f64 {
 
 fn speed(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, threads: f64) -> Option<Speed> {
     let demand = demand(nodes, file_mb, DATA_TB[0], threads);
-    let (caps, ..) = caps(nodes, service, client, &demand)?;
-    let (first, _) = least(&caps);
+    let best = best(nodes, service, client, &demand)?;
+    let (first, _) = least(&best.caps);
     let first = first?;
     // What is in flight over what comes through: Little's law again.
     let latency_ms = threads * nodes.count * file_mb / first.mb * 1e3;
@@ -194,7 +198,7 @@ fn value(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, data_t
     if !prices.reasons(&[]).is_empty() {
         return None;
     }
-    let (caps, gib, bought, request_mb) = caps(nodes, service, client, &demand)?;
+    let Best { caps, gib, bought, request_mb } = best(nodes, service, client, &demand)?;
     let mb_per_s = least(&caps).0?.mb;
     let read = mb_per_s * 3600.0;
     let usd = prices.held(gib, bought.0, bought.1) + prices.reads(read / request_mb) + prices.read_bytes(read * 1e6);
