@@ -179,7 +179,10 @@ mod tests {
         }
     }
 
-    fn spoilt(spoil: fn(&mut Report)) -> Report {
+    /// What makes a run one that tells nothing.
+    type Spoil = fn(&mut Report);
+
+    fn spoilt(spoil: Spoil) -> Report {
         let mut report = run();
         spoil(&mut report);
         report
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn only_a_run_that_a_service_held_back_says_what_it_gives() {
         assert_eq!(served(&run()).unwrap(), [40.0]);
-        let untold: [(&str, fn(&mut Report)); 8] = [
+        let untold: [(&str, Spoil); 8] = [
             ("simulated", |report| report.kind = Kind::Simulated),
             ("bench sweep", |report| report.command = "sweep".into()),
             ("end", |report| report.finished = false),

@@ -64,7 +64,7 @@ fn best(plan: &Plan) -> Vec<&Offer> {
     let mut found: Vec<&Offer> = Vec::new();
     for offer in plan.offers.iter().filter(is_known) {
         let is_like = |other: &&Offer| other.method == offer.method && other.service == offer.service;
-        if found.len() < OFFERS && !found.iter().any(|other| is_like(&other)) {
+        if found.len() < OFFERS && !found.iter().any(is_like) {
             found.push(offer);
         }
     }
