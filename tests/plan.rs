@@ -59,6 +59,108 @@ fn a_contract_and_an_imported_list_are_layers_of_their_own() {
 }
 
 #[test]
+fn a_number_that_can_t_be_meant_names_its_flag_and_what_to_try() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (flag, value) in [
+        ("--target-rate", "4,200images/s"),
+        ("--target-rate", "4200MB/s"),
+        ("--target-rate", "4200"),
+        ("--target-rate", "-1images/s"),
+        ("--epochs", "1.5"),
+        ("--epochs", ""),
+        ("--epochs", "-1"),
+        ("--files", "nan"),
+        ("--files", "1e400"),
+        ("--jobs", "0"),
+        ("--jobs", "-2"),
+        ("--zones", "1e9"),
+        ("--hours-per-month", "inf"),
+        ("--accelerator-price", "-1"),
+        ("--losses-per-node-hour", "often"),
+        ("--accelerators", "-8"),
+        ("--accelerators", "8..1e300"),
+        ("--dataset", "5,5TB"),
+        ("--dataset", "-5TB"),
+        ("--checkpoint", "5x5"),
+        ("--cpu-per-sample", "8"),
+        ("--data-way", "-1ms"),
+        ("--top", "0"),
+        ("--simulate", "0"),
+    ] {
+        // The last of a flag counts.
+        let words: Vec<&str> = JOB
+            .iter()
+            .copied()
+            .filter(|word| flag != "--accelerators" || !["--accelerators", "32"].contains(word))
+            .collect();
+        let typed = format!("{flag}={value}");
+        let output = plan(folder.path(), &[&words[..], &[&typed]].concat());
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{typed}: {said}");
+        assert!(said.contains(flag), "{typed}: {said}");
+        assert!(said.contains("try: ") || value.is_empty(), "{typed}: {said}");
+    }
+    // As a person means it.
+    let said = |rate: &str| text(&plan(folder.path(), &words(&["--target-rate", rate])));
+    let of = |rate: &str| said(rate).lines().find(|line| line.contains("ask for")).expect("a line").to_owned();
+    assert_eq!(of("1e4images/s"), of("10000images/s"));
+    assert_eq!(of("4.2kimages/s"), of("4200images/s"));
+    assert_ne!(of("4.2kimages/s"), of("4.2images/s"));
+}
+
+#[test]
+fn where_nothing_is_priced_the_end_is_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = plan(folder.path(), &words(&["--region", "southcentralus"]));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = text(&output);
+    assert!(said.contains("nothing can be ranked in southcentralus") && said.contains("of storage in"), "{said}");
+    assert!(said.contains("westus") && said.contains("us-east-1"), "{said}");
+}
+
+#[test]
+fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let local = r#"{"schema": 1, "kind": "measured", "command": "train", "finished": true, "started": 0, "environment": {"version": "0", "kernel": "6", "processors": 2, "memory_bytes": 1, "ranks": 1}, "settings": {}, "target": "/data", "seed": 1, "accelerators": 1, "epochs": [{"repetition": 1, "epoch": 1, "cold": true, "seconds": 1, "steps": 1, "samples": 8, "au_percent": 50, "au_dlio_percent": 50, "ceiling_percent": 100, "samples_per_second": 8, "bytes_per_second": 8e6, "wait_seconds_by_cause": {}, "bytes": {"asked": 8000000, "network": 0}, "step_seconds": {}}]}"#;
+    std::fs::write(folder.path().join("local.json"), local).expect("a report");
+    std::fs::write(folder.path().join("odd.toml"), b"provider = \"\xff\"").expect("a file");
+    for (more, said) in [
+        (&["--catalog", "/dev/zero"][..], "more than 64 MiB"),
+        (&["--measured", "/dev/zero"], "more than 64 MiB"),
+        (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "more than 64 MiB"),
+        (&["--supply", "azure.blob.hot/blobfuse=local.json"], "over a network"),
+        (&["--catalog", "odd.toml"], "byte 12"),
+        (&["--data-region", "mars"], "data-region"),
+        (&["--data-zone", "mars"], "data-zone"),
+    ] {
+        // A measurement stands for a workload.
+        let job = if more[0] == "--measured" { &JOB[2..] } else { &JOB[..] };
+        let output = plan(folder.path(), &[job, more].concat());
+        assert!(text(&output).contains(said), "{more:?}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", text(&output));
+    }
+    let many = vec!["10TB"; 513].join(",");
+    let output = plan(folder.path(), &words(&["--dataset", &many]));
+    assert!(output.status.code() == Some(2) && text(&output).contains("too many"), "{}", text(&output));
+}
+
+#[test]
+fn the_best_offers_are_simulated_where_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = plan(folder.path(), &words(&["--simulate", "180", "--json", "plan.json", "--report", "plan.html"]));
+    assert!(output.status.success() && text(&output).contains("The best offers, simulated"), "{}", text(&output));
+    let rows = read(&folder.path().join("plan.json"))["simulated"].clone();
+    let rows = rows.as_array().expect("rows");
+    assert!(rows.len() >= 3 && rows.iter().all(|row| row["accelerators"] == 180));
+    for row in rows.iter().filter(|row| row["cold"] == true) {
+        let of = |name: &str| row[name].as_f64().expect("a number");
+        assert!((of("au_percent") - of("bound_percent")).abs() < 1.0, "{row}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("plan.html")).expect("a page");
+    assert!(page.contains("The best offers, simulated"));
+}
+
+#[test]
 fn a_trial_is_commands_that_this_program_knows() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = plan(folder.path(), &[&["try"], &words(&["--offer", "azure.blob.hot/blobfuse"])[..]].concat());

@@ -12,9 +12,11 @@ pub mod quantity;
 mod read;
 pub mod shipped;
 
+pub use read::TEXT_BYTES_MAX;
+
 use serde::Serialize;
 
-use crate::figure::{Figure, Range};
+use crate::figure::{Figure, Layer, Range};
 use quantity::{Charge, Of, Scope};
 
 /// Everything of all layers.
@@ -33,7 +35,7 @@ pub struct Part {
     pub place: String,
     pub provider: String,
     pub version: String,
-    pub layer: crate::figure::Layer,
+    pub layer: Layer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,6 +79,8 @@ pub struct Service {
     pub min_gib: f64,
     pub step_gib: f64,
     pub max_gib: Option<f64>,
+    /// It is in one zone: who reads it from another pays for the way.
+    pub is_zonal: bool,
     /// The region that is meant where none is named.
     pub region: String,
     pub prices: Vec<Price>,
@@ -135,6 +139,12 @@ impl Limit {
     pub fn burst_at(&self, gib: f64) -> Option<Range> {
         let burst = self.burst?;
         Some(self.figure.value.map(|value| self.clamp(value + burst.slope * gib)))
+    }
+
+    /// Whether it is what so many nodes drew through a client, and no limit by itself.
+    pub fn is_supply(&self) -> bool {
+        let is_measured = self.figure.origin.layer == Layer::Measured;
+        is_measured && self.of == Of::Bandwidth && self.client.is_some() && self.clients.is_some()
     }
 
     fn clamp(&self, value: f64) -> f64 {
@@ -229,12 +239,21 @@ impl Service {
         tiers(&self.prices, of, region.unwrap_or(&self.region))
     }
 
-    /// Its limit in a scope; one that was measured through this client comes first.
+    /// Its limit in a scope; one that is listed of this client comes first.
     pub fn limit(&self, of: Of, scope: Scope, client: &str) -> Option<&Limit> {
-        let of_scope = || self.limits.iter().filter(move |limit| limit.of == of && limit.scope == scope);
+        let is = move |limit: &&Limit| limit.of == of && limit.scope == scope && !limit.is_supply();
+        let of_scope = || self.limits.iter().filter(is);
         of_scope()
             .find(|limit| limit.client.as_deref() == Some(client))
             .or_else(|| of_scope().find(|limit| limit.client.is_none()))
+    }
+}
+
+impl Service {
+    /// What somebody drew from it through a client, and with how many nodes. It replaces no listed limit.
+    pub fn supply(&self, client: &str) -> Option<(&Limit, f64)> {
+        let found = self.limits.iter().find(|limit| limit.is_supply() && limit.client.as_deref() == Some(client))?;
+        Some((found, found.clients?))
     }
 }
 
@@ -243,7 +262,7 @@ impl Node {
         self.limits.iter().find(|limit| limit.of == of)
     }
 
-    /// An hour of it: in the region, or in the first that a price is known of.
+    /// An hour of it: in the region, or in the one that its text names first.
     pub fn price(&self, region: Option<&str>) -> Option<&Price> {
         let of = |region: &str| tiers(&self.prices, Charge::Hour, region).first().copied();
         of(region.unwrap_or(&self.region))

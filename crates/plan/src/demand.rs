@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use crate::catalog::Need;
 use crate::catalog::quantity::MONTH_HOURS;
+use crate::catalog::{Need, Service};
 use crate::wrong::{Result, Wrong};
 
 #[derive(Clone, Debug, Serialize)]
@@ -47,14 +47,31 @@ pub struct Demand {
 }
 
 /// Where the data lie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Place {
-    pub other_region: bool,
-    pub other_zone: bool,
-    /// What the way there adds to each answer.
+    /// None: where the nodes are.
+    pub region: Option<String>,
+    /// In this zone, and the nodes in others: `us-east-1a`, of the region that its name begins with.
+    pub zone: Option<String>,
+    /// They are copied to the region of the nodes once, before anything is rented.
+    pub replica: bool,
+    /// What the way adds to each answer, milliseconds.
     pub delay_ms: f64,
     /// MB/s of the way there; None where it is no limit.
     pub transit_mb: Option<f64>,
+}
+
+impl Place {
+    /// The region, where it is told: by itself, or with the zone.
+    pub fn region(&self) -> Option<&str> {
+        self.region.as_deref().or_else(|| zone_region(self.zone.as_deref()?))
+    }
+}
+
+/// The region of a zone: `us-east-1` of `us-east-1a`, `us-central1` of `us-central1-a`, `westus` of `westus-2`.
+fn zone_region(zone: &str) -> Option<&str> {
+    let region = zone.strip_suffix(|letter: char| letter.is_ascii_alphanumeric())?;
+    Some(region.strip_suffix('-').unwrap_or(region)).filter(|region| !region.is_empty())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -113,6 +130,33 @@ impl Demand {
         self.samples() * self.epochs / (accelerators * self.samples_per_second) / 3600.0
     }
 
+    /// The region in which the objects of a service lie, where it is another than that of the nodes.
+    pub fn away<'a>(&'a self, service: &Service) -> Option<&'a str> {
+        let here = self.region.as_deref().unwrap_or(&service.region);
+        self.data.region().filter(|region| *region != here)
+    }
+
+    /// Whether the objects of a service lie in another zone of the region of the nodes.
+    pub fn beside(&self, service: &Service) -> bool {
+        self.data.zone.is_some() && self.away(service).is_none()
+    }
+
+    /// What the way to the data adds to an answer.
+    pub fn delay_ms(&self) -> f64 {
+        if self.data.replica { 0.0 } else { self.data.delay_ms }
+    }
+
+    /// MB/s of the way to the data, where it is a limit.
+    pub fn transit_mb(&self) -> Option<f64> {
+        self.data.transit_mb.filter(|_| !self.data.replica)
+    }
+
+    /// Of what so many nodes read from places that are spread over all zones, the share that comes from another zone.
+    pub fn across(&self, nodes: f64) -> f64 {
+        let zones = f64::from(self.zones).min(nodes).max(1.0);
+        (zones - 1.0) / zones
+    }
+
     pub fn check(&self) -> Result<()> {
         let wrong = |field: &str, what: String, hint: &str| Err(Wrong::new(what, "the demand", field, hint));
         let numbers = [
@@ -156,11 +200,13 @@ impl Demand {
                 "one accelerator for each job at least",
             );
         }
-        if self.data.other_region && self.data.other_zone {
+        if let (Some(zone), Some(region)) = (&self.data.zone, &self.data.region)
+            && self.data.region() != zone_region(zone)
+        {
             return wrong(
                 "data-zone",
-                "the data can't be in another region and in a zone of this one".into(),
-                "one of both",
+                format!("{zone} is no zone of {region}"),
+                "a zone of the region, or one of both",
             );
         }
         if self.ideal_hours() > 1e9 {

@@ -18,7 +18,7 @@ use crate::date::Date;
 use crate::wrong::{Result, Wrong};
 
 /// A list is no larger; whole regions of a provider are larger than a catalogue.
-const TEXT_BYTES_MAX: usize = 1 << 30;
+pub const TEXT_BYTES_MAX: usize = 256 << 20;
 
 /// Whose list it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn read(provider: Provider, place: &str, text: &str) -> Result<Imported> {
             "this is too large for a price list",
             place,
             "",
-            "at most 1 GiB: take one service or region",
+            "at most 256 MiB: take one service or region",
         ));
     }
     let list: Value = serde_json::from_str(text).map_err(|error| {
@@ -88,6 +88,34 @@ pub fn read(provider: Provider, place: &str, text: &str) -> Result<Imported> {
 
 fn key(found: &Found) -> (&str, Charge, &str, f64) {
     (&found.id, found.charge, &found.region, found.from_gib)
+}
+
+/// A list in pages: one of them, or several in a list.
+struct Page {
+    whose: &'static str,
+    field: &'static str,
+    hint: &'static str,
+}
+
+impl Page {
+    /// What is found in each product of all pages.
+    fn read(&self, list: &Value, place: &str, found: impl Fn(&Value, &str) -> Result<Vec<Found>>) -> Result<Imported> {
+        let pages = list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice);
+        let mut imported = Imported::default();
+        for page in pages {
+            let Some(products) = page.get(self.field).and_then(Value::as_array) else {
+                let what = format!("this is no page of {}", self.whose);
+                return Err(Wrong::new(what, place, self.field, self.hint));
+            };
+            for (index, product) in products.iter().enumerate() {
+                let found = found(product, &format!("{place}, {}[{index}]", self.field))?;
+                imported.products += 1;
+                imported.unknown += usize::from(found.is_empty());
+                imported.found.extend(found);
+            }
+        }
+        Ok(imported)
+    }
 }
 
 /// A price as it is listed: finite, not below zero.

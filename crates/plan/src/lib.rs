@@ -4,7 +4,7 @@
 //! limits of a service, [`evidence`] what clients reach of them, [`nodes`] the machines that train, [`outcome`] time and
 //! money of one candidate, [`money`] prices, [`calibration`] published cases, [`import`] price lists of providers, [`study`] the figures of
 //! a study of storage cost, [`plan`] all candidates ranked and explained. Below: [`figure`] a number that
-//! remembers where it comes from, [`date`], [`wrong`] what can't be meant.
+//! remembers where it comes from, [`luck`] where in its range it is taken, [`date`], [`wrong`] what can't be meant.
 //!
 //! It reads no clock, no file and no network, and uses nothing else of ours. Invariant: what is missing is never zero, and
 //! what nobody verified never decides.
@@ -17,6 +17,7 @@ pub mod demand;
 pub mod evidence;
 pub mod figure;
 pub mod import;
+pub mod luck;
 pub mod money;
 pub mod nodes;
 pub mod outcome;

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::catalog::Service;
 use crate::catalog::quantity::{Charge, GIB};
-use crate::date::Date;
 use crate::demand::Demand;
 use crate::figure::Figure;
+use crate::luck::Luck;
 
 /// What a run costs, in USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -43,15 +43,26 @@ impl Money {
 pub struct Prices<'a> {
     pub service: &'a Service,
     pub demand: &'a Demand,
+    /// Where it is; None: where the nodes are.
+    pub region: Option<&'a str>,
     /// Where in the range of each price, and by what all are multiplied.
-    pub place: f64,
+    pub luck: Luck,
     pub factor: f64,
 }
 
-impl Prices<'_> {
+impl<'a> Prices<'a> {
+    /// Likely ones, where the nodes are.
+    pub fn likely(service: &'a Service, demand: &'a Demand) -> Prices<'a> {
+        Prices { service, demand, region: None, luck: Luck::LIKELY, factor: 1.0 }
+    }
+
+    fn region(&self) -> Option<&'a str> {
+        self.region.or(self.demand.region.as_deref())
+    }
+
     /// Why it can't be told what the service costs, if `also` is charged as well.
     pub fn reasons(&self, also: &[Charge]) -> Vec<String> {
-        let region = self.demand.region.as_deref();
+        let region = self.region();
         let charges = self.service.charges.iter().chain(also);
         charges.filter_map(|charge| self.missing(*charge, region)).collect()
     }
@@ -80,12 +91,13 @@ impl Prices<'_> {
         if !self.service.charges.contains(&charge) && !matches!(charge, Charge::Egress | Charge::CrossZone) {
             return 0.0;
         }
-        let tiers = self.service.prices(charge, self.demand.region.as_deref());
+        let tiers = self.service.prices(charge, self.region());
+        let place = self.luck.place(&["price", &self.service.id, charge.name()]);
         let mut usd = 0.0;
         for (index, tier) in tiers.iter().enumerate() {
             let end = tiers.get(index + 1).map_or(f64::INFINITY, |next| next.from_gib);
             let within = (amount.min(end) - tier.from_gib).max(0.0);
-            usd += (within - tier.above).max(0.0) * tier.figure.value.at(self.place);
+            usd += (within - tier.above).max(0.0) * tier.figure.value.at(place);
         }
         usd * self.factor
     }
@@ -123,19 +135,9 @@ impl Prices<'_> {
         self.of(Charge::CrossZone, bytes / GIB)
     }
 
-    /// The figures that decide.
-    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
-        let charges = self.service.charges.iter();
-        charges
-            .flat_map(|charge| self.service.prices(*charge, self.demand.region.as_deref()))
-            .map(|price| &price.figure)
-    }
-
-    pub fn oldest(&self) -> Option<Date> {
-        self.figures().filter_map(|figure| figure.origin.date).min()
-    }
-
-    pub fn has_undated(&self) -> bool {
-        self.figures().any(|figure| figure.origin.date.is_none())
+    /// The figures that decide, if `also` is charged as well.
+    pub fn figures(&self, also: &[Charge]) -> Vec<&'a Figure> {
+        let charges = self.service.charges.iter().chain(also);
+        charges.flat_map(|charge| self.service.prices(*charge, self.region())).map(|price| &price.figure).collect()
     }
 }

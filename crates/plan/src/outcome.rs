@@ -1,18 +1,20 @@
 //! What becomes of a demand with a candidate: time, accelerators kept busy, money.
 //!
-//! Layout: `flow` how fast each epoch is, `bill` what is paid. All figures are taken at one place of their ranges; who wants
+//! Layout: `size` how large a service is bought, `flow` how fast each epoch is, `bill` what is paid. All figures are taken at one place of their ranges; who wants
 //! the range asks at its ends. Invariant: the same arguments give the same outcome.
 
 mod bill;
 mod flow;
+mod size;
 
-use crate::candidate::{Candidate, Size, Way};
-use crate::catalog::quantity::{Charge, GIB, Of, Scope};
-use crate::catalog::{Attach, Catalog, Class, Service};
+use crate::candidate::{Candidate, Way};
+use crate::catalog::quantity::Of;
+use crate::catalog::{Attach, Catalog, Client, Method, Service};
 use crate::demand::Demand;
 use crate::evidence::{Efficiency, Evidence, efficiency};
+use crate::luck::Luck;
 use crate::money::Money;
-use crate::nodes::{self, Nodes, trusted};
+use crate::nodes::{self, Nodes};
 use crate::supply::{Cap, Reader};
 
 /// What candidates are judged in.
@@ -24,19 +26,19 @@ pub struct Scene<'a> {
     pub evidence: Evidence<'a>,
 }
 
-/// Where in their ranges figures are taken, and what is changed to see what it changes.
+/// How figures turn out, and what is changed to see what it changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Knobs {
-    /// Limits and efficiencies: 0 the worst, 0.5 the likely ones, 1 the best.
-    pub supply: f64,
-    pub price: f64,
+    /// Limits and efficiencies: at 0 the worst, at 1 the best.
+    pub supply: Luck,
+    pub price: Luck,
     pub accelerator_price: f64,
     pub storage_price: f64,
 }
 
 impl Default for Knobs {
     fn default() -> Knobs {
-        Knobs { supply: 0.5, price: 0.5, accelerator_price: 1.0, storage_price: 1.0 }
+        Knobs { supply: Luck::LIKELY, price: Luck::LIKELY, accelerator_price: 1.0, storage_price: 1.0 }
     }
 }
 
@@ -51,13 +53,17 @@ pub struct Bound {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Of accelerators' time after the copy, the share in which they compute: overall, in the first epoch, in later ones.
+    /// Of accelerators' time, the share in which they compute: over the whole run, the copy included; after the copy; in the
+    /// first epoch; in later ones.
+    pub au_run: f64,
     pub au: f64,
     pub au_cold: f64,
     pub au_warm: f64,
     pub hours: f64,
     pub staging_hours: f64,
     pub checkpoint_hours: f64,
+    /// Hours that a copy of the data to this region takes, before anything is rented.
+    pub ready_hours: f64,
     pub money: Money,
     /// Limits of the later epochs, the tightest first.
     pub bounds: Vec<Bound>,
@@ -80,14 +86,14 @@ pub(crate) struct Case<'a> {
     pub scene: Scene<'a>,
     pub candidate: Candidate<'a>,
     pub nodes: Nodes<'a>,
+    /// Nodes that are rented to keep data, where there are some.
+    pub keepers: Option<Nodes<'a>>,
     pub knobs: Knobs,
 }
 
 /// What comes of a candidate, or all reasons why that can't be told.
 pub fn evaluate(scene: Scene, candidate: &Candidate, knobs: Knobs) -> Result<Outcome, Vec<String>> {
-    let nodes =
-        nodes::of_provider(scene.catalog, &candidate.service.provider, scene.demand).map_err(|reason| vec![reason])?;
-    let case = Case { scene, candidate: *candidate, nodes, knobs };
+    let case = Case::of(scene, candidate, knobs)?;
     let reasons = case.reasons();
     if !reasons.is_empty() {
         return Err(reasons);
@@ -102,6 +108,16 @@ pub fn nodes_of<'a>(scene: Scene<'a>, candidate: &Candidate) -> Option<Nodes<'a>
 }
 
 impl<'a> Case<'a> {
+    pub(crate) fn of(scene: Scene<'a>, candidate: &Candidate<'a>, knobs: Knobs) -> Result<Case<'a>, Vec<String>> {
+        let nodes = nodes::of_provider(scene.catalog, &candidate.service.provider, scene.demand)
+            .map_err(|reason| vec![reason])?;
+        let keepers = match candidate.way {
+            Way::Rented { node, count } => Some(nodes::of_count(node, f64::from(count), scene.demand)),
+            _ => None,
+        };
+        Ok(Case { scene, candidate: *candidate, nodes, keepers, knobs })
+    }
+
     /// Everything that keeps it from being ranked.
     fn reasons(&self) -> Vec<String> {
         let (demand, candidate) = (self.scene.demand, &self.candidate);
@@ -109,42 +125,53 @@ impl<'a> Case<'a> {
         if let Some(need) = candidate.lacks(demand) {
             reasons.insert(0, format!("{} does not grant {need}", candidate.client.name));
         }
-        // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
-        let sends = matches!(candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
-        let also: &[Charge] = match demand.data {
-            data if data.other_region => &[Charge::Egress],
-            data if data.other_zone || demand.zones > 1 && sends => &[Charge::CrossZone],
-            _ => &[],
-        };
-        let prices = |service| self.prices(service);
-        match candidate.way {
-            Way::Disks { origin, .. } => {
-                reasons.extend(prices(candidate.service).reasons(&[]));
-                reasons.extend(prices(origin).reasons(also));
-            }
-            _ => reasons.extend(prices(candidate.service).reasons(also)),
+        reasons.extend(self.price_reasons());
+        if demand.away(self.store()).is_some() && demand.data.transit_mb.is_none() {
+            let region = demand.data.region().unwrap_or_default();
+            reasons.push(format!("it is not known what the way from {region} carries"));
         }
-        if let Way::Rented { node, .. } = candidate.way {
-            if node.price(demand.region.as_deref()).is_none_or(|price| !price.figure.is_trusted(demand.unverified)) {
-                reasons.push(format!("no verified price of {}", node.id));
-            }
-            let lacks = [Of::Network, Of::LocalGib, Of::LocalBandwidth]
-                .into_iter()
-                .find(|of| trusted(node.limit(*of), demand).is_none());
-            reasons.extend(lacks.map(|of| format!("no verified figure of {} of {}", of.name(), node.id)));
+        if let Some(keepers) = &self.keepers {
+            reasons.extend(keepers.price.is_none().then(|| format!("no verified price of {}", keepers.node.id)));
+            reasons.extend(keepers.lacks(&[Of::Network, Of::LocalGib, Of::LocalBandwidth], demand));
         }
         if matches!(candidate.way, Way::Own | Way::Ondemand { .. }) {
-            let lacks =
-                [Of::LocalGib, Of::LocalBandwidth].into_iter().find(|of| self.nodes.has(*of, demand, 0.5).is_none());
-            reasons.extend(lacks.map(|of| format!("no verified figure of {} of {}", of.name(), self.nodes.node.id)));
+            reasons.extend(self.nodes.lacks(&[Of::LocalGib, Of::LocalBandwidth], demand));
         }
+        let service = candidate.service;
+        if service.attach == Attach::ManyReaders && service.is_zonal && demand.across(self.nodes.count) > 0.0 {
+            reasons.push(format!("{} is attached within one zone, and the nodes are in {}", service.id, demand.zones));
+        }
+        reasons.extend(self.readers().iter().flat_map(Reader::unknown));
         reasons
     }
 
-    /// The share of listed limits that a client reaches on a service.
-    fn share(&self, service: &str, client: &crate::catalog::Client) -> f64 {
+    /// Who reads which service on the way.
+    fn readers(&self) -> Vec<Reader<'_>> {
+        let of = |service, client| self.reader(service, client, 1.0, 0.0);
+        let (service, client) = (self.candidate.service, self.candidate.client);
+        match self.candidate.way {
+            Way::Straight | Way::Own | Way::Rented { .. } => vec![of(service, client)],
+            Way::Disks { origin, copy } => vec![of(service, client), of(origin, copy)],
+            Way::Ondemand { copy } => vec![of(service, copy)],
+        }
+    }
+
+    /// Where the data lie.
+    fn store(&self) -> &'a Service {
+        match self.candidate.way {
+            Way::Disks { origin, .. } => origin,
+            _ => self.candidate.service,
+        }
+    }
+
+    fn share_at(&self, luck: Luck, service: &str, client: &Client) -> f64 {
         let Efficiency { share, .. } = efficiency(self.scene.catalog, service, client, self.scene.evidence);
-        share.at(self.knobs.supply)
+        share.at(luck.place(&["share", service, &client.id]))
+    }
+
+    /// The share of listed limits that a client reaches on a service.
+    fn share(&self, service: &str, client: &Client) -> f64 {
+        self.share_at(self.knobs.supply, service, client)
     }
 
     /// The objects, as they are read by a copy or by Stoker: nobody measured Stoker on this service, so what a parallel copy
@@ -152,110 +179,26 @@ impl<'a> Case<'a> {
     fn store_share(&self, service: &Service) -> f64 {
         let client = self.candidate.client;
         let own = client.observed.iter().any(|observed| crate::catalog::is_within(&service.id, &observed.service));
-        let copies = || {
-            self.scene
-                .catalog
-                .clients
-                .iter()
-                .find(|client| client.method == crate::catalog::Method::Copy && client.reads(service))
-        };
-        match (own, copies()) {
+        let mut clients = self.scene.catalog.clients.iter();
+        let copy = clients.find(|client| client.method == Method::Copy && client.reads(service));
+        match (own, copy) {
             (false, Some(copy)) => self.share(&service.id, copy),
             _ => self.share(&service.id, client),
         }
     }
 
-    fn reader(&self, service: &'a Service, client: &'a crate::catalog::Client, units: f64, gib: f64) -> Reader<'_> {
+    fn reader<'r>(&'r self, service: &'r Service, client: &'r Client, units: f64, gib: f64) -> Reader<'r> {
         Reader {
             service,
             client,
             demand: self.scene.demand,
-            nodes: &self.nodes,
-            node_count: self.nodes.count,
+            nodes: self.keepers.as_ref().unwrap_or(&self.nodes),
             units,
             gib,
             bought: (0.0, 0.0),
-            place: self.knobs.supply,
+            luck: self.knobs.supply,
             share: 1.0,
         }
-    }
-
-    /// GiB of one unit of the service, as it is sold.
-    fn gib(&self) -> Result<f64, String> {
-        let service = self.candidate.service;
-        let units = f64::from(self.candidate.units);
-        let data = self.scene.demand.dataset_bytes / GIB / units;
-        let wanted = match self.candidate.size {
-            Size::Data => data,
-            Size::Speed => data.max(self.gib_for_speed(units)),
-            Size::Cap => data.max(self.gib_at_cap()),
-        };
-        if matches!(service.class, Class::Object) {
-            return Ok(wanted);
-        }
-        let least = wanted.max(service.min_gib);
-        let steps = ((least - service.min_gib) / service.step_gib - 1e-9).ceil().max(0.0);
-        let stepped = service.min_gib + steps * service.step_gib;
-        match service.max_gib {
-            Some(most) if data > most => {
-                Err(format!("{} holds at most {most:.0} GiB, and {data:.0} are needed", service.id))
-            }
-            Some(most) => Ok(stepped.min(most)),
-            None => Ok(stepped),
-        }
-    }
-
-    /// MB/s that each unit has to give so that no accelerator waits.
-    fn wanted_of_unit(&self) -> f64 {
-        let of_all = self.scene.demand.mb() / self.share(&self.candidate.service.id, self.candidate.client);
-        let copies = match (self.candidate.way, self.candidate.service.attach) {
-            (Way::Disks { .. }, Attach::One) => self.nodes.count,
-            _ => 1.0,
-        };
-        of_all / f64::from(self.candidate.units) / copies
-    }
-
-    fn slopes(&self, of: Of) -> Option<&crate::catalog::Limit> {
-        let service = self.candidate.service;
-        let limit = service.limit(of, Scope::Service, &self.candidate.client.id);
-        trusted(limit, self.scene.demand).filter(|limit| limit.slope > 0.0)
-    }
-
-    fn gib_for_speed(&self, units: f64) -> f64 {
-        let wanted = self.wanted_of_unit();
-        let reader = self.reader(self.candidate.service, self.candidate.client, units, 0.0);
-        let of = |of: Of, wanted: f64| {
-            let limit = self.slopes(of);
-            limit.map_or(0.0, |limit| {
-                (limit.cap.map_or(wanted, |cap| wanted.min(cap)) - limit.figure.value.at(self.knobs.supply))
-                    / limit.slope
-            })
-        };
-        of(Of::Bandwidth, wanted).max(of(Of::Requests, wanted / reader.request_mb())).max(0.0)
-    }
-
-    fn gib_at_cap(&self) -> f64 {
-        let limit = self.slopes(Of::Bandwidth);
-        let at_cap = limit.and_then(|limit| Some((limit.cap? - limit.figure.value.likely) / limit.slope));
-        at_cap.or(self.candidate.service.max_gib).unwrap_or(0.0)
-    }
-
-    /// MB/s and operations a second that are bought of each unit.
-    fn bought(&self, reader: &Reader) -> (f64, f64) {
-        let of = |of: Of, wanted: f64| {
-            let limit =
-                trusted(self.candidate.service.limit(of, Scope::Service, &self.candidate.client.id), self.scene.demand);
-            limit.filter(|limit| limit.is_bought).map_or(0.0, |limit| {
-                let most = limit.figure.value.at(self.knobs.supply);
-                match self.candidate.size {
-                    Size::Data => limit.floor.min(most),
-                    Size::Speed => wanted.clamp(limit.floor.min(most), most),
-                    Size::Cap => most,
-                }
-            })
-        };
-        let wanted = self.wanted_of_unit();
-        (of(Of::Bandwidth, wanted), of(Of::Requests, wanted / reader.request_mb()))
     }
 }
 

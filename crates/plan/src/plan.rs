@@ -1,23 +1,27 @@
 //! All candidates of a demand, ranked and explained.
 //!
-//! Layout: `offer` one candidate in figures, `sense` what changes the answer. Ranked is by what a run costs; offers whose ranges
+//! Layout: `known` whether a demand can be meant, `variant` on which nodes and with which copy of the data, `offer` one candidate in
+//! figures, `sense` what changes the answer. Ranked is by what a run costs; offers whose ranges
 //! overlap with the best are a tie and say so. Invariants: the same demand and catalogue give the same plan; what can't be
 //! ranked is listed with every reason.
 
+mod known;
 mod offer;
 mod sense;
+mod variant;
 
+pub use known::priced;
 pub use offer::{Offer, Unranked};
 pub use sense::{BreakEven, Sensitivity};
 
 use serde::Serialize;
 
-use crate::candidate;
+use crate::candidate::{self, Candidate};
 use crate::catalog::Catalog;
 use crate::date::Date;
 use crate::demand::Demand;
 use crate::outcome::Scene;
-use crate::wrong::{Result, Wrong};
+use crate::wrong::Result;
 
 /// Prices that are older than this many days are warned of.
 pub use crate::catalog::check::OLD_DAYS;
@@ -50,59 +54,56 @@ const NOT_MODELLED: [&str; 6] = [
     "the first upload of the data",
     "taxes, support plans and the people who run it",
     "prices of request rates that a provider throttles for a while",
-    "how long a copy in another zone lags behind",
+    "how long a copy in another zone or region lags behind what changes",
 ];
 
-/// How many offers are looked at more closely.
+/// How many offers warnings are of.
 const CLOSER: usize = 5;
+
+/// An offer, and what it was judged by.
+struct Judged<'a> {
+    offer: Offer,
+    candidate: Candidate<'a>,
+    scene: Scene<'a>,
+}
 
 impl Plan {
     pub fn of(catalog: &Catalog, demand: &Demand, today: Date) -> Result<Plan> {
         demand.check()?;
-        known(catalog, demand)?;
-        let scene = Scene { catalog, demand, evidence: crate::evidence::Evidence::All };
-        let candidates = candidate::all(catalog, demand);
-        let (mut offers, mut unranked) = (Vec::new(), Vec::new());
-        for candidate in &candidates {
-            match offer::judge(scene, candidate) {
-                Ok(offer) => offers.push((offer, *candidate)),
-                Err(reasons) => unranked.push(Unranked { id: candidate.id(), reasons }),
+        known::check(catalog, demand)?;
+        let (variants, mut unranked) = variant::all(catalog, demand);
+        unranked.extend(variant::unread(catalog));
+        let (mut judged, mut candidates) = (Vec::new(), 0);
+        for variant in &variants {
+            let scene = Scene { catalog, demand: &variant.demand, evidence: crate::evidence::Evidence::All };
+            let all = candidate::all(catalog, &variant.demand);
+            for candidate in all.into_iter().filter(|candidate| variant.is_of(candidate.service)) {
+                candidates += 1;
+                let id = candidate.id() + &variant.suffix;
+                match offer::judge(scene, &candidate, id.clone()) {
+                    Ok(offer) => judged.push(Judged { offer, candidate, scene }),
+                    Err(reasons) => unranked.push(Unranked { id, reasons }),
+                }
             }
         }
-        fewest(&mut offers);
+        fewest(&mut judged);
         once(&mut unranked);
-        offers.sort_by(|(left, _), (right, _)| {
-            left.total_usd
-                .likely
-                .total_cmp(&right.total_usd.likely)
-                .then(left.hours.likely.total_cmp(&right.hours.likely))
-                .then(left.id.cmp(&right.id))
-        });
-        for (index, (offer, _)) in offers.iter_mut().enumerate() {
-            offer.rank = index + 1;
-        }
-        sense::chances(scene, &mut offers);
-        let best = offers.first().map(|(offer, _)| offer.total_usd);
-        let ties = offers.iter().skip(1).filter(|(offer, _)| best.is_some_and(|best| best.overlaps(offer.total_usd)));
-        let ties: Vec<String> = ties.map(|(offer, _)| offer.id.clone()).collect();
-        for (offer, _) in &mut offers {
-            offer.is_tie = ties.contains(&offer.id) || offer.rank == 1 && !ties.is_empty();
-        }
-        let sensitivity = offers.first().map_or(Vec::new(), |(_, candidate)| sense::sensitivity(scene, candidate));
-        let break_even = sense::break_even(&offers.iter().map(|(offer, _)| offer).take(CLOSER * 4).collect::<Vec<_>>());
-        let oldest_price = offers.iter().take(CLOSER).filter_map(|(offer, _)| offer.oldest_price).min();
+        rank(&mut judged);
+        sense::chances(&mut judged);
+        let sensitivity = judged.first().map_or(Vec::new(), |first| sense::sensitivity(first.scene, &first.candidate));
+        let offers: Vec<Offer> = judged.into_iter().map(|judged| judged.offer).collect();
         let mut plan = Plan {
             demand: demand.clone(),
             demand_mb_per_s: demand.mb(),
             ideal_hours: demand.ideal_hours(),
-            candidates: candidates.len(),
-            pareto: pareto(offers.iter().map(|(offer, _)| offer)),
-            offers: offers.into_iter().map(|(offer, _)| offer).collect(),
+            candidates,
+            pareto: pareto(offers.iter()),
+            ties: offers.iter().skip(1).filter(|offer| offer.is_tie).map(|offer| offer.id.clone()).collect(),
+            break_even: sense::break_even(&offers),
+            oldest_price: offers.iter().filter_map(|offer| offer.oldest_price).min(),
+            offers,
             unranked,
-            ties,
-            break_even,
             sensitivity,
-            oldest_price,
             warnings: Vec::new(),
             not_modelled: NOT_MODELLED.to_vec(),
         };
@@ -132,15 +133,35 @@ impl Plan {
 }
 
 /// More accounts or a larger size that change nothing are no offer of their own.
-fn fewest(offers: &mut Vec<(Offer, candidate::Candidate)>) {
-    let mut kept: Vec<(String, u64, u64)> = Vec::new();
-    offers.retain(|(offer, candidate)| {
-        let one = candidate::Candidate { units: 1, size: candidate::Size::Data, ..*candidate };
-        let key = (one.id(), offer.total_usd.likely.to_bits(), offer.hours.likely.to_bits());
+fn fewest(judged: &mut Vec<Judged>) {
+    let mut kept: Vec<(String, String, bool, u64, u64)> = Vec::new();
+    judged.retain(|judged| {
+        let Judged { offer, candidate, scene } = judged;
+        let one = Candidate { units: 1, size: candidate::Size::Data, ..*candidate };
+        let (usd, hours) = (offer.total_usd.likely.to_bits(), offer.hours.likely.to_bits());
+        let key = (one.id(), offer.node.clone(), scene.demand.data.replica, usd, hours);
         let is_new = !kept.contains(&key);
         kept.push(key);
         is_new
     });
+}
+
+/// By what a run costs; what may be as cheap as the first is a tie.
+fn rank(judged: &mut [Judged]) {
+    judged.sort_by(|Judged { offer: left, .. }, Judged { offer: right, .. }| {
+        left.total_usd
+            .likely
+            .total_cmp(&right.total_usd.likely)
+            .then(left.hours.likely.total_cmp(&right.hours.likely))
+            .then(left.id.cmp(&right.id))
+    });
+    let best = judged.first().map(|first| first.offer.total_usd);
+    for (index, judged) in judged.iter_mut().enumerate() {
+        judged.offer.rank = index + 1;
+        judged.offer.is_tie = index > 0 && best.is_some_and(|best| best.overlaps(judged.offer.total_usd));
+    }
+    let any = judged.iter().any(|judged| judged.offer.is_tie);
+    judged.iter_mut().take(1).for_each(|first| first.offer.is_tie = any);
 }
 
 /// One line for all sizes that lack the same.
@@ -151,50 +172,6 @@ fn once(unranked: &mut Vec<Unranked>) {
         kept.push(unranked.reasons.clone());
         is_new
     });
-}
-
-/// Whether the words of a demand are those of the catalogue.
-fn known(catalog: &Catalog, demand: &Demand) -> Result<()> {
-    if catalog.services.is_empty() {
-        let hint = "the shipped catalogue, or one of your own with services";
-        return Err(Wrong::new("there is no service in it", "the catalogue", "service", hint));
-    }
-    if let Some(region) = &demand.region {
-        let of_services = catalog.services.iter().flat_map(|service| &service.prices);
-        let mut regions: Vec<&str> = of_services
-            .chain(catalog.nodes.iter().flat_map(|node| &node.prices))
-            .map(|price| price.region.as_str())
-            .collect();
-        regions.sort_unstable();
-        regions.dedup();
-        if !regions.contains(&region.as_str()) {
-            return Err(Wrong::new(
-                format!("no price of a region `{region}` is known"),
-                "the demand",
-                "region",
-                regions.join(", "),
-            ));
-        }
-    }
-    if let Some(id) = demand.node.as_ref().filter(|id| !catalog.nodes.iter().any(|node| node.id == **id)) {
-        let ids: Vec<&str> =
-            catalog.nodes.iter().filter(|node| node.accelerators > 0).map(|node| node.id.as_str()).collect();
-        return Err(Wrong::new(format!("no node `{id}` is known"), "the demand", "node", ids.join(", ")));
-    }
-    let is_called = |node: &&crate::catalog::Node| crate::nodes::is_called(&node.accelerator, &demand.accelerator);
-    if demand.node.is_none() && !catalog.nodes.iter().any(|node| node.accelerators > 0 && is_called(&node)) {
-        let mut names: Vec<&str> =
-            catalog.nodes.iter().map(|node| node.accelerator.as_str()).filter(|name| !name.is_empty()).collect();
-        names.sort_unstable();
-        names.dedup();
-        return Err(Wrong::new(
-            format!("no node with `{}` is known", demand.accelerator),
-            "the demand",
-            "accelerator",
-            names.join(", "),
-        ));
-    }
-    Ok(())
 }
 
 /// Offers than which none is both cheaper and faster.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::catalog::{Catalog, Class, Client, Method, Service};
 use crate::demand::Demand;
+use crate::luck::Luck;
 use crate::money::Prices;
 use crate::nodes::{Nodes, trusted};
 use crate::supply::{Cap, Reader, least};
@@ -139,17 +140,26 @@ fn demand(nodes: &Nodes, file_mb: f64, data_tb: f64, threads: f64) -> Demand {
     demand
 }
 
-/// Its limits at the size at which it is fastest, or that of the data.
-fn caps(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> (Vec<Cap>, f64, (f64, f64), f64) {
+/// A service at the size at which it is fastest, or that of the data.
+struct Best {
+    caps: Vec<Cap>,
+    gib: f64,
+    bought: (f64, f64),
+    request_mb: f64,
+}
+
+/// None where one of its limits is not known.
+fn best(nodes: &Nodes, service: &Service, client: &Client, demand: &Demand) -> Option<Best> {
     let gib = largest(service, demand);
     let bought = |of: Of| {
         let limit = trusted(service.limit(of, Scope::Service, &client.id), demand).filter(|limit| limit.is_bought);
         limit.map_or(0.0, |limit| limit.figure.value.likely)
     };
     let bought = (bought(Of::Bandwidth), bought(Of::Requests));
-    let (units, place, share) = (1.0, 0.5, 1.0);
-    let reader = Reader { service, client, demand, nodes, node_count: nodes.count, units, gib, bought, place, share };
-    (reader.caps(), gib, bought, reader.request_mb())
+    let (units, luck, share) = (1.0, Luck::LIKELY, 1.0);
+    let reader = Reader { service, client, demand, nodes, units, gib, bought, luck, share };
+    let is_known = reader.unknown().is_empty();
+    is_known.then(|| Best { caps: reader.caps(), gib, bought, request_mb: reader.request_mb() })
 }
 
 fn largest(service: &Service, demand: &Demand) -> f64 {
@@ -166,8 +176,8 @@ fn largest(service: &Service, demand: &Demand) -> f64 {
 
 fn speed(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, threads: f64) -> Option<Speed> {
     let demand = demand(nodes, file_mb, DATA_TB[0], threads);
-    let (caps, ..) = caps(nodes, service, client, &demand);
-    let (first, _) = least(&caps);
+    let best = best(nodes, service, client, &demand)?;
+    let (first, _) = least(&best.caps);
     let first = first?;
     // What is in flight over what comes through: Little's law again.
     let latency_ms = threads * nodes.count * file_mb / first.mb * 1e3;
@@ -184,11 +194,11 @@ fn speed(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, thread
 
 fn value(nodes: &Nodes, service: &Service, client: &Client, file_mb: f64, data_tb: f64) -> Option<Value> {
     let demand = demand(nodes, file_mb, data_tb, THREADS[THREADS.len() - 1]);
-    let prices = Prices { service, demand: &demand, place: 0.5, factor: 1.0 };
+    let prices = Prices::likely(service, &demand);
     if !prices.reasons(&[]).is_empty() {
         return None;
     }
-    let (caps, gib, bought, request_mb) = caps(nodes, service, client, &demand);
+    let Best { caps, gib, bought, request_mb } = best(nodes, service, client, &demand)?;
     let mb_per_s = least(&caps).0?.mb;
     let read = mb_per_s * 3600.0;
     let usd = prices.held(gib, bought.0, bought.1) + prices.reads(read / request_mb) + prices.read_bytes(read * 1e6);
@@ -218,6 +228,16 @@ mod tests {
     const PREMIUM: (&str, &str) = ("azure.blob.premium", "blobfuse");
     const NFS: (&str, &str) = ("azure.blob-hns.hot", "blob-nfs");
     const FILES: (&str, &str) = ("azure.files.premium", "nfs");
+
+    #[test]
+    fn what_nobody_verified_is_not_drawn() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        let node = catalog.nodes.iter().find(|node| node.id == "aws.p4d.24xlarge").unwrap();
+        let study = Study::of(&catalog, &Nodes { node, count: 4.0, price: None });
+        assert!(study.speed("aws.s3.standard", "rest", 16.0).is_some());
+        assert!(study.speed("aws.s3.express", "rest", 16.0).is_none());
+        assert!(study.value("aws.s3.express", "rest", 16.0, 100.0).is_none());
+    }
 
     #[test]
     fn blob_is_above_files_for_large_files() {
@@ -270,7 +290,7 @@ mod tests {
         let demand = Demand::new("V100", 32, 1.0, 1e6, 1e8);
         let hourly = |id: &str, rate: f64| {
             let service = catalog.services.iter().find(|service| service.id == id).unwrap();
-            let prices = Prices { service, demand: &demand, place: 0.5, factor: 1.0 };
+            let prices = Prices::likely(service, &demand);
             prices.held(demand.dataset_bytes / GIB, 0.0, 0.0) + prices.reads(rate * 3600.0)
         };
         let (hot, premium) = (hourly("azure.blob.hot", 20e3), hourly("azure.blob.premium", 20e3));

@@ -27,11 +27,14 @@ date = "2026"
 id = "x.train"
 accelerators = 8
 accelerator = "X1"
+cores = 96
 prices = [{ of = "hour", unit = "hour", value = 10, source = "s", confidence = "high" }]
 limits = [
   { of = "network", scope = "node", unit = "MB/s", value = NETWORK, source = "s", confidence = "high" },
   { of = "local-size", scope = "node", unit = "GB", value = ROOM, source = "s", confidence = "high" },
   { of = "local-bandwidth", scope = "node", unit = "MB/s", value = 3000, source = "s", confidence = "high" },
+  { of = "disk-bandwidth", scope = "node", unit = "MB/s", value = 2000, source = "s", confidence = "high" },
+  { of = "disk-requests", scope = "node", unit = "1/s", value = 40000, source = "s", confidence = "high" },
 ]
 [[service]]
 id = "x.store"
@@ -42,6 +45,12 @@ prices = [
   { of = "read", unit = "1k", value = READ, source = "s", confidence = "high" },
   { of = "write", unit = "1k", value = 0.005, source = "s", confidence = "high" },
   { of = "list", unit = "1k", value = 0.005, source = "s", confidence = "high" },
+  { of = "cross-zone", unit = "GiB", value = 0.01, source = "s", confidence = "high" },
+  { of = "capacity", unit = "GiB-month", value = 0.03, region = "there", source = "s", confidence = "high" },
+  { of = "read", unit = "1k", value = 0.0005, region = "there", source = "s", confidence = "high" },
+  { of = "write", unit = "1k", value = 0.006, region = "there", source = "s", confidence = "high" },
+  { of = "list", unit = "1k", value = 0.006, region = "there", source = "s", confidence = "high" },
+  { of = "egress", unit = "GiB", value = 0.02, region = "there", source = "s", confidence = "high" },
 ]
 limits = [
   { of = "bandwidth", unit = "MB/s", value = SPEED, source = "s", confidence = "high" },
@@ -54,7 +63,10 @@ charges = ["capacity"]
 min-gib = 1024
 step-gib = 1024
 prices = [{ of = "capacity", unit = "GiB-month", value = 0.2, source = "s", confidence = "high" }]
-limits = [{ of = "bandwidth", unit = "MB/s", value = 0, slope = SLOPE, per = "TiB", source = "s", confidence = "high" }]
+limits = [
+  { of = "bandwidth", unit = "MB/s", value = 0, slope = SLOPE, per = "TiB", source = "s", confidence = "high" },
+  { of = "first-byte", scope = "connection", unit = "ms", value = 1, source = "s", confidence = "high" },
+]
 [[client]]
 id = "plain"
 method = "rest"
@@ -264,7 +276,7 @@ fn wild_catalog(dice: &mut Dice) -> String {
     }
     if dice.next().is_multiple_of(3) {
         text += &format!(
-            "[[service]]\nid = \"x.disk\"\nclass = \"disk\"\ncharges = [\"capacity\"{}]\nmin-gib = {}\nmax-gib = {}\nstep-gib = {}\nprices = [{{ of = \"capacity\", unit = \"GiB-month\", value = {}, source = \"s\", confidence = \"{}\" }}]\nlimits = [{{ of = \"bandwidth\", unit = \"MB/s\", value = {}, slope = {}, burst-slope = {}, credit-gib-per-gib = {}, per = \"GiB\", source = \"s\", confidence = \"high\", bought = {} }}]\n[[client]]\nid = \"disk\"\nmethod = \"disk\"\nservices = [\"x.disk\"]\n",
+            "[[service]]\nid = \"x.disk\"\nclass = \"disk\"\ncharges = [\"capacity\"{}]\nmin-gib = {}\nmax-gib = {}\nstep-gib = {}\nprices = [{{ of = \"capacity\", unit = \"GiB-month\", value = {}, source = \"s\", confidence = \"{}\" }}]\nlimits = [{{ of = \"bandwidth\", unit = \"MB/s\", value = {}, slope = {}, burst-slope = {}, credit-gib-per-gib = {}, per = \"GiB\", source = \"s\", confidence = \"high\", bought = {} }}, {{ of = \"requests\", unit = \"1/s\", value = 900, source = \"s\", confidence = \"high\" }}]\n[[client]]\nid = \"disk\"\nmethod = \"disk\"\nservices = [\"x.disk\"]\n",
             dice.of(&["", ", \"iops\"", ", \"throughput\""]),
             toml(dice.figure()),
             toml(dice.figure() * 1e3),
@@ -304,7 +316,8 @@ fn wild_demand(dice: &mut Dice) -> Demand {
     demand.losses_per_node_hour = dice.of(&[0.0, 0.0, 0.0, 0.1, 0.1, f64::NAN]);
     demand.zones = dice.of(&[1, 1, 3]);
     demand.unverified = dice.next().is_multiple_of(2);
-    demand.data.other_region = dice.next().is_multiple_of(8);
+    demand.data.region = dice.next().is_multiple_of(8).then(|| dice.of(&["here", "there"]).to_owned());
+    demand.data.transit_mb = dice.of(&[None, Some(100.0), Some(1e4)]);
     demand.checkpoint =
         dice.next().is_multiple_of(4).then(|| Checkpoint { bytes: dice.figure() * 1e9, writes: dice.figure() });
     demand

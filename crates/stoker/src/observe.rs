@@ -4,7 +4,7 @@
 //! Invariant: however the command or this program ends, the view ends with it: as soon as the command sees it, it is
 //! mounted nowhere else.
 
-mod summary;
+pub mod summary;
 
 use crate::{place, print, runtime, show};
 use ::observe::stage::{self, Cover};

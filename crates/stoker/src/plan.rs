@@ -1,22 +1,25 @@
 //! `stoker plan`: what to rent for a training job, and what it costs.
 //!
-//! Layout: `asked` from flags to a demand, `layers` which catalogues, `table` and `page` what people see, `document` the
-//! JSON, `catalog` and `trial` the commands below it. It decides nothing: `crates/plan` does. Invariant: what programs read and
-//! what people see are one plan.
+//! Layout: `asked` from flags to a demand, `typed` its numbers, `measured` runs that were measured, `layers` which catalogues,
+//! `table` and `page` what people see, `document` the JSON, `simulated` a second opinion, `catalog` and `trial` the commands
+//! below it. It decides nothing: `crates/plan` does. Invariant: what programs read and what people see are one plan.
 
 mod asked;
 mod catalog;
 mod document;
 mod layers;
+mod measured;
 mod page;
+mod simulated;
 mod table;
 mod trial;
+mod typed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::plan::date::Date;
-use ::plan::plan::Plan;
+use ::plan::plan::{Plan, priced};
 use ::plan::wrong::Wrong;
 use anyhow::Result;
 use block::Error;
@@ -37,8 +40,11 @@ pub struct Args {
     #[command(subcommand)]
     below: Option<Below>,
     /// Show so many offers
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = typed::top, allow_hyphen_values = true)]
     top: usize,
+    /// Have the best offers simulated for so many accelerators as well: by default 180, 500 and 1,000
+    #[arg(long, value_name = "N,N..", value_delimiter = ',', num_args = 0..=1, default_missing_value = "180,500,1000", value_parser = typed::accelerators)]
+    simulate: Option<Vec<u32>>,
     /// Write the whole plan to this file (docs/planner.md)
     #[arg(long, value_name = "FILE.json")]
     json: Option<PathBuf>,
@@ -81,16 +87,37 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         several => table::sweep(several)?,
     }
     say!("  {took}")?;
+    let simulated =
+        args.simulate.as_deref().map(|counts| simulated::rows(&catalog, &args.asked, counts)).transpose()?;
+    let simulated = simulated.unwrap_or_default();
+    if !simulated.is_empty() {
+        table::simulated(&simulated)?;
+    }
     if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&document::of(&plans)).expect("a plan has no keys but strings");
+        let text =
+            serde_json::to_string_pretty(&document::of(&plans, &simulated)).expect("a plan has no keys but strings");
         crate::report::replace(path, &text)?;
         say!("  {}", path.display())?;
     }
     if let Some(path) = page {
-        crate::report::replace(path, &page::of(&catalog, &plans))?;
+        crate::report::replace(path, &page::of(&catalog, &plans, &simulated))?;
         say!("  {}", path.display())?;
     }
+    if plans.iter().all(|plan| plan.offers.is_empty()) {
+        note!("stoker: {}", unranked(&catalog, &plans[0]));
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no answer.
+fn unranked(catalog: &::plan::catalog::Catalog, plan: &Plan) -> String {
+    let (of_nodes, of_services) = priced(catalog, &plan.demand);
+    let place = plan.demand.region.as_ref().map_or(String::new(), |region| format!(" in {region}"));
+    format!(
+        "nothing can be ranked{place}\n  on:  prices of nodes with {} are known in {of_nodes}; of storage in {of_services}\n  try: another --region, --accelerator-price where you know what a node costs, or a price list (`stoker plan catalog import`)",
+        plan.demand.accelerator
+    )
 }
 
 /// What can't be meant, as the command tells it.

@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::demand::Demand;
 use crate::evidence::Evidence;
 use crate::figure::Range;
+use crate::luck::Luck;
 use crate::outcome::{Knobs, Outcome, Scene, evaluate};
 
 /// Sources round hours of days and thousands of dollars; throughputs of plots are read by eye.
@@ -44,7 +45,7 @@ fn find<'a>(catalog: &'a Catalog, demand: &Demand, id: &str) -> Candidate<'a> {
 
 fn at(catalog: &Catalog, demand: &Demand, id: &str, evidence: Evidence, supply: f64) -> Outcome {
     let scene = Scene { catalog, demand, evidence };
-    let knobs = Knobs { supply, ..Knobs::default() };
+    let knobs = Knobs { supply: Luck::At(supply), ..Knobs::default() };
     evaluate(scene, &find(catalog, demand, id), knobs).unwrap_or_else(|reasons| panic!("{id}: {reasons:?}"))
 }
 

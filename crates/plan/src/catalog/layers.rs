@@ -55,6 +55,7 @@ impl Catalog {
             set(&mut known.charges, text.charges);
             set(&mut known.min_gib, text.min_gib);
             set(&mut known.step_gib, text.step_gib);
+            set(&mut known.is_zonal, text.is_zonal);
             known.max_gib = text.max_gib.or(known.max_gib);
             known.note = text.note.or(known.note.take());
             lay_prices(&mut known.prices, text.prices);
@@ -143,6 +144,7 @@ fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
         min_gib: text.min_gib.unwrap_or(0.0),
         step_gib: text.step_gib.unwrap_or(1.0),
         max_gib: text.max_gib,
+        is_zonal: text.is_zonal.unwrap_or(false),
         region: text.region,
         prices: text.prices,
         limits: text.limits,

@@ -169,6 +169,12 @@ pub enum Scope {
     Connection,
 }
 
+impl Scope {
+    pub fn name(self) -> &'static str {
+        SCOPES.iter().find(|(_, scope)| *scope == self).map_or("", |(name, _)| name)
+    }
+}
+
 pub const SCOPES: [(&str, Scope); 4] =
     [("service", Scope::Service), ("node", Scope::Node), ("file", Scope::File), ("connection", Scope::Connection)];
 

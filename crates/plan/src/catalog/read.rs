@@ -12,7 +12,7 @@ use crate::figure::{Confidence, Figure, Layer, Origin, Range};
 use crate::wrong::{Result, Wrong};
 
 /// A catalogue is no larger.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// An id is no longer, and has no other letters.
 const ID_BYTES_MAX: usize = 120;
 
@@ -34,6 +34,7 @@ pub struct ServiceText {
     pub min_gib: Option<f64>,
     pub step_gib: Option<f64>,
     pub max_gib: Option<f64>,
+    pub is_zonal: Option<bool>,
     pub region: String,
     pub prices: Vec<Price>,
     pub limits: Vec<Limit>,
@@ -294,6 +295,7 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
         min_gib: entry.number("min-gib")?,
         step_gib: entry.number("step-gib")?,
         max_gib: entry.number("max-gib")?,
+        is_zonal: entry.has("zonal").then(|| entry.flag("zonal")).transpose()?,
         region: sources.region.clone(),
         prices: sources.prices(&mut entry)?,
         limits: sources.limits(&mut entry)?,

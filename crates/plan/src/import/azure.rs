@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, Imported, price, text};
+use super::{Found, Imported, Page, price, text};
 use crate::catalog::quantity::Charge;
 use crate::date::Date;
 use crate::wrong::{Result, Wrong};
@@ -28,29 +28,8 @@ const METERS: [(&str, Charge); 5] = [
 ];
 
 pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
-    let pages: Vec<&Value> = match list {
-        Value::Array(pages) => pages.iter().collect(),
-        page => vec![page],
-    };
-    let mut imported = Imported::default();
-    for page in pages {
-        let Some(items) = page.get("Items").and_then(Value::as_array) else {
-            return Err(Wrong::new(
-                "this is no page of Azure's retail prices",
-                place,
-                "Items",
-                "the answer of the Retail Prices API",
-            ));
-        };
-        for (index, item) in items.iter().enumerate() {
-            imported.products += 1;
-            match found(item, &format!("{place}, Items[{index}]"))? {
-                Some(found) => imported.found.push(found),
-                None => imported.unknown += 1,
-            }
-        }
-    }
-    Ok(imported)
+    let page = Page { whose: "Azure's retail prices", field: "Items", hint: "the answer of the Retail Prices API" };
+    page.read(list, place, |item, place| Ok(found(item, place)?.into_iter().collect()))
 }
 
 fn found(item: &Value, place: &str) -> Result<Option<Found>> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, Imported, price, text};
+use super::{Found, Imported, Page, price, text};
 use crate::catalog::quantity::Charge;
 use crate::date::Date;
 use crate::wrong::{Result, Wrong};
@@ -18,28 +18,8 @@ const STORAGE: [(&str, &str, Charge); 6] = [
 ];
 
 pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
-    let pages: Vec<&Value> = match list {
-        Value::Array(pages) => pages.iter().collect(),
-        page => vec![page],
-    };
-    let mut imported = Imported::default();
-    for page in pages {
-        let Some(skus) = page.get("skus").and_then(Value::as_array) else {
-            return Err(Wrong::new(
-                "this is no page of Google's billing catalogue",
-                place,
-                "skus",
-                "the answer to services.skus.list",
-            ));
-        };
-        for (index, sku) in skus.iter().enumerate() {
-            imported.products += 1;
-            let found = of_sku(sku, &format!("{place}, skus[{index}]"))?;
-            imported.unknown += usize::from(found.is_empty());
-            imported.found.extend(found);
-        }
-    }
-    Ok(imported)
+    let page = Page { whose: "Google's billing catalogue", field: "skus", hint: "the answer to services.skus.list" };
+    page.read(list, place, of_sku)
 }
 
 fn of_sku(sku: &Value, place: &str) -> Result<Vec<Found>> {

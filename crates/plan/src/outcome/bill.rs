@@ -5,11 +5,11 @@
 use super::flow::Flow;
 use super::{Case, Outcome, bounds};
 use crate::candidate::Way;
-use crate::catalog::quantity::{Of, Scope};
+use crate::catalog::quantity::{Charge, Of, Scope};
 use crate::catalog::{Attach, Class, Method, Service};
 use crate::demand::Checkpoint;
+use crate::figure::Figure;
 use crate::money::{Money, Prices};
-use crate::nodes::trusted;
 use crate::supply::{Cap, least};
 
 /// Names in one answer to a LIST.
@@ -28,9 +28,50 @@ struct Asked {
 }
 
 impl<'a> Case<'a> {
-    pub(crate) fn prices<'s>(&'s self, service: &'s Service) -> Prices<'s> {
-        // Everything at its worst costs most and is slowest at once.
-        Prices { service, demand: self.scene.demand, place: self.knobs.price, factor: self.knobs.storage_price }
+    /// The prices of a service: where the data lie, or where the nodes are.
+    pub(super) fn prices(&self, service: &'a Service) -> Prices<'a> {
+        let (demand, luck, factor) = (self.scene.demand, self.knobs.price, self.knobs.storage_price);
+        let is_store = service.id == self.store().id && !demand.data.replica;
+        let region = if is_store { demand.away(service) } else { None };
+        Prices { service, demand, region, luck, factor }
+    }
+
+    /// The same of the data that a replica is a copy of.
+    fn original(&self) -> Option<Prices<'a>> {
+        let region = self.scene.demand.away(self.store()).filter(|_| self.scene.demand.data.replica)?;
+        Some(Prices { region: Some(region), ..self.prices(self.store()) })
+    }
+
+    /// What the data are charged for beside what the service always charges.
+    fn also(&self) -> Vec<Charge> {
+        let (demand, store) = (self.scene.demand, self.store());
+        let away = demand.away(store).is_some() && !demand.data.replica;
+        // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
+        let sends = matches!(self.candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
+        let crosses = demand.beside(store) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
+        let also = [(away, Charge::Egress), (crosses, Charge::CrossZone)];
+        also.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
+    }
+
+    pub(super) fn price_reasons(&self) -> Vec<String> {
+        let mut reasons = self.prices(self.store()).reasons(&self.also());
+        if self.candidate.service.id != self.store().id {
+            reasons.extend(self.prices(self.candidate.service).reasons(&[]));
+        }
+        reasons.extend(self.original().iter().flat_map(|prices| prices.reasons(&[Charge::Egress])));
+        reasons
+    }
+
+    /// All prices that it rests on; those of nodes where no contract replaces them.
+    pub(crate) fn figures(&self) -> Vec<&'a Figure> {
+        let mut figures = self.prices(self.store()).figures(&self.also());
+        if self.candidate.service.id != self.store().id {
+            figures.extend(self.prices(self.candidate.service).figures(&[]));
+        }
+        figures.extend(self.original().iter().flat_map(|prices| prices.figures(&[Charge::Egress])));
+        let listed = self.nodes.price.filter(|_| self.scene.demand.accelerator_usd_hour.is_none());
+        let keepers = self.keepers.as_ref().and_then(|keepers| keepers.price);
+        figures.into_iter().chain([listed, keepers].into_iter().flatten().map(|price| &price.figure)).collect()
     }
 
     pub(crate) fn outcome(&self, flow: &Flow) -> Outcome {
@@ -41,26 +82,28 @@ impl<'a> Case<'a> {
         let epoch = ideal / demand.epochs;
         let checkpoint_hours = demand.checkpoint.map_or(0.0, |checkpoint| self.checkpoint_hours(&checkpoint, flow));
         let training = epoch / au_cold + (demand.epochs - 1.0) * epoch / au_warm + checkpoint_hours;
-        let lost = demand.losses_per_node_hour * self.nodes.count * training * flow.refill_hours;
-        let training = training + lost;
+        let training = training + self.lost_hours(training, flow);
         let hours = flow.staging_hours + training;
         let node = self.nodes.usd_hour(demand, knobs.price).unwrap_or(0.0) * knobs.accelerator_price;
         let nodes_usd_hour = node * self.nodes.count;
         let held_usd_hour = self.held(flow);
         let asked = self.asked(flow);
-        let mut money = self.fees(&asked);
+        let mut money = self.fees(&asked, flow);
         money.busy = nodes_usd_hour * ideal;
         money.idle = nodes_usd_hour * (training - ideal).max(0.0);
         money.staging = nodes_usd_hour * flow.staging_hours;
         money.capacity = held_usd_hour * hours;
         let (first, _) = least(&flow.warm);
+        let way = demand.data.transit_mb.filter(|_| self.original().is_some());
         Outcome {
+            au_run: ideal / hours,
             au: ideal / training,
             au_cold,
             au_warm,
             hours,
             staging_hours: flow.staging_hours,
             checkpoint_hours,
+            ready_hours: way.map_or(0.0, |mb| demand.dataset_bytes / 1e6 / mb / 3600.0),
             money,
             bounds: bounds(&flow.warm, mb),
             cold_mb: least(&flow.cold).0.map_or(mb, |cap| cap.mb),
@@ -74,6 +117,15 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Hours that lost nodes cost. With a node that trains, all go back to the last checkpoint, or to the last epoch where
+    /// none is written: half of what lies between, in the mean. With a node that holds data, these have to come again.
+    fn lost_hours(&self, training: f64, flow: &Flow) -> f64 {
+        let demand = self.scene.demand;
+        let spans = demand.checkpoint.map_or(0.0, |checkpoint| checkpoint.writes).max(demand.epochs - 1.0) + 1.0;
+        let of_all = self.nodes.count * training / spans / 2.0 + flow.holders * flow.refill_hours;
+        demand.losses_per_node_hour * training * of_all
+    }
+
     /// USD for an hour of training: what is held all month is paid by the hours in which it is used.
     fn held(&self, flow: &Flow) -> f64 {
         let (demand, candidate) = (self.scene.demand, &self.candidate);
@@ -81,24 +133,25 @@ impl<'a> Case<'a> {
         let units = f64::from(candidate.units);
         let data = demand.dataset_bytes / crate::catalog::quantity::GIB;
         let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * month;
-        match candidate.way {
-            Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
-            Way::Straight => {
-                self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * month
+        let bought = |service: &'a Service| self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units;
+        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * month);
+        original
+            + match candidate.way {
+                Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
+                Way::Straight => bought(candidate.service) * month,
+                Way::Disks { origin, .. } => {
+                    let copies = if candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
+                    bought(candidate.service) * copies + of(origin)
+                }
+                Way::Own | Way::Ondemand { .. } | Way::Rented { .. } => self.keepers_usd_hour() + of(candidate.service),
             }
-            Way::Disks { origin, .. } => {
-                let copies = if candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
-                let volumes =
-                    self.prices(candidate.service).held(flow.gib, flow.bought.0, flow.bought.1) * units * copies;
-                volumes + of(origin)
-            }
-            Way::Own | Way::Ondemand { .. } => of(candidate.service),
-            Way::Rented { node, count } => {
-                let price =
-                    node.price(demand.region.as_deref()).map_or(0.0, |price| price.figure.value.at(self.knobs.price));
-                price * self.knobs.storage_price * f64::from(count) + of(candidate.service)
-            }
-        }
+    }
+
+    fn keepers_usd_hour(&self) -> f64 {
+        let Some(keepers) = &self.keepers else { return 0.0 };
+        let place = self.knobs.price.place(&["price", &keepers.node.id]);
+        let each = keepers.price.map_or(0.0, |price| price.figure.value.at(place));
+        each * self.knobs.storage_price * keepers.count
     }
 
     fn asked(&self, flow: &Flow) -> Asked {
@@ -142,54 +195,76 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What is paid for requests and bytes, to whom the data are with.
-    fn fees(&self, asked: &Asked) -> Money {
+    /// Bytes that nodes send each other from zone to zone, over the whole run. Nodes are spread evenly, and so is what each holds.
+    fn sent_across(&self, flow: &Flow) -> f64 {
         let demand = self.scene.demand;
-        let store = match self.candidate.way {
-            Way::Disks { origin, .. } => origin,
-            _ => self.candidate.service,
+        let (count, across) = (self.nodes.count, demand.across(self.nodes.count));
+        let read = demand.dataset_bytes * f64::from(demand.jobs);
+        let (first, later) = match self.candidate.way {
+            // Whoever owns what is missed is any node, the reader included. What is hit elsewhere lies on one of the others.
+            Way::Own => {
+                let of_others = (flow.hit - flow.local).max(0.0) * across * count / (count - 1.0).max(1.0);
+                (across, of_others + (1.0 - flow.hit) * across)
+            }
+            Way::Rented { .. } => (across, across),
+            // The copy is spread over all nodes as well, once.
+            Way::Ondemand { .. } => (across + across / f64::from(demand.jobs), across),
+            Way::Straight | Way::Disks { .. } => (0.0, 0.0),
         };
+        read * (first + (demand.epochs - 1.0) * later)
+    }
+
+    /// What is paid for requests and bytes, to whom the data are with.
+    fn fees(&self, asked: &Asked, flow: &Flow) -> Money {
+        let (demand, store) = (self.scene.demand, self.store());
         let prices = self.prices(store);
         let checkpoint = demand.checkpoint.unwrap_or(Checkpoint { bytes: 0.0, writes: 0.0 });
         let written = checkpoint.bytes * checkpoint.writes;
         let parts = (checkpoint.bytes / PART_BYTES).ceil() * checkpoint.writes;
-        let between = match self.candidate.way {
-            Way::Own | Way::Ondemand { .. } | Way::Rented { .. } if demand.zones > 1 => {
-                let zones = f64::from(demand.zones);
-                demand.dataset_bytes * demand.epochs * (zones - 1.0) / zones
-            }
-            _ => 0.0,
-        };
-        let mut egress = prices.cross_zone(between);
-        if demand.data.other_region {
+        let zonal = if store.is_zonal { demand.across(self.nodes.count) } else { 0.0 };
+        let crossing = if demand.beside(store) { 1.0 } else { zonal };
+        let mut egress = prices.cross_zone(self.sent_across(flow) + asked.bytes * crossing);
+        if prices.region.is_some() {
             egress += prices.egress(asked.bytes);
         }
-        if demand.data.other_zone {
-            egress += prices.cross_zone(asked.bytes);
-        }
-        Money {
+        let mut money = Money {
             requests: prices.reads(asked.requests) + prices.lists(asked.lists) + prices.writes(parts),
             bytes: prices.read_bytes(asked.bytes) + prices.write_bytes(written),
             egress,
             ..Money::default()
+        };
+        if let Some(original) = self.original() {
+            let requests = (demand.dataset_bytes / PART_BYTES).max(demand.files);
+            money.requests += original.reads(requests) + prices.writes(requests);
+            money.bytes += original.read_bytes(demand.dataset_bytes) + prices.write_bytes(demand.dataset_bytes);
+            money.egress += original.egress(demand.dataset_bytes);
         }
+        money
     }
 
-    /// Accelerators wait while the state of the model is written, to where the data lie.
+    /// Accelerators wait while the state of the model is written, to where the data lie: nothing is read meanwhile, and what
+    /// a client reaches of the limits of reading it reaches of those of writing.
     fn checkpoint_hours(&self, checkpoint: &Checkpoint, flow: &Flow) -> f64 {
-        let store = match self.candidate.way {
-            Way::Disks { origin, .. } => origin,
-            _ => self.candidate.service,
+        let (store, client) = (self.store(), self.candidate.client);
+        let (writer, share) = match self.candidate.way {
+            Way::Disks { origin, copy } => (copy, self.share(&origin.id, copy)),
+            Way::Ondemand { copy } => (copy, self.share(&store.id, copy)),
+            Way::Own | Way::Rented { .. } => (client, self.store_share(store)),
+            Way::Straight => (client, self.share(&store.id, client)),
         };
-        let limit = |of| trusted(store.limit(of, Scope::Service, &self.candidate.client.id), self.scene.demand);
-        let place = self.knobs.supply;
-        let listed =
-            limit(Of::WriteBandwidth).map(|limit| limit.at(flow.gib).at(place) * f64::from(self.candidate.units));
+        let is_straight = matches!(self.candidate.way, Way::Straight);
+        let units = if matches!(self.candidate.way, Way::Disks { .. }) { 1 } else { self.candidate.units };
+        let reader = self.reader(store, writer, f64::from(units), flow.gib);
+        let writes = reader.has(Of::WriteBandwidth, Scope::Service);
         // What is not listed is taken as reading.
-        let read = limit(Of::Bandwidth)
-            .map(|limit| if limit.is_bought { flow.bought.0 } else { limit.at(flow.gib).at(place) });
-        let network = self.nodes.has(Of::Network, self.scene.demand, place).map(|each| each * self.nodes.count);
-        let mb = [listed.or(read), network].into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let bought = (is_straight && flow.bought.0 > 0.0).then_some(flow.bought.0);
+        let reads = bought.or(reader.has(Of::Bandwidth, Scope::Service));
+        let listed = writes.or(reads).map(|each| each * reader.units);
+        let network = self.nodes.has(Of::Network, self.scene.demand, self.knobs.supply);
+        let network = network.map(|each| each * self.nodes.count);
+        let lowered = [listed, network].into_iter().flatten().map(|mb| mb * share);
+        let measured = reader.measured().map(|cap| cap.mb);
+        let mb = lowered.chain(measured).chain(self.scene.demand.transit_mb()).fold(f64::INFINITY, f64::min);
         if mb.is_finite() && mb > 0.0 { checkpoint.bytes * checkpoint.writes / 1e6 / mb / 3600.0 } else { 0.0 }
     }
 }

@@ -8,18 +8,20 @@ use super::Case;
 use crate::candidate::Way;
 use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::catalog::{Attach, Client, Service};
-use crate::nodes::trusted;
-use crate::supply::{Cap, through};
+use crate::nodes::Nodes;
+use crate::supply::{Cap, NETWORK, Reader, through};
 
 /// Limits of the first epoch and of the later ones, and what comes before.
 pub(crate) struct Flow {
     pub cold: Vec<Cap>,
     pub warm: Vec<Cap>,
     pub staging_hours: f64,
-    /// Hours to bring back what a lost node held.
+    /// Hours to bring back what a lost node held, and how many nodes hold something.
     pub refill_hours: f64,
-    /// The share of the data that a cache holds.
+    pub holders: f64,
+    /// The share of the data that a cache holds, and of it what a reader finds on its own node.
     pub hit: f64,
+    pub local: f64,
     pub gib: f64,
     pub bought: (f64, f64),
     pub request_mb: f64,
@@ -31,67 +33,56 @@ impl Case<'_> {
             Way::Straight => self.straight(),
             Way::Disks { origin, copy } => self.disks(origin, copy),
             Way::Own => self.own(),
-            Way::Rented { node, count } => self.rented(node, f64::from(count)),
+            Way::Rented { .. } => self.rented(),
             Way::Ondemand { copy } => self.ondemand(copy),
         }?;
-        let demand = self.scene.demand;
-        if demand.cpu_seconds > 0.0 && self.nodes.node.cores > 0.0 {
-            let samples = self.nodes.count * self.nodes.node.cores / demand.cpu_seconds;
-            let cap = Cap::new("CPU", samples * demand.sample_bytes / 1e6);
-            flow.cold.push(cap.clone());
-            flow.warm.push(cap);
+        if let Some(mb) = self.cpu_mb() {
+            flow.cold.push(Cap::new("CPU", mb));
+            flow.warm.push(Cap::new("CPU", mb));
         }
         if flow.warm.is_empty() || flow.cold.is_empty() {
             return Err(format!("nothing is known of the speed of {}", self.candidate.service.id));
         }
-        Ok(flow)
+        match flow.cold.iter().chain(&flow.warm).find(|cap| cap.mb <= 0.0) {
+            None => Ok(flow),
+            Some(cap) => Err(format!("{} gives nothing at this size: {} is 0", self.candidate.service.id, cap.name)),
+        }
+    }
+
+    /// What all cores decode, where it is told what a sample takes of one.
+    pub(super) fn cpu_mb(&self) -> Option<f64> {
+        let demand = self.scene.demand;
+        let samples = self.nodes.count * self.nodes.node.cores / demand.cpu_seconds;
+        (demand.cpu_seconds > 0.0).then_some(samples * demand.sample_bytes / 1e6)
     }
 
     /// The way from elsewhere, where the data are.
     fn transit(&self) -> Option<Cap> {
-        self.scene.demand.data.transit_mb.map(|mb| Cap::new("the way to the data", mb))
+        self.scene.demand.transit_mb().map(|mb| Cap::new("the way to the data", mb))
+    }
+
+    /// Limits of a service, and how it is bought.
+    fn bought_of(&self, copies: f64) -> Result<(Vec<Cap>, Flow), String> {
+        let (service, client) = (self.candidate.service, self.candidate.client);
+        let gib = self.gib()?;
+        let mut reader = self.reader(service, client, f64::from(self.candidate.units) * copies, gib);
+        reader.bought = self.bought();
+        reader.share = self.share(&service.id, client);
+        let flow = Flow { gib, bought: reader.bought, request_mb: reader.request_mb(), ..Flow::none() };
+        Ok((reader.caps(), flow))
     }
 
     fn straight(&self) -> Result<Flow, String> {
-        let (service, client) = (self.candidate.service, self.candidate.client);
-        let gib = self.gib()?;
-        let mut reader = self.reader(service, client, f64::from(self.candidate.units), gib);
-        reader.bought = self.bought(&reader);
-        reader.share = self.share(&service.id, client);
-        let mut caps = reader.caps();
-        if !has_speed(&caps, service) {
-            return Err(format!("nothing is known of the speed of {}", service.id));
-        }
+        let (mut caps, flow) = self.bought_of(1.0)?;
         caps.extend(self.transit());
-        Ok(Flow {
-            cold: caps.clone(),
-            warm: caps,
-            staging_hours: 0.0,
-            refill_hours: 0.0,
-            hit: 0.0,
-            gib,
-            bought: reader.bought,
-            request_mb: reader.request_mb(),
-        })
+        Ok(Flow { cold: caps.clone(), warm: caps, ..flow })
     }
 
-    /// Limits from the objects to the nodes, as a copy or Stoker reads them.
-    fn store_caps(&self, service: &'_ Service, client: &'_ Client, units: f64, share: f64) -> Vec<Cap> {
-        let reader = crate::supply::Reader {
-            service,
-            client,
-            demand: self.scene.demand,
-            nodes: &self.nodes,
-            node_count: self.nodes.count,
-            units,
-            gib: self.scene.demand.dataset_bytes / GIB,
-            bought: (0.0, 0.0),
-            place: self.knobs.supply,
-            share,
-        };
-        let mut caps = reader.caps();
-        caps.extend(self.transit());
-        caps
+    /// Limits from the objects to those who read them: a copy, or Stoker.
+    fn store_caps(&self, service: &Service, client: &Client, units: f64, share: f64) -> Vec<Cap> {
+        let gib = self.scene.demand.dataset_bytes / GIB;
+        let reader = Reader { share, ..self.reader(service, client, units, gib) };
+        reader.caps().into_iter().chain(self.transit()).collect()
     }
 
     fn staging_hours(&self, bytes: f64, caps: &[Cap]) -> f64 {
@@ -101,104 +92,80 @@ impl Case<'_> {
     }
 
     fn disks(&self, origin: &Service, copy: &Client) -> Result<Flow, String> {
-        let (service, client) = (self.candidate.service, self.candidate.client);
-        let gib = self.gib()?;
-        let units = f64::from(self.candidate.units);
-        let copies = if service.attach == Attach::One { self.nodes.count } else { 1.0 };
-        let mut reader = self.reader(service, client, units * copies, gib);
-        reader.bought = self.bought(&reader);
-        reader.share = self.share(&service.id, client);
-        let (caps, bought, request_mb) = (reader.caps(), reader.bought, reader.request_mb());
-        if !caps.iter().any(|cap| cap.name == crate::supply::BANDWIDTH) {
-            return Err(format!("nothing is known of the speed of {}", service.id));
-        }
-        let share = self.share(&origin.id, copy);
-        let mut way = self.store_caps(origin, copy, 1.0, share);
+        let copies = if self.candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
+        let (caps, flow) = self.bought_of(copies)?;
+        let mut way = self.store_caps(origin, copy, 1.0, self.share(&origin.id, copy));
         // Written at the speed at which it is read: what volumes write is rarely listed.
         way.extend(caps.iter().cloned());
         let staging_hours = self.staging_hours(self.scene.demand.dataset_bytes * copies, &way);
-        Ok(Flow { cold: caps.clone(), warm: caps, staging_hours, refill_hours: 0.0, hit: 1.0, gib, bought, request_mb })
+        Ok(Flow { cold: caps.clone(), warm: caps, staging_hours, hit: 1.0, local: 1.0, ..flow })
+    }
+
+    /// Limits of the objects as Stoker reads them.
+    fn behind_cache(&self) -> Vec<Cap> {
+        let (service, client) = (self.candidate.service, self.candidate.client);
+        self.store_caps(service, client, f64::from(self.candidate.units), self.store_share(service))
+    }
+
+    fn has(&self, nodes: &Nodes, of: Of) -> Result<f64, String> {
+        let all = nodes.has(of, self.scene.demand, self.knobs.supply).map(|each| each * nodes.count);
+        all.ok_or_else(|| format!("no verified figure of {} of {}", of.name(), nodes.node.id))
     }
 
     fn own(&self) -> Result<Flow, String> {
-        let (demand, place, count) = (self.scene.demand, self.knobs.supply, self.nodes.count);
-        let has =
-            |of| self.nodes.has(of, demand, place).ok_or_else(|| format!("{} of {}", of.name(), self.nodes.node.id));
-        let (room, disk, network) =
-            (has(Of::LocalGib)? * count, has(Of::LocalBandwidth)? * count, has(Of::Network)? * count);
-        let data = demand.dataset_bytes / GIB;
-        let ratio = room / data;
+        let count = self.nodes.count;
+        let has = |of| self.has(&self.nodes, of);
+        let (room, disk, network) = (has(Of::LocalGib)?, has(Of::LocalBandwidth)?, has(Of::Network)?);
+        let ratio = room / (self.scene.demand.dataset_bytes / GIB);
         let (hit, local) = (ratio.min(1.0), (ratio / count).min(1.0));
         let peers = (hit - local).max(0.0);
-        let service = self.candidate.service;
-        let store =
-            self.store_caps(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
+        let mut store = self.behind_cache();
+        for cap in store.iter_mut().filter(|cap| cap.name == NETWORK) {
+            cap.name = "node network from the store";
+        }
         let disk_share = self.share("stoker.local", self.candidate.client);
         let others = (count - 1.0) / count;
         // What is missed comes in at its owner, and again at the node that reads it.
-        let network = |miss: f64, peers: f64| Cap::new("node network", network / (miss * (1.0 + others) + peers));
+        let network = |miss: f64, peers: f64| Cap::new(NETWORK, network / (miss * (1.0 + others) + peers));
         let mut warm = through(store.clone(), 1.0 - hit);
         warm.push(Cap::new("disks of the nodes", disk * disk_share / hit));
         if peers > 0.0 || hit < 1.0 {
             warm.push(network(1.0 - hit, peers));
         }
-        let mut cold = store;
-        cold.push(network(1.0, 0.0));
-        let refill_hours = self.staging_hours(demand.dataset_bytes * hit / count, &cold);
-        Ok(Flow {
-            cold,
-            warm,
-            staging_hours: 0.0,
-            refill_hours,
-            hit,
-            gib: data,
-            bought: (0.0, 0.0),
-            request_mb: self.request_mb(),
-        })
+        let cold = store.into_iter().chain([network(1.0, 0.0)]).collect();
+        Ok(self.cached(cold, warm, hit, local, count))
     }
 
-    fn rented(&self, node: &crate::catalog::Node, count: f64) -> Result<Flow, String> {
-        let (demand, place) = (self.scene.demand, self.knobs.supply);
-        let has = |of: Of| {
-            let limit = trusted(node.limit(of), demand).map(|limit| limit.figure.value.at(place));
-            limit.ok_or_else(|| format!("no figure of {} of {}", of.name(), node.id))
-        };
-        let data = demand.dataset_bytes / GIB;
-        let hit = (has(Of::LocalGib)? * count / data).min(1.0);
-        let service = self.candidate.service;
+    fn rented(&self) -> Result<Flow, String> {
+        let Some(keepers) = &self.keepers else { return Err("no cache nodes are rented".into()) };
+        let hit = (self.has(keepers, Of::LocalGib)? / (self.scene.demand.dataset_bytes / GIB)).min(1.0);
         // The cache nodes read the store; those that train read the cache nodes.
-        let mut store =
-            self.store_caps(service, self.candidate.client, f64::from(self.candidate.units), self.store_share(service));
-        store.retain(|cap| cap.name != "node network");
+        let mut store = self.behind_cache();
+        store.retain(|cap| cap.name != NETWORK);
         let disk_share = self.share("stoker.local", self.candidate.client);
-        let network = self.nodes.has(Of::Network, demand, place).unwrap_or(0.0);
-        let trains = Cap::new("node network", network * self.nodes.count);
-        let caches = Cap::new("network of the cache nodes", has(Of::Network)? * count);
+        let networks = [
+            Cap::new(NETWORK, self.has(&self.nodes, Of::Network)?),
+            Cap::new("network of the cache nodes", self.has(keepers, Of::Network)?),
+        ];
         let mut warm = through(store.clone(), 1.0 - hit);
-        warm.extend([
-            trains.clone(),
-            caches.clone(),
-            Cap::new("disks of the cache nodes", has(Of::LocalBandwidth)? * count * disk_share / hit),
-        ]);
-        let mut cold = store;
-        cold.extend([trains, caches]);
-        let refill_hours = self.staging_hours(demand.dataset_bytes * hit / count, &cold);
-        Ok(Flow {
-            cold,
-            warm,
-            staging_hours: 0.0,
-            refill_hours,
-            hit,
-            gib: data,
-            bought: (0.0, 0.0),
-            request_mb: self.request_mb(),
-        })
+        warm.extend(networks.clone());
+        warm.push(Cap::new("disks of the cache nodes", self.has(keepers, Of::LocalBandwidth)? * disk_share / hit));
+        let cold = store.into_iter().chain(networks).collect();
+        Ok(self.cached(cold, warm, hit, 0.0, keepers.count))
+    }
+
+    /// A cache of so many nodes before the objects.
+    fn cached(&self, cold: Vec<Cap>, warm: Vec<Cap>, hit: f64, local: f64, holders: f64) -> Flow {
+        let (service, client) = (self.candidate.service, self.candidate.client);
+        let bytes = self.scene.demand.dataset_bytes;
+        let refill_hours = self.staging_hours(bytes * hit / holders, &cold);
+        let request_mb = self.reader(service, client, 1.0, 0.0).request_mb();
+        Flow { cold, warm, refill_hours, holders, hit, local, gib: bytes / GIB, request_mb, ..Flow::none() }
     }
 
     fn ondemand(&self, copy: &Client) -> Result<Flow, String> {
-        let (demand, place, count) = (self.scene.demand, self.knobs.supply, self.nodes.count);
-        let has = |of| self.nodes.has(of, demand, place);
-        let (room, disk) = (has(Of::LocalGib).unwrap_or(0.0) * count, has(Of::LocalBandwidth).unwrap_or(0.0) * count);
+        let (demand, luck, count) = (self.scene.demand, self.knobs.supply, self.nodes.count);
+        let (room, disk) = (self.has(&self.nodes, Of::LocalGib)?, self.has(&self.nodes, Of::LocalBandwidth)?);
         let data = demand.dataset_bytes / GIB;
         if data > room {
             return Err(format!(
@@ -208,10 +175,13 @@ impl Case<'_> {
         }
         let (service, client) = (self.candidate.service, self.candidate.client);
         let share = self.share("ondemand.local", client);
-        let mut warm = vec![Cap::new("disks of the nodes", disk * share)];
-        let network = has(Of::Fabric).or(has(Of::Network)).filter(|_| count > 1.0);
+        let disks = Cap::new("disks of the nodes", disk * share);
+        let mut warm = vec![disks.clone()];
+        let network = self.nodes.has(Of::Fabric, demand, luck).or(self.nodes.has(Of::Network, demand, luck));
         warm.extend(
-            network.map(|each| Cap::new("network between nodes", each * count * share * count / (count - 1.0))),
+            network
+                .filter(|_| count > 1.0)
+                .map(|each| Cap::new("network between nodes", each * count * share * count / (count - 1.0))),
         );
         let opens = client.limits.iter().filter(|limit| limit.scope == Scope::Service && limit.of == Of::Metadata);
         // The only place where it was seen.
@@ -220,28 +190,40 @@ impl Case<'_> {
             .filter(|_| self.scene.evidence.counts(case_of_opens))
             .filter(|limit| limit.figure.is_trusted(demand.unverified));
         warm.extend(known.map(|limit| {
-            Cap::new("metadata", limit.figure.value.at(place) * demand.dataset_bytes / demand.files / 1e6)
+            let opens = limit.figure.value.at(luck.place(&[&client.id, limit.of.name()]));
+            Cap::new("metadata", opens * demand.dataset_bytes / demand.files / 1e6)
         }));
-        let way = self.store_caps(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
+        let mut way = self.store_caps(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
+        way.push(disks);
         let staging_hours = self.staging_hours(demand.dataset_bytes, &way);
         Ok(Flow {
             cold: warm.clone(),
             warm,
             staging_hours,
             refill_hours: staging_hours,
+            holders: count,
             hit: 1.0,
+            local: 1.0 / count,
             gib: data,
-            bought: (0.0, 0.0),
             request_mb: demand.read_bytes / 1e6,
+            ..Flow::none()
         })
-    }
-
-    fn request_mb(&self) -> f64 {
-        self.reader(self.candidate.service, self.candidate.client, 1.0, 0.0).request_mb()
     }
 }
 
-/// Whether something is known of the service itself, and not of nodes alone.
-fn has_speed(caps: &[Cap], service: &Service) -> bool {
-    !caps.is_empty() && !service.limits.is_empty() && caps.iter().any(|cap| cap.name != "node network")
+impl Flow {
+    fn none() -> Flow {
+        Flow {
+            cold: Vec::new(),
+            warm: Vec::new(),
+            staging_hours: 0.0,
+            refill_hours: 0.0,
+            holders: 0.0,
+            hit: 0.0,
+            local: 0.0,
+            gib: 0.0,
+            bought: (0.0, 0.0),
+            request_mb: 0.0,
+        }
+    }
 }

@@ -5,11 +5,12 @@ use serde::Serialize;
 use crate::candidate::{Candidate, Way};
 use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::date::Date;
-use crate::evidence::efficiency;
+use crate::evidence::{Efficiency, efficiency};
 use crate::figure::Range;
-use crate::money::{Money, Prices};
+use crate::luck::Luck;
+use crate::money::Money;
 use crate::nodes::trusted;
-use crate::outcome::{Bound, Knobs, Outcome, Scene, evaluate, nodes_of};
+use crate::outcome::{Bound, Case, Knobs, Outcome, Scene, evaluate};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Offer {
@@ -31,8 +32,13 @@ pub struct Offer {
     pub au_percent_low: f64,
     pub au_percent_high: f64,
     pub au_cold_percent: f64,
+    pub au_warm_percent: f64,
+    /// Of the whole run, the copy before it included.
+    pub au_run_percent: f64,
     pub hours: Range,
     pub staging_hours: f64,
+    /// What a copy of the data to the region takes, before anything is rented.
+    pub ready_hours: f64,
     pub total_usd: Range,
     pub usd_per_epoch: f64,
     pub busy_usd: f64,
@@ -46,7 +52,7 @@ pub struct Offer {
     pub storage_usd: f64,
     pub accelerators_usd_per_hour: f64,
     pub storage_usd_per_hour: f64,
-    /// `(nodes x price + storage) / AU`: the smaller of two pays.
+    /// `(nodes x price + storage) / AU`, of the whole run: the smaller of two pays.
     pub rule_usd_per_hour: f64,
     pub supply_mb_per_s: f64,
     /// The same of the first epoch, and how long the service takes to begin an answer.
@@ -62,7 +68,7 @@ pub struct Offer {
     pub cache_ratio: f64,
     pub requests: f64,
     pub read_tb: f64,
-    pub efficiency: crate::evidence::Efficiency,
+    pub efficiency: Efficiency,
     pub extrapolated: bool,
     /// The share of draws from all ranges in which it is the cheapest.
     pub chance_of_best: f64,
@@ -78,43 +84,45 @@ pub struct Unranked {
 }
 
 /// Everything at its worst and at its best.
-const WORST: Knobs = Knobs { supply: 0.0, price: 1.0, accelerator_price: 1.0, storage_price: 1.0 };
-const BEST: Knobs = Knobs { supply: 1.0, price: 0.0, accelerator_price: 1.0, storage_price: 1.0 };
+const WORST: Knobs = Knobs { supply: Luck::At(0.0), price: Luck::At(1.0), accelerator_price: 1.0, storage_price: 1.0 };
+const BEST: Knobs = Knobs { supply: Luck::At(1.0), price: Luck::At(0.0), accelerator_price: 1.0, storage_price: 1.0 };
 
-pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<String>> {
+/// A candidate in a scene, by the name that it has there.
+pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<Offer, Vec<String>> {
     let likely = evaluate(scene, candidate, Knobs::default())?;
     let (worst, best) = (evaluate(scene, candidate, WORST)?, evaluate(scene, candidate, BEST)?);
+    let case = Case::of(scene, candidate, Knobs::default())?;
     let range = |of: fn(&Outcome) -> f64| Range::of(of(&best), of(&likely), of(&worst));
     let demand = scene.demand;
     let Money { busy, idle, staging, capacity, requests, bytes, egress } = likely.money;
     let (total, storage) = (likely.money.total(), likely.money.storage());
     let storage_hour = storage / likely.hours;
-    let name =
-        |place: usize| likely.bounds.get(place).map_or_else(|| "none".to_owned(), |bound| bound.limit.to_owned());
-    let is_fed = likely.bounds.first().is_none_or(|bound| bound.of_demand >= 1.0);
-    let (binding, next) = if is_fed { ("accelerators".to_owned(), name(0)) } else { (name(0), name(1)) };
-    let nodes = nodes_of(scene, candidate);
+    let (binding, next) = limits(&likely);
+    let nodes = &case.nodes;
     let delivered = demand.mb() * likely.au_warm;
-    let (service, client) = read_through(candidate);
+    let figures = case.figures();
     Ok(Offer {
-        id: candidate.id(),
+        id,
         ranked: true,
         rank: 0,
         is_tie: false,
         service: candidate.service.id.clone(),
         client: candidate.client.id.clone(),
         method: method(candidate),
-        node: nodes.as_ref().map_or(String::new(), |nodes| nodes.node.id.clone()),
-        nodes: nodes.as_ref().map_or(0.0, |nodes| nodes.count),
-        accelerators_per_node: nodes.as_ref().map_or(0.0, |nodes| f64::from(nodes.node.accelerators)),
+        node: nodes.node.id.clone(),
+        nodes: nodes.count,
+        accelerators_per_node: f64::from(nodes.node.accelerators),
         units: candidate.units,
         cache_nodes: if let Way::Rented { count, .. } = candidate.way { count } else { 0 },
         au_percent: likely.au * 100.0,
         au_percent_low: worst.au.min(likely.au) * 100.0,
         au_percent_high: best.au.max(likely.au) * 100.0,
         au_cold_percent: likely.au_cold * 100.0,
+        au_warm_percent: likely.au_warm * 100.0,
+        au_run_percent: likely.au_run * 100.0,
         hours: range(|outcome| outcome.hours),
         staging_hours: likely.staging_hours,
+        ready_hours: likely.ready_hours,
         total_usd: range(|outcome| outcome.money.total()),
         usd_per_epoch: total / demand.epochs,
         busy_usd: busy,
@@ -127,11 +135,11 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
         storage_usd: storage,
         accelerators_usd_per_hour: likely.nodes_usd_hour,
         storage_usd_per_hour: storage_hour,
-        rule_usd_per_hour: (likely.nodes_usd_hour + storage_hour) / likely.au,
+        rule_usd_per_hour: (likely.nodes_usd_hour + storage_hour) / likely.au_run,
         supply_mb_per_s: likely.supply_mb,
         cold_supply_mb_per_s: likely.cold_mb,
         first_byte_ms: first_byte(scene, candidate),
-        node_network_mb_per_s: nodes.as_ref().and_then(|nodes| nodes.has(Of::Network, demand, 0.5)),
+        node_network_mb_per_s: nodes.has(Of::Network, demand, Luck::LIKELY),
         mb_per_s_per_usd_hour: if storage_hour > 0.0 { delivered / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
         binding_limit: binding,
@@ -142,11 +150,30 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate) -> Result<Offer, Vec<St
         cache_ratio: likely.hit,
         requests: likely.requests,
         read_tb: likely.store_bytes / 1e12,
-        efficiency: efficiency(scene.catalog, &service, client, scene.evidence),
+        efficiency: reached(scene, candidate),
         chance_of_best: 0.0,
-        oldest_price: oldest(scene, candidate),
-        undated_prices: prices(scene, candidate).iter().any(Prices::has_undated),
+        oldest_price: figures.iter().filter_map(|figure| figure.origin.date).min(),
+        undated_prices: figures.iter().any(|figure| figure.origin.date.is_none()),
     })
+}
+
+/// What binds, and what would bind next.
+fn limits(likely: &Outcome) -> (String, String) {
+    let name =
+        |place: usize| likely.bounds.get(place).map_or_else(|| "none".to_owned(), |bound| bound.limit.to_owned());
+    let is_fed = likely.bounds.first().is_none_or(|bound| bound.of_demand >= 1.0);
+    if is_fed { ("accelerators".to_owned(), name(0)) } else { (name(0), name(1)) }
+}
+
+/// What later epochs reach of listed limits.
+fn reached(scene: Scene, candidate: &Candidate) -> Efficiency {
+    let (service, client) = read_through(candidate);
+    let is_measured =
+        matches!(candidate.way, Way::Straight | Way::Disks { .. }) && candidate.service.supply(&client.id).is_some();
+    match is_measured {
+        true => Efficiency { share: Range::exact(1.0), why: "measured: listed limits hold as they are".into() },
+        false => efficiency(scene.catalog, &service, client, scene.evidence),
+    }
 }
 
 fn first_byte(scene: Scene, candidate: &Candidate) -> Option<f64> {
@@ -171,30 +198,6 @@ fn method(candidate: &Candidate) -> &'static str {
         Way::Rented { .. } => "stoker-cache-nodes",
         Way::Ondemand { .. } => "on-demand-file-system",
     }
-}
-
-fn prices<'a>(scene: Scene<'a>, candidate: &Candidate<'a>) -> Vec<Prices<'a>> {
-    let of = |service| Prices { service, demand: scene.demand, place: 0.5, factor: 1.0 };
-    match candidate.way {
-        Way::Disks { origin, .. } => vec![of(candidate.service), of(origin)],
-        _ => vec![of(candidate.service)],
-    }
-}
-
-/// The oldest price that it rests on, those of nodes included where no contract replaces them.
-fn oldest(scene: Scene, candidate: &Candidate) -> Option<Date> {
-    let services = prices(scene, candidate).iter().filter_map(Prices::oldest).min();
-    let nodes = match scene.demand.accelerator_usd_hour {
-        Some(_) => None,
-        None => nodes_of(scene, candidate).and_then(|nodes| nodes.price?.figure.origin.date),
-    };
-    let caches = match candidate.way {
-        Way::Rented { node, .. } => {
-            node.price(scene.demand.region.as_deref()).and_then(|price| price.figure.origin.date)
-        }
-        _ => None,
-    };
-    [services, nodes, caches].into_iter().flatten().min()
 }
 
 impl Offer {

@@ -10,13 +10,13 @@ use ::plan::catalog::{NEEDS, Need};
 use ::plan::demand::{Checkpoint, Demand, Place};
 use anyhow::Result;
 use block::Error;
-use report::Report;
 use workload::{Order, Workload, accelerator, import};
 
 use super::layers::read;
+use super::{measured, typed};
 
 /// Points of a sweep.
-const POINTS_MAX: usize = 100;
+const POINTS_MAX: usize = 512;
 /// What clients read ahead of a file that is read from end to end.
 const AHEAD_BYTES: f64 = 8e6;
 
@@ -30,28 +30,29 @@ pub struct Asked {
     #[arg(long, value_name = "NAME")]
     accelerator: Option<String>,
     /// How many: 32; several are a sweep: 8,64 or 1..512 (each twice the one before)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     accelerators: Option<String>,
-    /// Take the demand from the report of a run that storage did not hold back, or hardly
-    #[arg(long, value_name = "REPORT.json", conflicts_with_all = ["workload", "target_rate"])]
+    /// Take the demand from a run that storage did not hold back, or hardly: a report of `stoker bench train`, or what
+    /// `stoker observe --save` wrote of any program
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["workload", "target_rate"])]
     measured: Option<PathBuf>,
     /// What all accelerators together are to be fed with: 4200images/s
-    #[arg(long, value_name = "RATE")]
-    target_rate: Option<String>,
+    #[arg(long, value_name = "RATE", value_parser = typed::rate, allow_hyphen_values = true)]
+    target_rate: Option<f64>,
     /// Size of the data: 5.5TB; several are a sweep: 10TB,100TB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     dataset: Option<String>,
     /// Files that they lie in
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = typed::files, allow_hyphen_values = true)]
     files: Option<f64>,
     /// Passes over the data
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = typed::epochs, allow_hyphen_values = true)]
     epochs: Option<f64>,
     /// Hours of a month in which it trains, while the data are held all month; else they are held as long as it trains
-    #[arg(long, value_name = "H")]
+    #[arg(long, value_name = "H", value_parser = typed::hours_per_month, allow_hyphen_values = true)]
     hours_per_month: Option<f64>,
     /// What an hour of one accelerator costs you, USD: it decides most
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = typed::usd, allow_hyphen_values = true)]
     accelerator_price: Option<f64>,
     /// Region of nodes and storage; else where the catalogue has its prices
     #[arg(long, value_name = "REGION")]
@@ -62,29 +63,29 @@ pub struct Asked {
     /// What programs need of files: posix, locking, shared-writes
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     needs: Vec<String>,
-    /// The data are in this other region: their way is paid
+    /// The data are in this other region: their way is paid in each epoch, or once for a copy; --data-way says what it carries
     #[arg(long, value_name = "REGION")]
     data_region: Option<String>,
-    /// The data are in another zone of the region: their way is paid
+    /// The data are in this zone, and the nodes in others: their way is paid
     #[arg(long, value_name = "ZONE")]
     data_zone: Option<String>,
     /// What the way to the data adds to each answer, and what it carries: 30ms or 30ms,10Gbit/s
-    #[arg(long, value_name = "TIME[,RATE]")]
+    #[arg(long, value_name = "TIME[,RATE]", allow_hyphen_values = true)]
     data_way: Option<String>,
     /// Jobs that share the accelerators and the data
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = typed::jobs, allow_hyphen_values = true)]
     jobs: Option<u32>,
     /// State that is written so often in the run: 500GBx20
-    #[arg(long, value_name = "SIZExN")]
+    #[arg(long, value_name = "SIZExN", allow_hyphen_values = true)]
     checkpoint: Option<String>,
     /// How often a node is lost in an hour: 0.001; of spot nodes, as their provider tells
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = typed::losses, allow_hyphen_values = true)]
     losses_per_node_hour: Option<f64>,
     /// Time of a core that a sample takes, decoding included: 8ms
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     cpu_per_sample: Option<String>,
     /// Zones over which the nodes are spread
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = typed::zones, allow_hyphen_values = true)]
     zones: Option<u32>,
     /// Let figures decide that nobody verified
     #[arg(long)]
@@ -92,17 +93,19 @@ pub struct Asked {
 }
 
 /// The job before it is counted out: what a sample is, and how fast one accelerator takes them.
-struct Job {
-    accelerator: String,
+pub(super) struct Job {
+    pub accelerator: String,
     /// Of one accelerator; None where only a target for all is known.
-    samples_per_second: Option<f64>,
-    sample_bytes: f64,
-    dataset_bytes: f64,
-    files: f64,
-    epochs: f64,
-    read_bytes: f64,
-    streams: f64,
-    accelerators: Option<u64>,
+    pub samples_per_second: Option<f64>,
+    pub sample_bytes: f64,
+    pub dataset_bytes: f64,
+    pub files: f64,
+    pub epochs: f64,
+    pub read_bytes: f64,
+    pub streams: f64,
+    pub accelerators: Option<u64>,
+    /// The loop, where one is known.
+    pub workload: Option<Workload>,
 }
 
 impl Asked {
@@ -119,11 +122,23 @@ impl Asked {
             }
         };
         let sizes = match &self.dataset {
-            Some(typed) => typed.split(',').map(|size| Ok(parse::bytes(size.trim())? as f64)).collect::<Result<_>>()?,
+            Some(typed) => typed.split(',').map(size).collect::<Result<_>>()?,
             None => vec![job.dataset_bytes],
         };
+        if counts.len().saturating_mul(sizes.len()) > POINTS_MAX {
+            let what = format!("{} x {} points are too many", counts.len(), sizes.len());
+            let hint = format!("at most {POINTS_MAX} together");
+            return Err(Error::invalid(what, "--accelerators, --dataset").hint(hint).into());
+        }
         let points = counts.iter().flat_map(|count| sizes.iter().map(move |size| (*count, *size)));
         points.map(|(count, size)| self.demand(&job, count, size)).collect()
+    }
+
+    /// The demand of one point of a sweep, and the loop that asks for it.
+    pub fn simulated(&self) -> Result<(Demand, Option<Workload>)> {
+        let demand = self.demands()?.into_iter().next();
+        let demand = demand.ok_or_else(|| Error::invalid("nothing is asked for", "--accelerators"))?;
+        Ok((demand, self.job()?.workload))
     }
 
     /// The job in the words of `stoker bench train`.
@@ -133,9 +148,21 @@ impl Asked {
         flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
+    #[cfg(test)]
+    pub fn of(workload: &str, accelerator: &str, accelerators: u32, dataset: &str, node: &str) -> Asked {
+        Asked {
+            workload: Some(workload.into()),
+            accelerator: Some(accelerator.into()),
+            accelerators: Some(accelerators.to_string()),
+            dataset: Some(dataset.into()),
+            node: Some(node.into()),
+            ..Asked::default()
+        }
+    }
+
     fn demand(&self, job: &Job, count: u32, dataset_bytes: f64) -> Result<Demand> {
         let rate = match (&self.target_rate, job.samples_per_second) {
-            (Some(typed), _) => rate(typed)? / f64::from(count.max(1)),
+            (Some(of_all), _) => of_all / f64::from(count.max(1)),
             (None, Some(rate)) => rate,
             (None, None) => {
                 return Err(Error::invalid("it is not known how fast the accelerators are", &job.accelerator)
@@ -159,7 +186,9 @@ impl Asked {
         demand.checkpoint = self.checkpoint.as_deref().map(checkpoint).transpose()?;
         demand.losses_per_node_hour = self.losses_per_node_hour.unwrap_or(0.0);
         demand.zones = self.zones.unwrap_or(1);
-        let cpu = self.cpu_per_sample.as_deref().map(parse::duration).transpose()?;
+        let cpu =
+            self.cpu_per_sample.as_deref().map(|typed| of_flag("--cpu-per-sample", typed, parse::duration(typed)));
+        let cpu = cpu.transpose()?;
         demand.cpu_seconds = cpu.map_or(0.0, |cpu| cpu.as_secs_f64());
         demand.unverified = self.unverified;
         Ok(demand)
@@ -167,7 +196,7 @@ impl Asked {
 
     fn job(&self) -> Result<Job> {
         if let Some(path) = &self.measured {
-            return self.measured(path);
+            return measured::demand(path, self.accelerator.as_deref());
         }
         let Some(typed) = &self.workload else {
             let error = Error::invalid("it is not said what the job is", "--workload or --measured");
@@ -197,65 +226,37 @@ impl Asked {
         Ok(of_workload(&workload, name, rate))
     }
 
-    /// The demand of what was measured: its rate, over the share of time in which accelerators were busy.
-    fn measured(&self, path: &Path) -> Result<Job> {
-        let report = Report::open(path).map_err(crate::bench::named)?;
-        let refused = |what: &str| Error::invalid(what, format!("--measured {}", path.display()));
-        let warm: Vec<_> = report.epochs.iter().filter(|epoch| !epoch.cold && epoch.samples > 0).collect();
-        let epochs =
-            if warm.is_empty() { report.epochs.iter().filter(|epoch| epoch.samples > 0).collect() } else { warm };
-        if epochs.is_empty() {
-            return Err(refused("no epoch was measured in this report")
-                .hint("a report of `stoker bench train`")
-                .into());
-        }
-        let mean =
-            |of: fn(&report::Epoch) -> f64| epochs.iter().map(|epoch| of(epoch)).sum::<f64>() / epochs.len() as f64;
-        let (samples, bytes, au) = (
-            mean(|epoch| epoch.samples_per_second),
-            mean(|epoch| epoch.bytes_per_second),
-            mean(|epoch| epoch.au_percent),
-        );
-        let count = report.accelerators.unwrap_or(0);
-        if !(samples > 0.0 && bytes > 0.0 && au > 0.0) || count == 0 {
-            return Err(refused("it doesn't say how fast accelerators took samples")
-                .hint("a run of `stoker bench train`")
-                .into());
-        }
-        let Some(name) = self.accelerator.clone().or_else(|| report.accelerator.clone()) else {
-            return Err(refused("no accelerator was named").hint("--accelerator h100").into());
-        };
-        let (sample_bytes, all) = (bytes / samples, mean(|epoch| epoch.samples as f64));
-        Ok(Job {
-            accelerator: name,
-            samples_per_second: Some(samples / (au / 100.0) / count as f64),
-            sample_bytes,
-            dataset_bytes: sample_bytes * all,
-            files: all,
-            epochs: epochs.len() as f64,
-            read_bytes: sample_bytes,
-            streams: 4.0,
-            accelerators: Some(count),
-        })
-    }
-
     fn place(&self) -> Result<Place> {
-        let mut place = Place {
-            other_region: self.data_region.is_some() && self.data_region != self.region,
-            other_zone: self.data_zone.is_some(),
-            ..Place::default()
-        };
+        let (region, zone) = (self.data_region.clone(), self.data_zone.clone());
+        let mut place = Place { region, zone, ..Place::default() };
         if let Some(typed) = &self.data_way {
             let (time, rate) = typed.split_once(',').map_or((typed.as_str(), None), |(time, rate)| (time, Some(rate)));
-            place.delay_ms = parse::duration(time.trim())?.as_secs_f64() * 1e3;
-            place.transit_mb =
-                rate.map(|rate| parse::bandwidth(rate.trim())).transpose()?.map(|rate| rate as f64 / 1e6);
+            let time = of_flag("--data-way", typed, parse::duration(time.trim()))?;
+            place.delay_ms = time.as_secs_f64() * 1e3;
+            let rate = rate.map(|rate| of_flag("--data-way", typed, parse::bandwidth(rate.trim())));
+            place.transit_mb = rate.transpose()?.map(|rate| rate as f64 / 1e6);
         }
         Ok(place)
     }
 }
 
-fn of_workload(workload: &Workload, accelerator: &str, samples_per_second: Option<f64>) -> Job {
+/// An error of a value says which flag it stands behind.
+fn of_flag<T>(flag: &str, typed: &str, read: Result<T, Error>) -> Result<T, Error> {
+    read.map_err(|error| Error::invalid(error.what, format!("{flag} `{typed}`")).hint(error.hint))
+}
+
+/// One size of the data.
+fn size(typed: &str) -> Result<f64> {
+    let bytes = of_flag("--dataset", typed, parse::size(typed.trim()))?;
+    match bytes {
+        0 => {
+            Err(Error::invalid("there are no data", format!("--dataset `{typed}`")).hint("5.5TB, or 10TB,100TB").into())
+        }
+        bytes => Ok(bytes as f64),
+    }
+}
+
+pub(super) fn of_workload(workload: &Workload, accelerator: &str, samples_per_second: Option<f64>) -> Job {
     let file_bytes = workload.files.sample_bytes * workload.files.samples_per_file as f64;
     let sample_bytes = workload.bytes_per_sample();
     let read_bytes = match workload.read.order {
@@ -273,40 +274,23 @@ fn of_workload(workload: &Workload, accelerator: &str, samples_per_second: Optio
         read_bytes,
         streams: workload.read.busy().max(1) as f64,
         accelerators: None,
+        workload: Some(workload.clone()),
     }
 }
 
 /// `32`, `8,64`, `1..512`.
 fn counts(typed: &str) -> Result<Vec<u32>> {
-    let wrong = || {
-        Error::invalid("this is no number of accelerators", format!("--accelerators {typed}"))
-            .hint("32, or 8,64, or 1..512")
+    let number = |text: &str| of_flag("--accelerators", typed, typed::accelerators(text));
+    let Some((from, to)) = typed.split_once("..") else {
+        return typed.split(',').map(|text| Ok(number(text)?)).collect();
     };
-    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count > 0).ok_or_else(wrong);
-    let counts = match typed.split_once("..") {
-        None => typed.split(',').map(number).collect::<Result<Vec<u32>, Error>>()?,
-        Some((from, to)) => {
-            let (from, to) = (number(from)?, number(to)?);
-            if from > to {
-                return Err(wrong().into());
-            }
-            let doubled =
-                std::iter::successors(Some(from), |count| count.checked_mul(2)).take_while(|count| *count < to);
-            doubled.chain([to]).collect()
-        }
-    };
-    if counts.len() > POINTS_MAX { Err(wrong().into()) } else { Ok(counts) }
-}
-
-/// `4200images/s`: a number, and a word for people.
-fn rate(typed: &str) -> Result<f64> {
-    let digits =
-        typed.trim_start().split(|letter: char| !(letter.is_ascii_digit() || letter == '.')).next().unwrap_or_default();
-    let is_rate = typed.trim_end().ends_with("/s");
-    match digits.parse::<f64>() {
-        Ok(rate) if is_rate && rate > 0.0 => Ok(rate),
-        _ => Err(Error::invalid("this is no rate", format!("--target-rate {typed}")).hint("4200images/s").into()),
+    let (from, to) = (number(from)?, number(to)?);
+    if from > to {
+        let error = Error::invalid("this range runs backwards", format!("--accelerators `{typed}`"));
+        return Err(error.hint(format!("{to}..{from}")).into());
     }
+    let doubled = std::iter::successors(Some(from), |count| count.checked_mul(2)).take_while(|count| *count < to);
+    Ok(doubled.chain([to]).collect())
 }
 
 fn need(word: &str) -> Result<Need> {
@@ -324,7 +308,8 @@ fn checkpoint(typed: &str) -> Result<Checkpoint> {
     };
     let (size, writes) = typed.rsplit_once('x').ok_or_else(wrong)?;
     let writes = writes.parse::<u32>().map_err(|_| wrong())?;
-    Ok(Checkpoint { bytes: parse::bytes(size)? as f64, writes: f64::from(writes) })
+    let bytes = of_flag("--checkpoint", typed, parse::size(size))?;
+    Ok(Checkpoint { bytes: bytes as f64, writes: f64::from(writes) })
 }
 
 #[cfg(test)]
@@ -351,7 +336,7 @@ mod tests {
     #[test]
     fn a_target_rate_is_of_all_accelerators_and_sweeps_are_products() {
         let mut asked = asked();
-        (asked.target_rate, asked.dataset) = (Some("4200images/s".into()), Some("10TB,100TB".into()));
+        (asked.target_rate, asked.dataset) = (Some(4200.0), Some("10TB,100TB".into()));
         asked.accelerators = Some("8..64".into());
         let demands = asked.demands().unwrap();
         assert_eq!(
@@ -363,6 +348,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_bounded_and_an_error_names_its_flag() {
+        let many = vec!["8"; 30].join(",");
+        let sizes = vec!["10TB"; 20].join(",");
+        let both = Asked { accelerators: Some(many), dataset: Some(sizes), ..asked() };
+        assert!(format!("{}", both.demands().unwrap_err()).contains("--accelerators, --dataset"));
+        for (flag, asked) in [
+            ("--accelerators", Asked { accelerators: Some("8,,9".into()), ..asked() }),
+            ("--dataset", Asked { dataset: Some("-5TB".into()), ..asked() }),
+            ("--checkpoint", Asked { checkpoint: Some("fivex20".into()), ..asked() }),
+            ("--data-way", Asked { data_way: Some("soon".into()), ..asked() }),
+            ("--cpu-per-sample", Asked { cpu_per_sample: Some("-8ms".into()), ..asked() }),
+        ] {
+            let error = asked.demands().unwrap_err();
+            let error = error.downcast_ref::<Error>().unwrap();
+            assert!(error.on.contains(flag) && !error.hint.is_empty(), "{flag}: {error}");
+        }
+    }
+
+    #[test]
     fn what_can_t_be_meant_is_refused() {
         for spoil in [
             |asked: &mut Asked| asked.accelerators = Some("none".into()),
@@ -371,7 +375,11 @@ mod tests {
             |asked: &mut Asked| asked.workload = None,
             |asked: &mut Asked| asked.accelerator = None,
             |asked: &mut Asked| asked.accelerator = Some("abacus".into()),
-            |asked: &mut Asked| asked.target_rate = Some("fast".into()),
+            |asked: &mut Asked| asked.dataset = Some("10TB,,5TB".into()),
+            |asked: &mut Asked| asked.dataset = Some("10".into()),
+            |asked: &mut Asked| asked.dataset = Some("0TB".into()),
+            |asked: &mut Asked| asked.cpu_per_sample = Some("8".into()),
+            |asked: &mut Asked| asked.data_way = Some("30ms,".into()),
             |asked: &mut Asked| asked.needs = vec!["love".into()],
             |asked: &mut Asked| asked.checkpoint = Some("500GB".into()),
         ] {

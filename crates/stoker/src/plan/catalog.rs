@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use ::plan::catalog::Catalog;
 use ::plan::catalog::quantity::{CHARGES, Charge};
 use ::plan::figure::Figure;
-use ::plan::import::{PROVIDERS, read as read_list};
+use ::plan::import::{PROVIDERS, TEXT_BYTES_MAX, read as read_list};
 use anyhow::Result;
 use block::Error;
 
-use super::layers::{Layers, read};
+use super::layers::{Layers, read_up_to};
 use super::{table, today, wrong};
 use crate::chart::{Chart, Column, Table};
 use crate::{place, print};
@@ -164,7 +164,7 @@ fn import(provider: &str, list: &Path, out: &Path) -> Result<()> {
     let error = || Error::invalid(format!("there is no provider `{provider}`"), "stoker plan catalog import");
     let which = known.ok_or_else(|| error().hint("aws, azure, gcp"))?;
     place::can_be_written(&[(Some(out), LAYER)], [list])?;
-    let imported = read_list(which, &list.display().to_string(), &read(list)?).map_err(wrong)?;
+    let imported = read_list(which, &list.display().to_string(), &read_up_to(list, TEXT_BYTES_MAX)?).map_err(wrong)?;
     let shipped = Layers::default().catalog()?;
     crate::report::replace(out, &imported.toml(provider, &format!("imported {}", today()), &shipped))?;
     let charges = CHARGES.iter().filter(|(_, charge)| imported.found.iter().any(|found| found.charge == *charge));

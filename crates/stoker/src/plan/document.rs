@@ -6,15 +6,21 @@ use ::plan::figure::Range;
 use ::plan::plan::{Offer, Plan};
 use serde_json::{Value, json};
 
+use super::simulated::Row;
+
 /// Raised when a field changes its meaning; new fields don't raise it.
 const SCHEMA: u32 = 1;
 
-/// One plan, or the points of a sweep.
-pub fn of(plans: &[Plan]) -> Value {
-    match plans {
+/// One plan, or the points of a sweep; and what was simulated of it.
+pub fn of(plans: &[Plan], simulated: &[Row]) -> Value {
+    let mut document = match plans {
         [plan] => one(plan),
         several => json!({ "schema": SCHEMA, "command": "plan", "sweep": several.iter().map(one).collect::<Vec<_>>() }),
+    };
+    if !simulated.is_empty() {
+        document["simulated"] = serde_json::to_value(simulated).expect("a row has no keys but strings");
     }
+    document
 }
 
 fn one(plan: &Plan) -> Value {
@@ -56,7 +62,7 @@ mod tests {
         let catalog = Catalog::of(&SHIPPED).unwrap();
         let demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
         let plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
-        let document = of(&[plan]);
+        let document = of(&[plan], &[]);
         let first = &document["offers"][0];
         for field in [
             "au_percent",

@@ -2,17 +2,18 @@
 //!
 //! Invariant: a file says by its layer what it may replace.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 
-use ::plan::catalog::Catalog;
 use ::plan::catalog::layers::Source;
 use ::plan::catalog::shipped::SHIPPED;
+use ::plan::catalog::{Catalog, TEXT_BYTES_MAX};
 use ::plan::figure::Layer;
 use anyhow::Result;
 use block::Error;
-use report::Report;
 
-use super::wrong;
+use super::{measured, wrong};
 
 const LAYERS: [(&str, Layer); 3] =
     [("refreshed", Layer::Refreshed), ("site", Layer::Site), ("measured", Layer::Measured)];
@@ -39,7 +40,7 @@ impl Layers {
             texts.push((layer, path.to_owned(), read(Path::new(path))?));
         }
         for supply in &self.supplies {
-            texts.push((Layer::Measured, supply.clone(), measured(supply)?));
+            texts.push((Layer::Measured, supply.clone(), measured::supply(supply)?));
         }
         let over = texts.iter().map(|(layer, place, text)| Source { layer: *layer, place, text });
         Catalog::of(&SHIPPED.into_iter().chain(over).collect::<Vec<_>>()).map_err(wrong)
@@ -52,38 +53,43 @@ fn layer(name: &str, typed: &str) -> Result<Layer> {
     Ok(known.ok_or_else(|| error().hint("refreshed, site or measured"))?)
 }
 
+/// A text of a user's, of at most as many bytes as a catalogue may have.
 pub fn read(path: &Path) -> Result<String> {
-    let failed = |error| crate::bench::named(Error::io("cannot read the file", path.display(), &error));
-    Ok(std::fs::read_to_string(path).map_err(failed)?)
+    read_up_to(path, TEXT_BYTES_MAX)
 }
 
-/// A report as a layer: the mean bandwidth of its epochs, through that client, with so many nodes.
-fn measured(typed: &str) -> Result<String> {
-    let refused =
-        |what: &str| Error::invalid(what, format!("--supply {typed}")).hint("azure.blob.hot/blobfuse=run.json");
-    let (of, path) = typed.split_once('=').ok_or_else(|| refused("this names no report"))?;
-    let (service, client) = of.split_once('/').ok_or_else(|| refused("this names no service and client"))?;
-    let is_id = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    };
-    if !is_id(service) || !is_id(client) {
-        return Err(refused("this is no service with a client").into());
+/// A text of a user's: what is larger, or no text, is refused before more of it is read.
+pub fn read_up_to(path: &Path, most: usize) -> Result<String> {
+    let failed = |error| crate::bench::named(Error::io("cannot read the file", path.display(), &error));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > most {
+        let what = format!("this file has more than {} MiB", most >> 20);
+        return Err(Error::invalid(what, path.display())
+            .hint("a catalogue, a report or a price list of one region")
+            .into());
     }
-    let report = Report::open(&PathBuf::from(path)).map_err(crate::bench::named)?;
-    let rates: Vec<f64> = report.epochs.iter().map(|epoch| epoch.bytes_per_second).filter(|rate| *rate > 0.0).collect();
-    if rates.is_empty() {
-        return Err(refused("nothing was read in this report").into());
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let what = format!("this file is no text: byte {at} is not UTF-8");
+        Error::invalid(what, path.display()).hint("a text in UTF-8").into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_within_bounds_and_as_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("prices.toml");
+        std::fs::write(&path, b"abc\xff").unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("byte 3") && error.contains("prices.toml"), "{error}");
+        let error = read_up_to(Path::new("/dev/zero"), 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("more than 1 MiB") && error.contains("/dev/zero"), "{error}");
+        assert!(read(&folder.path().join("none")).is_err());
     }
-    let least = rates.iter().copied().fold(f64::INFINITY, f64::min) / 1e6;
-    let most = rates.iter().copied().fold(0.0, f64::max) / 1e6;
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64 / 1e6;
-    let mut nodes: Vec<&str> =
-        report.epochs.iter().flat_map(|epoch| &epoch.processes).map(|process| process.node.as_str()).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let clients = nodes.len().max(1);
-    let provider = service.split('.').next().unwrap_or(service);
-    Ok(format!(
-        "provider = \"{provider}\"\nversion = \"measured\"\ncurrency = \"USD\"\n[[source]]\nid = \"bench\"\ntitle = \"stoker bench train\"\nkind = \"measured\"\n[[service]]\nid = \"{service}\"\nlimits = [{{ of = \"bandwidth\", client = \"{client}\", unit = \"MB/s\", value = {mean:?}, low = {least:?}, high = {most:?}, clients = {clients}, source = \"bench\", confidence = \"high\" }}]\n"
-    ))
 }

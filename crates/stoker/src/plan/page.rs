@@ -10,9 +10,10 @@ use std::fmt::Write as _;
 use ::plan::catalog::Catalog;
 use ::plan::nodes::{Nodes, of_provider};
 use ::plan::plan::Plan;
-use ::plan::study::{FILES_MB, Study, THREADS};
+use ::plan::study::{FILES_MB, Speed, Study, THREADS, Value};
 
-use super::{document, table::number};
+use super::table::{self, number};
+use super::{document, simulated::Row};
 use draw::{Bars, Dot, Line, Part, escaped};
 
 /// Offers in a picture.
@@ -22,28 +23,33 @@ const LOOK: &str = "\
 :root { color-scheme: light dark; --ink: #1f2328; --faint: #59636e; --line: #d8dee4; --a: #e8590c; --b: #8b949e; --c: #2f6f9f; --d: #6a8f3c; --e: #a0569a; --back: #fff }
 @media (prefers-color-scheme: dark) { :root { --ink: #f0f6fc; --faint: #9198a1; --line: #30363d; --a: #ff7b2e; --b: #7d8590; --c: #5aa5dc; --d: #9bc15a; --e: #c983c3; --back: #0d1117 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 2rem auto; padding: 0 1rem; max-width: 64rem }
-h2 { margin-top: 2.5rem; font-size: 1.15rem } p, .note { max-width: 46rem } .note { color: var(--faint) }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
+h2 { margin-top: 2.5rem; font-size: 1.15rem } p, .note { max-width: 46rem } ul { padding-left: 1.2rem; margin: 0 } .note { color: var(--faint) }
+.scroll { overflow-x: auto } .tall { overflow: auto; max-height: 32rem } .tall th { position: sticky; top: 0; background: var(--back) } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
 th { text-align: left; font-weight: 500; color: var(--faint) } th, td { border-bottom: 1px solid var(--line); padding: .2rem .9rem .2rem 0; white-space: nowrap }
-td.n { text-align: right } svg { width: 100%; height: auto; max-width: 900px; display: block } svg text { fill: var(--ink); font-size: 12px } svg .faint { fill: var(--faint) }
+td.n { text-align: right } svg { width: 100%; height: auto; min-width: 640px; max-width: 900px; display: block } svg text { fill: var(--ink); font-size: 12px } svg .faint { fill: var(--faint) }
 svg .axis { stroke: var(--line) } .k0 { fill: var(--b) } .k1 { fill: var(--a) } .k2 { fill: var(--c) } .k3 { fill: var(--d) } .k4 { fill: var(--e) } .k5 { fill: var(--ink) }
 svg .l { fill: none; stroke-width: 2 } .s0 { stroke: var(--b) } .s1 { stroke: var(--a) } .s2 { stroke: var(--c) } .s3 { stroke: var(--d) } .s4 { stroke: var(--e) } .s5 { stroke: var(--ink) }";
 
-pub fn of(catalog: &Catalog, plans: &[Plan]) -> String {
+pub fn of(catalog: &Catalog, plans: &[Plan], simulated: &[Row]) -> String {
     let mut body = String::new();
     for plan in plans {
         of_plan(plan, &mut body);
     }
+    second_opinion(simulated, &mut body);
     if let Some(plan) = plans.first()
         && let Some(nodes) = nodes_of(catalog, plan)
     {
         of_study(&Study::of(catalog, &nodes), &mut body);
     }
-    let json = document::of(plans).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    let json = document::of(plans, simulated)
+        .to_string()
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026");
     let policy =
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
     format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Stoker plan</title>{policy}<style>{LOOK}</style></head>\n<body><h1>What to rent</h1>\n{body}<script id=\"plan\" type=\"application/json\">{json}</script>\n</body></html>\n"
+        "<!doctype html>\n<html lang=\"en\" data-state=\"drawn\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Stoker plan</title>{policy}<style>{LOOK}</style></head>\n<body><h1>What to rent</h1>\n{body}<script id=\"plan\" type=\"application/json\">{json}</script>\n</body></html>\n"
     )
 }
 
@@ -86,8 +92,10 @@ fn of_plan(plan: &Plan, body: &mut String) {
         body,
         "Cost of the run",
         "Accelerators while they compute, wait and copy, and everything else.",
-        &Bars { legend: &legend, bars: bars.collect() }.svg(),
+        &Bars { unit: "USD of the run", legend: &legend, bars: bars.collect() }.svg(),
     );
+    let because = table::answer(plan).iter().map(|line| format!("<li>{}</li>", escaped(line))).collect::<String>();
+    section(body, "Why the first is the first", "", &format!("<ul>{because}</ul>"));
     cost_against_time(plan, body);
     tables(plan, body);
 }
@@ -143,16 +151,41 @@ fn tables(plan: &Plan, body: &mut String) {
     section(body, "Can't be ranked", "", &table(&["what", "because"], rows));
 }
 
+/// What the simulator says of the best offers.
+fn second_opinion(simulated: &[Row], body: &mut String) {
+    if simulated.is_empty() {
+        return;
+    }
+    let rows = simulated.iter().map(|row| {
+        let percent = |value: f64| format!("{value:.1}");
+        vec![
+            row.accelerators.to_string(),
+            row.rank.to_string(),
+            row.offer.clone(),
+            if row.cold { "first" } else { "later" }.to_owned(),
+            percent(row.au_percent),
+            percent(row.bound_percent),
+            percent(row.simulated_au_percent),
+        ]
+    });
+    let names = ["accelerators", "rank", "offer", "epoch", "AU % planned", "bound %", "AU % simulated"];
+    let note = "What is simulated above its bound are the batches ahead, which flatter short epochs.";
+    section(body, "The best offers, simulated", note, &table(&names, rows));
+}
+
 fn section(body: &mut String, title: &str, note: &str, content: &str) {
     let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{}</p>", escaped(note)) };
-    let _ = writeln!(body, "<h2>{}</h2>{note}<div class=\"wide\">{content}</div>", escaped(title));
+    // A table of many rows scrolls by itself.
+    let tall = if content.matches("<tr>").count() > 20 { " tall" } else { "" };
+    let _ = writeln!(body, "<h2>{}</h2>{note}<div class=\"scroll{}\">{content}</div>", escaped(title), tall);
 }
 
 /// Cells that begin with a digit are numbers.
 fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: String = names.iter().map(|name| format!("<th>{}</th>", escaped(name))).collect();
     let cell = |cell: &String| {
-        let class = if cell.starts_with(|letter: char| letter.is_ascii_digit()) { " class=\"n\"" } else { "" };
+        let is_number = cell.trim_start_matches('=').starts_with(|letter: char| letter.is_ascii_digit());
+        let class = if is_number { " class=\"n\"" } else { "" };
         format!("<td{class}>{}</td>", escaped(cell))
     };
     let rows: String = rows.map(|row| format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())).collect();
@@ -165,47 +198,71 @@ fn of_study(study: &Study, body: &mut String) {
         study.speeds.iter().map(|speed| (speed.service.as_str(), speed.client.as_str())).collect();
     names.dedup();
     let most = THREADS[THREADS.len() - 1];
-    let lines = |of: fn(&::plan::study::Speed) -> f64, threads: f64| -> Vec<Line> {
+    // One line for each service: by the size of files with so many threads, or by threads over files of a size.
+    let lines = |x: fn(&Speed) -> f64, y: fn(&Speed) -> f64, is: &dyn Fn(&Speed) -> bool| -> Vec<Line> {
         let line = |(service, client): &(&str, &str)| {
-            let is = |speed: &&::plan::study::Speed| {
-                speed.service == *service && speed.client == *client && speed.threads_of_node == threads
-            };
-            let points = study.speeds.iter().filter(is).map(|speed| (speed.file_mb, of(speed))).collect();
+            let ours = |speed: &&Speed| speed.service == *service && speed.client == *client && is(speed);
+            let points = study.speeds.iter().filter(ours).map(|speed| (x(speed), y(speed))).collect();
             Line { label: format!("{service}, {client}"), points }
         };
         names.iter().map(line).collect()
     };
     for threads in [THREADS[0], most] {
         let title = format!("Bandwidth by file size, {threads:.0} threads a node");
-        section(body, &title, &shape, &draw::lines(&lines(|speed| speed.mb_per_s, threads), "MB a file", "MB/s"));
+        let of = lines(|speed| speed.file_mb, |speed| speed.mb_per_s, &|speed| speed.threads_of_node == threads);
+        section(body, &title, &shape, &draw::lines(&of, "MB a file", "MB/s"));
     }
-    section(
-        body,
-        "Latency by file size, one thread a node",
-        &shape,
-        &draw::lines(&lines(|speed| speed.latency_ms, THREADS[0]), "MB a file", "ms"),
-    );
+    for file_mb in [FILES_MB[0], FILES_MB[4]] {
+        let title = format!("Bandwidth by threads, files of {file_mb} MB");
+        let of = lines(|speed| speed.threads_of_node, |speed| speed.mb_per_s, &|speed| speed.file_mb == file_mb);
+        section(body, &title, &shape, &draw::lines(&of, "threads a node", "MB/s"));
+    }
+    for threads in [THREADS[0], most] {
+        let title = format!("Latency by file size, {threads:.0} threads a node");
+        let of = lines(|speed| speed.file_mb, |speed| speed.latency_ms, &|speed| speed.threads_of_node == threads);
+        section(body, &title, &shape, &draw::lines(&of, "MB a file", "ms"));
+    }
+    values(study, &shape, body);
+    listed(study, body);
+}
+
+/// What services cost at their best, and what they give for it.
+fn values(study: &Study, shape: &str, body: &mut String) {
     let at = FILES_MB[4];
-    let bars = |tb: f64, of: fn(&::plan::study::Value) -> f64| {
-        let is = |value: &&::plan::study::Value| value.data_tb == tb && value.file_mb == at;
-        let bar = |value: &::plan::study::Value| {
+    let bars = |tb: f64, unit: &'static str, of: fn(&Value) -> f64| {
+        let is = |value: &&Value| value.data_tb == tb && value.file_mb == at;
+        let bar = |value: &Value| {
             (
                 format!("{}, {}", value.service, value.client),
                 vec![Part { kind: 1, value: of(value) }],
                 number(of(value)),
             )
         };
-        Bars { legend: &[], bars: study.values.iter().filter(is).map(bar).collect() }.svg()
+        Bars { unit, legend: &[], bars: study.values.iter().filter(is).map(bar).collect() }.svg()
     };
     let files = format!("{shape} Files of {at} MB, at the request rate that the speed needs.");
     section(
         body,
         "Cost of a service at its best, 100 TB, USD an hour",
         &files,
-        &bars(100.0, |value| value.usd_per_hour),
+        &bars(100.0, "USD an hour", |value| value.usd_per_hour),
     );
-    section(body, "MB/s for 1 USD an hour, 100 TB", &files, &bars(100.0, |value| value.mb_per_s_per_usd_hour));
-    section(body, "MB/s for 1 USD an hour, 10 TB", &files, &bars(10.0, |value| value.mb_per_s_per_usd_hour));
+    section(
+        body,
+        "MB/s for 1 USD an hour, 100 TB",
+        &files,
+        &bars(100.0, "MB/s for 1 USD an hour", |value| value.mb_per_s_per_usd_hour),
+    );
+    section(
+        body,
+        "MB/s for 1 USD an hour, 10 TB",
+        &files,
+        &bars(10.0, "MB/s for 1 USD an hour", |value| value.mb_per_s_per_usd_hour),
+    );
+}
+
+/// The limits of all services.
+fn listed(study: &Study, body: &mut String) {
     let rows = study.limits.iter().map(|listed| {
         let grows = if listed.grows_per_tib > 0.0 { number(listed.grows_per_tib) } else { String::new() };
         vec![
@@ -238,7 +295,7 @@ mod tests {
         let mut plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
         plan.demand.accelerator = "<script>alert(1)</script>".into();
         plan.offers[0].id = "</script><b>".into();
-        let page = of(&catalog, &[plan]);
+        let page = of(&catalog, &[plan], &[]);
         for title in [
             "Cost of the run",
             "Cost against time",
@@ -250,7 +307,7 @@ mod tests {
         ] {
             assert!(page.contains(title), "{title}");
         }
-        assert!(page.contains("shape only") && page.matches("<svg").count() == 8);
+        assert!(page.contains("shape only") && page.matches("<svg").count() == 11);
         assert!(!page.contains("<script>alert") && !page.contains("<b>") && !page.contains("NaN"));
         assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (1, 1));
         assert!(page.starts_with("<!doctype html>") && !page.contains("http://") && !page.contains("https://"));

@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use ::plan::plan::{Offer, Plan};
 use anyhow::Result;
 
+use super::simulated::Row;
 use crate::chart::{Chart, Column, Style, Table};
 use crate::{place, print};
 
@@ -50,6 +51,35 @@ pub fn sweep(plans: &[Plan]) -> Result<()> {
     });
     let table = Table { columns, rows: rows.collect() };
     let chart = Chart { title: "What to rent".into(), table, ..Chart::default() };
+    print::out(format_args!("\n{}", chart.text(&style())))
+}
+
+/// What the simulator says of the best offers at other sizes.
+pub fn simulated(rows: &[Row]) -> Result<()> {
+    let columns = vec![
+        Column::right("accelerators"),
+        Column::right("rank"),
+        Column::left("offer"),
+        Column::left("epoch"),
+        Column::right("AU % planned"),
+        Column::right("bound %"),
+        Column::right("AU % simulated"),
+    ];
+    let row = |row: &Row| {
+        let percent = |value: f64| format!("{value:.1}");
+        vec![
+            row.accelerators.to_string(),
+            row.rank.to_string(),
+            row.offer.clone(),
+            if row.cold { "first" } else { "later" }.to_owned(),
+            percent(row.au_percent),
+            percent(row.bound_percent),
+            percent(row.simulated_au_percent),
+        ]
+    };
+    let table = Table { columns, rows: rows.iter().map(row).collect() };
+    let note = "Simulated: what it has above its bound are the batches ahead, which flatter short epochs.".into();
+    let chart = Chart { title: "The best offers, simulated".into(), table, note, ..Chart::default() };
     print::out(format_args!("\n{}", chart.text(&style())))
 }
 
@@ -98,7 +128,8 @@ fn row(offer: &Offer) -> Vec<String> {
     ]
 }
 
-fn lines(plan: &Plan) -> Vec<String> {
+/// Why the first is the first, and what changes that.
+pub fn answer(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = plan.offers.first() {
         lines.extend(of_first(first));
@@ -106,14 +137,12 @@ fn lines(plan: &Plan) -> Vec<String> {
             plan.offers.iter().find(|offer| offer.service != first.service || offer.method != first.method)
         {
             lines.push(format!(
-                "(nodes x price + storage) / AU: {:.2} $/h for the first, {:.2} for {}: it pays if and only if this falls",
+                "(nodes x price + storage) / AU of the run: {:.2} $/h for the first, {:.2} for {}: it pays if and only if this falls",
                 first.rule_usd_per_hour, next.rule_usd_per_hour, next.id
             ));
         }
         match plan.break_even.is_empty() {
-            true => {
-                lines.push("break-even: no price of an accelerator makes another of the first offers cheaper".into())
-            }
+            true => lines.push("break-even: no price of an accelerator makes another offer cheaper".into()),
             false => lines.extend(plan.break_even.iter().map(|even| {
                 format!(
                     "break-even: at {:.3} $ an accelerator hour; below it {} is cheaper, above it {}",
@@ -130,6 +159,11 @@ fn lines(plan: &Plan) -> Vec<String> {
     } else {
         lines.push("nothing can be ranked".into());
     }
+    lines
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    let mut lines = answer(plan);
     lines.extend(plan.oldest_price.map(|date| format!("oldest price: {date}")));
     lines.extend(plan.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.push(String::new());
@@ -183,7 +217,8 @@ pub fn number(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
-        value if value >= 0.1 || value == 0.0 => format!("{value:.2}"),
+        value if value >= 0.1 => format!("{value:.2}"),
+        value if value < 5e-5 => "0".to_owned(),
         value => format!("{value:.4}"),
     }
 }

@@ -9,13 +9,14 @@ use ::plan::demand::Demand;
 use ::plan::plan::{Offer, Plan};
 use anyhow::Result;
 use block::Error;
+use workload::Workload;
 
 use super::{asked::Asked, layers::Layers, today, wrong};
 
 /// What a machine is taken to serve itself, MB/s.
 const SCALED_MB: f64 = 200.0;
 /// What a trial reads in an epoch.
-const DATA_BYTES: f64 = 5e9;
+const DATA_BYTES: f64 = 3e9;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -23,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "RANK|ID", default_value = "1")]
     offer: String,
     /// Divide everything by this; else as much as 200 MB/s asks for
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::typed::scale, allow_hyphen_values = true)]
     scale: Option<f64>,
     #[command(flatten)]
     asked: Asked,
@@ -37,16 +38,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let error = Error::invalid("a trial is of one demand, and these are several", "--accelerators, --dataset");
         return Err(error.hint("one number, one size").into());
     };
-    if args.scale.is_some_and(|scale| !(1.0..=1e9).contains(&scale)) {
-        return Err(Error::invalid("this divides nothing", "--scale").hint("a number from 1 to 10^9").into());
-    }
     let plan = Plan::of(&args.layers.catalog()?, demand, today()).map_err(wrong)?;
     let found = plan.offers.iter().find(|offer| offer.id == args.offer || offer.rank.to_string() == args.offer);
     let Some(offer) = found else {
         let error = Error::invalid("there is no such offer", format!("--offer {}", args.offer));
         return Err(error.hint("a rank or an id of `stoker plan`").into());
     };
-    for line in lines(&plan.demand, offer, args.scale, &args.asked.job_flags()) {
+    let workload = args.asked.simulated()?.1;
+    let job = args.asked.job_flags();
+    let trial = Trial::of(&plan.demand, offer, args.scale, &job, workload.as_ref());
+    for line in trial.lines() {
         say!("{line}")?;
     }
     Ok(ExitCode::SUCCESS)
@@ -58,47 +59,98 @@ fn scaled_accelerators(demand: &Demand, scale: Option<f64>) -> u32 {
     ((f64::from(demand.accelerators) / wanted).round() as u32).max(1)
 }
 
-fn lines(demand: &Demand, offer: &Offer, scale: Option<f64>, job: &str) -> Vec<String> {
-    let accelerators = scaled_accelerators(demand, scale);
-    let scale = f64::from(demand.accelerators) / f64::from(accelerators);
-    let step = f64::from(accelerators) * demand.samples_per_second;
-    let mut lines = vec![
-        format!(
-            "# {}: AU {:.1} % ({:.1} % in the first epoch), everything divided by {scale}",
-            offer.id, offer.au_percent, offer.au_cold_percent
-        ),
-        format!(
-            "# {accelerators} of {} accelerators, {:.1} MB/s, {step:.2} samples/s",
-            demand.accelerators,
-            demand.mb() / scale
-        ),
-    ];
-    let rate = |mb: f64| format!("{:.3}MB/s", mb / scale);
-    let is_disk = matches!(offer.method, "attached-disks" | "on-demand-file-system");
-    let files = (DATA_BYTES / (demand.dataset_bytes / demand.files)).clamp(1.0, demand.files).ceil();
-    if let Some(workload) = job.split_whitespace().nth(1).filter(|_| job.starts_with("--workload")) {
-        lines.push(format!("stoker bench data FOLDER/data --workload {workload} --files {files}"));
+/// An offer, scaled down.
+struct Trial<'a> {
+    demand: &'a Demand,
+    offer: &'a Offer,
+    accelerators: u32,
+    scale: f64,
+    /// The job in the words of `stoker bench train`.
+    job: &'a str,
+    files: f64,
+    /// Steps in which each of these files is read once.
+    steps: f64,
+}
+
+impl<'a> Trial<'a> {
+    fn of(
+        demand: &'a Demand,
+        offer: &'a Offer,
+        scale: Option<f64>,
+        job: &'a str,
+        workload: Option<&Workload>,
+    ) -> Trial<'a> {
+        let accelerators = scaled_accelerators(demand, scale);
+        let file_bytes = demand.dataset_bytes / demand.files;
+        let files = (DATA_BYTES / file_bytes).clamp(1.0, demand.files).ceil();
+        let batch = workload.map_or(1.0, |workload| workload.read.batch as f64) * f64::from(accelerators);
+        let steps = (files * file_bytes / demand.sample_bytes / batch).floor().max(1.0);
+        let scale = f64::from(demand.accelerators) / f64::from(accelerators);
+        Trial { demand, offer, accelerators, scale, job, files, steps }
     }
-    let bench = |target: &str| format!("stoker bench train {job} --accelerators {accelerators} --target {target}");
-    if is_disk {
-        lines.push(format!("{} --shape-disk {}", bench("FOLDER/data"), rate(offer.supply_mb_per_s)));
-    } else {
-        let latency = offer.first_byte_ms.map_or(String::new(), |ms| format!(" --latency {}us", (ms * 1e3).round()));
-        let bandwidth = rate(offer.cold_supply_mb_per_s);
-        lines.push(format!("stoker emulate FOLDER --listen 127.0.0.1:9000 --bandwidth {bandwidth}{latency}"));
-        let reach = "--endpoint http://127.0.0.1:9000 --anonymous";
-        if offer.method.starts_with("stoker") {
-            let kept = offer.cache_ratio * 100.0;
-            lines.push(format!("stoker mount s3://data TRIAL -d {reach}   # --cache-size of {kept:.0} % of the data"));
-            lines.push(bench("TRIAL"));
-        } else {
-            lines.push(format!("{} {reach}", bench("s3://data")));
+
+    fn rate(&self, mb: f64) -> String {
+        format!("{:.3}MB/s", mb / self.scale)
+    }
+
+    /// The job on a target, in its first epoch and, where that differs, in a later one.
+    fn bench(&self, target: &str, epochs: u32) -> String {
+        let Trial { job, accelerators, steps, .. } = self;
+        format!(
+            "stoker bench train {job} --accelerators {accelerators} --target {target} --set epochs={epochs},steps={steps}"
+        )
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let Trial { demand, offer, accelerators, scale, .. } = self;
+        let mut lines = vec![
+            format!(
+                "# {}: AU {:.1} % in the first epoch, {:.1} % in later ones; everything divided by {scale}",
+                offer.id, offer.au_cold_percent, offer.au_warm_percent
+            ),
+            format!(
+                "# {accelerators} of {} accelerators, {:.1} MB/s, {:.2} samples/s",
+                demand.accelerators,
+                demand.mb() / scale,
+                f64::from(*accelerators) * demand.samples_per_second
+            ),
+        ];
+        if let Some(workload) = self.job.split_whitespace().nth(1).filter(|_| self.job.starts_with("--workload")) {
+            lines.push(format!("stoker bench data FOLDER/data --workload {workload} --files {}", self.files));
         }
+        lines.extend(self.reads());
+        lines.extend(simulated(demand, offer, self.job));
+        lines.push(String::new());
+        lines.extend(amounts_to(offer));
+        lines
     }
-    lines.extend(simulated(demand, offer, job));
-    lines.push(String::new());
-    lines.extend(amounts_to(offer));
-    lines
+
+    fn reads(&self) -> Vec<String> {
+        let offer = self.offer;
+        let shape = format!(" --shape-disk {}", self.rate(offer.supply_mb_per_s));
+        if matches!(offer.method, "attached-disks" | "on-demand-file-system") {
+            return vec![self.bench("FOLDER/data", 1) + &shape];
+        }
+        let latency = offer.first_byte_ms.map_or(String::new(), |ms| format!(" --latency {}us", (ms * 1e3).round()));
+        let bandwidth = self.rate(offer.cold_supply_mb_per_s);
+        let store = format!("stoker emulate FOLDER --listen 127.0.0.1:9000 --bandwidth {bandwidth}{latency}");
+        let reach = "--endpoint http://127.0.0.1:9000 --anonymous";
+        if !offer.method.starts_with("stoker") {
+            return vec![store, format!("{} {reach}", self.bench("s3://data", 1))];
+        }
+        let kept = (offer.cache_ratio < 1.0).then(|| {
+            let bytes = offer.cache_ratio * self.files * self.demand.dataset_bytes / self.demand.files;
+            format!(" --cache-size {:.0}MB", (bytes / 1e6).max(1.0))
+        });
+        let kept = kept.unwrap_or_default();
+        let mount = format!("stoker mount s3://data TRIAL -d --cache FOLDER/cache{kept} {reach}");
+        // What the benchmark probed before is not to be found in the first epoch.
+        let anew = format!(" --drop-command 'stoker umount TRIAL && rm -r FOLDER/cache && {mount}'");
+        // What its disks or networks can't carry later is taken off what is read.
+        let is_short = offer.supply_mb_per_s < self.demand.mb();
+        let bench = self.bench("TRIAL", 2) + if is_short { &shape } else { "" } + &anew;
+        vec![store, mount, bench]
+    }
 }
 
 /// The same in simulated time and in full size, where the simulator knows such a way.
@@ -151,7 +203,8 @@ mod tests {
         let demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
         let plan = Plan::of(&catalog, &demand, today()).unwrap();
         let offer = plan.offers.iter().find(|offer| offer.method == "straight" && offer.au_percent < 50.0).unwrap();
-        let lines = lines(&demand, offer, Some(32.0), "--workload cosmoflow-hpc --accelerator v100");
+        let job = "--workload cosmoflow-hpc --accelerator v100";
+        let lines = Trial::of(&demand, offer, Some(32.0), job, None).lines();
         let bandwidth = lines
             .iter()
             .find_map(|line| line.split("--bandwidth ").nth(1)?.split("MB/s").next()?.parse::<f64>().ok())

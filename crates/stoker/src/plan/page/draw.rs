@@ -12,6 +12,8 @@ const MARGIN: f64 = 60.0;
 const HEIGHT: f64 = 380.0;
 /// Classes of colours.
 const KINDS: usize = 6;
+/// Ticks of an axis.
+const TICKS_MAX: i32 = 14;
 
 pub struct Part {
     pub kind: usize,
@@ -20,6 +22,8 @@ pub struct Part {
 
 /// Rows of bars, each of parts in a row, with what stands behind it.
 pub struct Bars<'a> {
+    /// What is on the axis.
+    pub unit: &'a str,
     pub legend: &'a [&'a str],
     pub bars: Vec<(String, Vec<Part>, String)>,
 }
@@ -50,7 +54,8 @@ impl Bars<'_> {
         let total = |parts: &[Part]| parts.iter().map(|part| finite(part.value)).sum::<f64>();
         let most = self.bars.iter().map(|(_, parts, _)| total(parts)).fold(f64::MIN_POSITIVE, f64::max);
         let head = if self.legend.is_empty() { 4.0 } else { 26.0 };
-        let height = head + ROW * self.bars.len() as f64 + 6.0;
+        let foot = head + ROW * self.bars.len() as f64;
+        let height = foot + 40.0;
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
         for (kind, name) in self.legend.iter().enumerate() {
             let x = 130.0 * kind as f64;
@@ -61,7 +66,18 @@ impl Bars<'_> {
                 escaped(name)
             );
         }
-        let room = WIDTH - 170.0;
+        let room = WIDTH - 190.0;
+        for tick in steps(most) {
+            let x = tick / most * room;
+            let _ = write!(
+                svg,
+                "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{head}\" y2=\"{foot}\"/><text class=\"faint\" text-anchor=\"{}\" x=\"{x:.1}\" y=\"{}\">{}</text>",
+                if tick > 0.0 { "middle" } else { "start" },
+                foot + 16.0,
+                short(tick)
+            );
+        }
+        let _ = write!(svg, "<text class=\"faint\" x=\"0\" y=\"{}\">{}</text>", foot + 34.0, escaped(self.unit));
         for (row, (label, parts, text)) in self.bars.iter().enumerate() {
             let y = head + ROW * row as f64;
             let _ = write!(svg, "<text class=\"faint\" x=\"0\" y=\"{}\">{}</text>", y + 12.0, escaped(label));
@@ -80,6 +96,15 @@ impl Bars<'_> {
         }
         svg + "</svg>"
     }
+}
+
+/// Even steps from nothing to the most: 1, 2 or 5 of a power of ten each.
+fn steps(most: f64) -> Vec<f64> {
+    let rough = most / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough);
+    let step = step.unwrap_or(10.0 * power);
+    (0..=(most / step) as u32).map(|count| f64::from(count) * step).collect()
 }
 
 /// Logarithms, so that a factor looks the same everywhere.
@@ -106,12 +131,18 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// 1, 2 and 5 of each power of ten within.
+    /// 1, 2 and 5 of each power of ten within; over many powers these alone, and then only some of them.
     fn ticks(&self) -> Vec<f64> {
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
+        let within = |tick: &f64| (self.low..=self.high).contains(tick);
         let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(power)));
-        all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+        let ticks: Vec<f64> = all.filter(within).collect();
+        if ticks.len() as i32 <= TICKS_MAX {
+            return ticks;
+        }
+        let each = (last - first) / TICKS_MAX + 1;
+        (first..=last).filter(|power| power % each == 0).map(|power| 10f64.powi(power)).filter(within).collect()
     }
 }
 
@@ -150,6 +181,7 @@ fn frame(x: &Axis, y: &Axis, x_name: &str, y_name: &str, height: f64) -> String 
 
 fn short(value: f64) -> String {
     match value {
+        0.0 => "0".to_owned(),
         value if value >= 1e6 => format!("{}M", value / 1e6),
         value if value >= 1e3 => format!("{}k", value / 1e3),
         value if value >= 1.0 => format!("{value}"),
@@ -181,7 +213,7 @@ pub fn dots(dots: &[Dot], x_name: &str, y_name: &str) -> String {
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x.at(dot.x) + 9.0,
-            y.at(dot.y) - 8.0,
+            y.at(dot.y) + 12.0,
             escaped(&dot.label)
         );
     }

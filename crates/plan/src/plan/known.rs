@@ -1,0 +1,76 @@
+//! Whether the words of a demand are those of the catalogue, and fit each other.
+//!
+//! Invariant: an error names the field, and what is known.
+
+use crate::catalog::Catalog;
+use crate::demand::Demand;
+use crate::nodes::is_called;
+use crate::wrong::{Result, Wrong};
+
+pub(super) fn check(catalog: &Catalog, demand: &Demand) -> Result<()> {
+    if catalog.services.is_empty() {
+        let hint = "the shipped catalogue, or one of your own with services";
+        return Err(Wrong::new("there is no service in it", "the catalogue", "service", hint));
+    }
+    region(catalog, "region", demand.region.as_deref())?;
+    region(catalog, "data-region", demand.data.region.as_deref())?;
+    if let Some(zone) = &demand.data.zone {
+        let of_zone = demand.data.region().filter(|region| regions(catalog).contains(region));
+        let known = regions(catalog).join(", ");
+        let hint = format!("a region with what tells its zones apart, as us-east-1a or westus-2; regions: {known}");
+        let what = format!("no region of a zone `{zone}` is known");
+        of_zone.ok_or_else(|| Wrong::new(what, "the demand", "data-zone", hint))?;
+    }
+    let of = |what: String, field: &str, known: Vec<&str>| Wrong::new(what, "the demand", field, listed(known));
+    let accelerators = || catalog.nodes.iter().filter(|node| node.accelerators > 0);
+    if let Some(id) = &demand.node {
+        let Some(node) = accelerators().find(|node| node.id == *id) else {
+            let ids = accelerators().map(|node| node.id.as_str()).collect();
+            return Err(of(format!("no node `{id}` with accelerators is known"), "node", ids));
+        };
+        if !is_called(&node.accelerator, &demand.accelerator) {
+            let what = format!("{id} has {}, and the accelerator is {}", node.accelerator, demand.accelerator);
+            return Err(of(what, "node", vec![&node.accelerator]));
+        }
+    }
+    if !accelerators().any(|node| is_called(&node.accelerator, &demand.accelerator)) {
+        let names = accelerators().map(|node| node.accelerator.as_str()).collect();
+        return Err(of(format!("no node with `{}` is known", demand.accelerator), "accelerator", names));
+    }
+    Ok(())
+}
+
+fn region(catalog: &Catalog, field: &str, region: Option<&str>) -> Result<()> {
+    let Some(region) = region else { return Ok(()) };
+    let known = regions(catalog);
+    match known.contains(&region) {
+        true => Ok(()),
+        false => {
+            Err(Wrong::new(format!("no price of a region `{region}` is known"), "the demand", field, listed(known)))
+        }
+    }
+}
+
+/// For which regions prices are known: of nodes with these accelerators, and of services.
+pub fn priced(catalog: &Catalog, demand: &Demand) -> (String, String) {
+    let nodes = catalog.nodes.iter().filter(|node| is_called(&node.accelerator, &demand.accelerator));
+    let of_nodes = nodes.flat_map(|node| &node.prices).map(|price| price.region.as_str());
+    let of_services = catalog.services.iter().flat_map(|service| &service.prices).map(|price| price.region.as_str());
+    (listed(of_nodes.collect()), listed(of_services.collect()))
+}
+
+/// All regions of which a price is known.
+fn regions(catalog: &Catalog) -> Vec<&str> {
+    let of_services = catalog.services.iter().flat_map(|service| &service.prices);
+    let of_nodes = catalog.nodes.iter().flat_map(|node| &node.prices);
+    let mut regions: Vec<&str> = of_services.chain(of_nodes).map(|price| price.region.as_str()).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions
+}
+
+fn listed(mut words: Vec<&str>) -> String {
+    words.sort_unstable();
+    words.dedup();
+    words.join(", ")
+}

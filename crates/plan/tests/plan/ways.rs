@@ -1,0 +1,279 @@
+//! What is known of each way, and what is paid on it: limits, sizes, draws, zones, regions, losses.
+
+use stoker_plan::candidate;
+use stoker_plan::catalog::Need;
+use stoker_plan::demand::{Checkpoint, Demand};
+use stoker_plan::figure::Layer;
+use stoker_plan::luck::Luck;
+use stoker_plan::plan::Offer;
+
+use super::{CONTRACT, cosmoflow, offer, plan, with};
+
+#[test]
+fn a_limit_that_is_unknown_or_unverified_is_a_reason_on_every_way() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 1e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    let found = plan(&with(&[]), &demand);
+    // Nobody verified how many requests S3 Express takes, and when its first byte comes: straight, in a cache, as an origin.
+    assert!(!found.offers.iter().any(|offer| offer.id.contains("express")), "{:?}", found.offers[0]);
+    assert!(!found.offers.iter().any(|offer| offer.id.contains("ebs.sc1")));
+    let because = |start: &str, reason: &str| {
+        found.unranked.iter().any(|one| one.id.starts_with(start) && one.reasons.iter().any(|why| why.contains(reason)))
+    };
+    let (requests, sc1) = ("the limit of requests of aws.s3.express", "the limit of requests of aws.ebs.sc1");
+    assert!(because("aws.s3.express/rest", requests) && because("aws.ebs.sc1/disk", sc1));
+    demand.unverified = true;
+    let found = plan(&with(&[]), &demand);
+    for way in ["aws.s3.express/rest", "stoker/own-disks/aws.s3.express", "ondemand/own-disks/aws.s3.express"] {
+        offer(&found, way);
+    }
+    // Each way by itself: without the doubtful figures nothing is known of this store at all.
+    for way in [
+        "stoker/own-disks/x.store",
+        "stoker/2xx.keep/x.store",
+        "ondemand/own-disks/x.store",
+        "x.disk/disk/from-x.store",
+    ] {
+        let unknown = unknown_store(way);
+        assert!(unknown.iter().any(|reason| reason.contains("speed of x.store")), "{way}: {unknown:?}");
+    }
+}
+
+#[test]
+fn a_volume_of_unknown_operations_is_not_ranked() {
+    let reasons = unknown_store("x.disk/disk/from-x.store");
+    assert!(reasons.iter().any(|reason| reason.contains("speed of x.disk")), "{reasons:?}");
+}
+
+/// Why a way from a store that nobody knows the speed of can't be ranked.
+fn unknown_store(way: &str) -> Vec<String> {
+    let text = r#"
+provider = "x"
+version = "1"
+currency = "USD"
+region = "here"
+[[source]]
+id = "s"
+title = "made up"
+date = "2026"
+[[node]]
+id = "x.train"
+accelerators = 8
+accelerator = "X1"
+prices = [{ of = "hour", unit = "hour", value = 10, source = "s", confidence = "high" }]
+limits = [
+  { of = "network", unit = "MB/s", value = 3000, source = "s", confidence = "high" },
+  { of = "local-size", unit = "GB", value = 600, source = "s", confidence = "high" },
+  { of = "local-bandwidth", unit = "MB/s", value = 3000, source = "s", confidence = "high" },
+  { of = "disk-bandwidth", unit = "MB/s", value = 2000, source = "s", confidence = "high" },
+  { of = "disk-requests", unit = "1/s", value = 40000, source = "s", confidence = "high" },
+]
+[[node]]
+id = "x.keep"
+accelerators = 0
+prices = [{ of = "hour", unit = "hour", value = 1, source = "s", confidence = "high" }]
+limits = [
+  { of = "network", unit = "MB/s", value = 3000, source = "s", confidence = "high" },
+  { of = "local-size", unit = "GB", value = 600, source = "s", confidence = "high" },
+  { of = "local-bandwidth", unit = "MB/s", value = 3000, source = "s", confidence = "high" },
+]
+[[service]]
+id = "x.store"
+class = "object"
+charges = ["capacity", "read", "write"]
+prices = [
+  { of = "capacity", unit = "GiB-month", value = 0.02, source = "s", confidence = "high" },
+  { of = "read", unit = "1k", value = 0.0004, source = "s", confidence = "high" },
+  { of = "write", unit = "1k", value = 0.005, source = "s", confidence = "high" },
+]
+limits = [{ of = "first-byte", scope = "connection", unit = "ms", value = 20, source = "s", confidence = "high" }]
+[[service]]
+id = "x.disk"
+class = "disk"
+charges = ["capacity"]
+prices = [{ of = "capacity", unit = "GiB-month", value = 0.1, source = "s", confidence = "high" }]
+limits = [{ of = "bandwidth", unit = "MB/s", value = 500, source = "s", confidence = "high" }]
+[[client]]
+id = "rest"
+services = ["x.store"]
+[[client]]
+id = "azcopy"
+services = ["x.store"]
+[[client]]
+id = "stoker"
+services = ["x.store"]
+[[client]]
+id = "disk"
+services = ["x.disk"]
+"#;
+    let catalog = with(&[(Layer::Site, text)]);
+    let mut demand = Demand::new("X1", 16, 100.0, 1e6, 1e6);
+    demand.node = Some("x.train".into());
+    let candidates = candidate::all(&catalog, &demand);
+    let scene = stoker_plan::outcome::Scene { catalog: &catalog, demand: &demand, evidence: Default::default() };
+    let found = candidates.iter().find(|candidate| candidate.id() == way).unwrap_or_else(|| panic!("no {way}"));
+    stoker_plan::outcome::evaluate(scene, found, Default::default()).unwrap_err()
+}
+
+#[test]
+fn no_more_speed_is_bought_than_the_way_carries() {
+    // Four nodes mount premium Files over one connection each: 4 x 300 MiB/s, of which a mount reaches what others did. The
+    // job asks for 9.6 GB/s, for which the largest share would be bought.
+    let plan = plan(&with(&[]), &cosmoflow());
+    let sized = offer(&plan, "azure.files.premium/nfs/sized-for-speed");
+    let needed = (4.0 * 300.0 - 100.0) / 0.1;
+    assert!((sized.provisioned_gib - needed).abs() <= 1.0, "{} {needed}", sized.provisioned_gib);
+    let largest = offer(&plan, "azure.files.premium/nfs/largest");
+    assert!(
+        sized.hours.likely <= largest.hours.likely * (1.0 + 1e-9) && sized.total_usd.likely < largest.total_usd.likely
+    );
+}
+
+#[test]
+fn break_even_is_over_all_offers_on_all_nodes() {
+    // More than all disks hold, and locks: the size of a file system is bought against waiting accelerators.
+    let mut demand = Demand::new("A100", 32, 1000.0, 1e6, 1e8);
+    demand.needs = vec![Need::Locking];
+    let found = plan(&with(&[]), &demand);
+    assert!(!found.break_even.is_empty());
+    let nodes: std::collections::BTreeSet<&str> = found.offers.iter().map(|offer| offer.node.as_str()).collect();
+    assert!(nodes.contains("aws.p4d.24xlarge") && nodes.contains("aws.p4de.24xlarge"), "{nodes:?}");
+    assert!(found.offers.iter().any(|offer| offer.id.ends_with("@aws.p4de.24xlarge")));
+    // By hand, over all of them: no price between today's and the nearest crossing makes another the cheapest.
+    let first = &found.offers[0];
+    let today = first.accelerators_usd_per_hour / first.nodes / first.accelerators_per_node;
+    let usd =
+        |offer: &Offer, factor: f64| offer.storage_usd + factor * (offer.busy_usd + offer.idle_usd + offer.staging_usd);
+    let cheapest = |factor: f64| {
+        found.offers.iter().min_by(|left, right| usd(left, factor).total_cmp(&usd(right, factor))).unwrap().id.clone()
+    };
+    for even in &found.break_even {
+        let factor = even.usd_per_accelerator_hour / today;
+        let (inside, outside) = if factor > 1.0 { (0.999, 1.001) } else { (1.001, 0.999) };
+        assert_eq!(cheapest(factor * inside), first.id);
+        assert_ne!(cheapest(factor * outside), first.id);
+    }
+    for factor in [0.01, 0.1, 10.0, 100.0] {
+        let is_crossed =
+            found.break_even.iter().any(|even| (even.usd_per_accelerator_hour / today - 1.0) * (factor - 1.0) > 0.0);
+        assert!(is_crossed || cheapest(factor) == first.id, "{factor}");
+    }
+}
+
+#[test]
+fn chances_are_of_the_rows_and_ranges_keep_their_size() {
+    let demand = cosmoflow();
+    let catalog = with(&[]);
+    let scene = stoker_plan::outcome::Scene { catalog: &catalog, demand: &demand, evidence: Default::default() };
+    for candidate in candidate::all(&catalog, &demand).iter().filter(|one| one.id().contains("sized-for-speed")) {
+        let size = |supply| {
+            let knobs = stoker_plan::outcome::Knobs { supply, ..Default::default() };
+            stoker_plan::outcome::evaluate(scene, candidate, knobs).map(|outcome| outcome.gib)
+        };
+        let Ok(likely) = size(Luck::LIKELY) else { continue };
+        assert!([Luck::At(0.0), Luck::At(1.0), Luck::Drawn(3)].map(size) == [Ok(likely), Ok(likely), Ok(likely)]);
+    }
+}
+
+#[test]
+fn what_offers_share_is_drawn_once() {
+    // Two accounts of one service, read alike and bound by the nodes' network, are as fast as each other in each draw.
+    let demand = cosmoflow();
+    let catalog = with(&[]);
+    let scene = stoker_plan::outcome::Scene { catalog: &catalog, demand: &demand, evidence: Default::default() };
+    let candidates = candidate::all(&catalog, &demand);
+    let hours = |id: &str, draw: u64| {
+        let candidate = candidates.iter().find(|candidate| candidate.id() == id).unwrap();
+        let knobs = stoker_plan::outcome::Knobs { supply: Luck::Drawn(draw), ..Default::default() };
+        stoker_plan::outcome::evaluate(scene, candidate, knobs).unwrap().au_warm
+    };
+    let of = |id: &str| (0..50).map(|draw| hours(id, draw)).collect::<Vec<_>>();
+    let ondemand = of("ondemand/own-disks/azure.blob.hot");
+    assert_eq!(ondemand, of("ondemand/own-disks/azure.blob.cool"), "the same disks, network and clients");
+    assert_eq!(of("azure.blob.hotx4/blobfuse"), of("azure.blob.hotx8/blobfuse"), "the same network and client");
+    assert!(ondemand.iter().any(|au| *au != ondemand[0]));
+}
+
+#[test]
+fn a_lost_node_costs_everybody_what_was_not_written_yet() {
+    let mut demand = cosmoflow();
+    let before = plan(&with(&[]), &demand);
+    demand.losses_per_node_hour = 0.001;
+    let after = plan(&with(&[]), &demand);
+    for offer_before in &before.offers {
+        let later = offer(&after, &offer_before.id);
+        // By hand: T/48/2 hours for each of 4 x 0.001 x T losses at least.
+        let hours = offer_before.hours.likely - offer_before.staging_hours;
+        let least = 4.0 * 0.001 * hours * hours / 48.0 / 2.0;
+        let more = later.hours.likely - offer_before.hours.likely;
+        assert!(more >= least * (1.0 - 1e-9), "{}: {more} {least}", offer_before.id);
+    }
+}
+
+#[test]
+fn a_service_that_nobody_reads_is_a_reason_and_one_with_a_client_an_offer() {
+    let service = CONTRACT.replace(
+        "id = \"azure.blob.hot\"",
+        "id = \"mine.store\"\nclass = \"object\"\ncharges = [\"capacity\", \"read\", \"write\"]",
+    );
+    let text = service.replace("VALUE", "0.01");
+    let found = plan(&with(&[(Layer::Site, &text)]), &cosmoflow());
+    let unread = found.unranked.iter().find(|unranked| unranked.id == "mine.store").expect("it is listed");
+    assert!(unread.reasons[0].contains("no client reads mine.store"), "{unread:?}");
+    let read = text + "[[client]]\nid = \"rest\"\nservices = [\"mine.store\"]\n";
+    let found = plan(&with(&[(Layer::Site, &read)]), &cosmoflow());
+    let reasons =
+        &found.unranked.iter().find(|unranked| unranked.id == "mine.store/rest").expect("it is a candidate").reasons;
+    assert!(reasons.iter().any(|reason| reason.contains("speed of mine.store")), "{reasons:?}");
+}
+
+#[test]
+fn data_in_another_region_are_read_from_there_or_copied_once() {
+    let away = CONTRACT.replace("region = \"westus\"", "region = \"there\"").replace(
+        "{ of = \"capacity\", unit = \"GiB-month\", value = VALUE, source = \"contract\", confidence = \"high\" }",
+        "{ of = \"capacity\", unit = \"GiB-month\", value = 0.02, source = \"contract\", confidence = \"high\" }, \
+         { of = \"read\", unit = \"10k\", value = 0.004, source = \"contract\", confidence = \"high\" }, \
+         { of = \"write\", unit = \"10k\", value = 0.05, source = \"contract\", confidence = \"high\" }, \
+         { of = \"list\", unit = \"10k\", value = 0.05, source = \"contract\", confidence = \"high\" }, \
+         { of = \"egress\", unit = \"GiB\", value = 0.02, source = \"contract\", confidence = \"high\" }",
+    );
+    let catalog = with(&[(Layer::Site, &away)]);
+    let mut demand = cosmoflow();
+    demand.data.region = Some("there".into());
+    let unknown = plan(&catalog, &demand);
+    let reasons: Vec<&String> = unknown.unranked.iter().flat_map(|unranked| &unranked.reasons).collect();
+    assert!(unknown.offers.is_empty() && reasons.iter().any(|reason| reason.contains("way from there")), "{reasons:?}");
+    (demand.data.delay_ms, demand.data.transit_mb) = (30.0, Some(500.0));
+    let found = plan(&catalog, &demand);
+    let gib = 5.1e12 / 1_073_741_824.0;
+    let (far, near) = (offer(&found, "azure.blob.hot/rest"), offer(&found, "azure.blob.hot/rest+replica"));
+    assert!((far.egress_usd / (gib * 48.0 * 0.02) - 1.0).abs() < 1e-9 && far.supply_mb_per_s <= 500.0, "{far:?}");
+    assert!((near.egress_usd / (gib * 0.02) - 1.0).abs() < 1e-9 && near.supply_mb_per_s > 500.0, "{near:?}");
+    assert!((near.ready_hours - 5.1e6 / 500.0 / 3600.0).abs() < 1e-9 && far.ready_hours == 0.0);
+}
+
+#[test]
+fn a_service_of_one_zone_is_paid_for_by_those_in_others() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 1e6);
+    (demand.node, demand.zones) = (Some("aws.p4d.24xlarge".into()), 2);
+    let found = plan(&with(&[]), &demand);
+    let reason = "no price of cross-zone of aws.fsx_lustre.125 is known";
+    let is = |unranked: &&stoker_plan::plan::Unranked| unranked.id.starts_with("aws.fsx_lustre.125/lustre");
+    let unranked = found.unranked.iter().find(is).expect("it is of one zone");
+    assert!(unranked.reasons.contains(&reason.to_owned()), "{unranked:?}");
+    offer(&found, "aws.s3.standard/rest");
+}
+
+#[test]
+fn a_checkpoint_reaches_what_its_client_reaches() {
+    let mut demand = cosmoflow();
+    demand.checkpoint = Some(Checkpoint { bytes: 1e12, writes: 10.0 });
+    let (with_writes, catalog) = (plan(&with(&[]), &demand), with(&[]));
+    demand.checkpoint = None;
+    let without = plan(&catalog, &demand);
+    let id = "azure.blob.hot/blobfuse";
+    let hours = offer(&with_writes, id).hours.likely - offer(&without, id).hours.likely;
+    // By hand: 10 TB at 0.207 of the lesser of 3.125 GB/s of an account and 3 GB/s of four nodes.
+    let expected = 1e7 / (0.207 * 3000.0) / 3600.0;
+    assert!((hours / expected - 1.0).abs() < 1e-6, "{hours} {expected}");
+}
