@@ -372,7 +372,7 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
     if !disk.has_room(object) {
         return Ok(Brought::Unkept);
     }
-    let (came, mut is_wrong) = (Arc::new(AtomicU64::new(0)), false);
+    let came = Arc::new(AtomicU64::new(0));
     for _ in 0..FETCHES_MAX {
         let like = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), 0..1).via(via) };
         match runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await {
@@ -389,20 +389,13 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
             // Its stripes came one by one, and nobody compared the whole yet.
             Standing::Cut if disk.verify(object, via).await? => return Ok(there(found)),
             // It may be that what came was wrong.
-            standing => {
-                is_wrong |= matches!(standing, Standing::Cut);
-                disk.forget(object);
-            }
+            _ => disk.forget(object),
         }
         if !disk.has_room(object) {
             return Ok(Brought::Unkept);
         }
     }
-    match is_wrong {
-        true => Err(Error::corrupt("the object was fetched but could not be kept whole", &**object)),
-        // Each time others took the room that there was.
-        false => Ok(Brought::Unkept),
-    }
+    Err(Error::corrupt("the object was fetched but could not be kept whole", &**object))
 }
 
 /// All files below a folder, as (node, size), in the order of their names.
