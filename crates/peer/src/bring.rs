@@ -52,7 +52,11 @@ impl Owners {
             }
         }
         for _ in 0..ASKED_MAX {
-            let (contact, manner) = asking.line.pop_front()?;
+            let Some((contact, manner)) = asking.line.pop_front() else {
+                // Nobody of those before it answers.
+                self.lines().stands_in(&Stripe::of(address));
+                return None;
+            };
             let payload = Wish { run: run.clone(), manner }.encode()?;
             match contact.say(Word::Bring, payload).await {
                 None => {}

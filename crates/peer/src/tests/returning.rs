@@ -160,16 +160,21 @@ async fn who_has_room_again_asks_who_keeps_in_its_stead() {
 /// It has all that it had, and its age: only those who read around it know that it was away.
 #[tokio::test(start_paused = true)]
 async fn who_stood_still_for_a_while_hears_what_others_took_meanwhile() {
-    let mut fixed = Fixed::default();
-    let samples = small(&mut fixed);
-    let mut cluster = Cluster::with_room(3, fixed, Some(100));
-    let telling: Vec<_> = (0..3).map(|number| hand_over(&cluster, number, &samples)).collect();
-    cluster.kill(2);
-    assert_eq!(epoch(&cluster, &[0, 1], &samples).await, 100);
-    cluster.servers[2] = cluster.serve(2);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(epoch(&cluster, &[0, 1, 2], &samples).await, 0);
-    telling.into_iter().for_each(|telling| telling.abort());
+    for is_loaded in [false, true] {
+        let mut fixed = Fixed::default();
+        let samples = small(&mut fixed);
+        let mut cluster = Cluster::with_room(3, fixed, Some(100));
+        let telling: Vec<_> = (0..3).map(|number| hand_over(&cluster, number, &samples)).collect();
+        cluster.kill(2);
+        match is_loaded {
+            true => assert_eq!(bring_all(&cluster, 0, &samples).await, (100, 0, 0)),
+            false => assert_eq!(epoch(&cluster, &[0, 1], &samples).await, 100),
+        }
+        cluster.servers[2] = cluster.serve(2);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(epoch(&cluster, &[0, 1, 2], &samples).await, 0, "loaded: {is_loaded}");
+        telling.into_iter().for_each(|telling| telling.abort());
+    }
 }
 
 /// One member doesn't reach another one, and everybody else does.
