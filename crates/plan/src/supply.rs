@@ -4,7 +4,7 @@
 //! share of the bytes goes binds by as much later.
 
 use crate::catalog::quantity::{Of, Scope};
-use crate::catalog::{Attach, Class, Client, Limit, Method, Service};
+use crate::catalog::{Class, Client, Limit, Method, Service};
 use crate::demand::Demand;
 use crate::figure::Confidence;
 use crate::luck::Luck;
@@ -37,7 +37,7 @@ pub struct Reader<'a> {
     pub client: &'a Client,
     pub demand: &'a Demand,
     pub nodes: &'a Nodes<'a>,
-    /// Accounts, volumes, file systems; and GiB of each.
+    /// Accounts, volumes of all nodes, file systems; and GiB of each.
     pub units: f64,
     pub gib: f64,
     /// MB/s bought of each, where speed is bought, and operations a second.
@@ -133,19 +133,13 @@ impl Reader<'_> {
         }
         let mb_per_gib = crate::catalog::quantity::GIB / 1e6;
         let seconds = credit.credit_gib_per_gib * self.gib * mb_per_gib / (burst - base);
-        let read = self.demand.dataset_bytes * self.demand.epochs / 1e6 / self.units / self.volumes();
+        // Where each node has volumes of its own, `units` are those of all nodes.
+        let jobs = f64::from(self.demand.jobs);
+        let read = self.demand.dataset_bytes * self.demand.epochs * jobs / 1e6 / self.units;
         let fast = burst * seconds;
         match read <= fast || base <= 0.0 {
             true => burst,
             false => read / (seconds + (read - fast) / base),
-        }
-    }
-
-    /// Copies of the volumes: each node has its own.
-    fn volumes(&self) -> f64 {
-        match self.service.attach {
-            Attach::One => self.nodes.count,
-            _ => 1.0,
         }
     }
 

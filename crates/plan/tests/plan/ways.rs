@@ -277,3 +277,16 @@ fn a_checkpoint_reaches_what_its_client_reaches() {
     let expected = 1e7 / (0.207 * 3000.0) / 3600.0;
     assert!((hours / expected - 1.0).abs() < 1e-6, "{hours} {expected}");
 }
+
+#[test]
+fn burst_credit_is_divided_by_the_volumes_once() {
+    // One st1 a node, 4749.7 GiB: 194.5 MB/s, and 524.3 while a credit of 5.1 TB lasts, 15465 s. By hand, of 244.8 TB over n
+    // volumes, against the 2401.5 MB/s of a node's accelerators.
+    for (nodes, au) in [(1, 8.27), (2, 8.45), (4, 8.84), (8, 9.72), (16, 12.15)] {
+        let mut demand = Demand::new("V100", 8 * nodes, 1.0 / 0.0533, 16e6, 318_750.0);
+        (demand.epochs, demand.node) = (48.0, Some("aws.p3dn.24xlarge".into()));
+        let found = plan(&with(&[]), &demand);
+        let st1 = offer(&found, "aws.ebs.st1/disk/from-aws.s3.standard");
+        assert!((st1.au_percent - au).abs() < 0.006, "{nodes}: {} {au}", st1.au_percent);
+    }
+}
