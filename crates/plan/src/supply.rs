@@ -76,15 +76,15 @@ impl Reader<'_> {
         Some(limit.figure.value.at(self.luck.place(&[&self.client.id, of.name()])))
     }
 
-    /// MB of one request to the service.
+    /// MB of one request to the service; none reaches beyond its file.
     pub fn request_mb(&self) -> f64 {
-        let read = self.demand.read_bytes / 1e6;
+        let read = self.demand.read_bytes.min(self.demand.file_bytes()) / 1e6;
         let most = match self.client.method {
             Method::Disk => Some(DISK_REQUEST_MB),
             _ => self.client_has(Of::RequestSize),
         };
         // Stoker asks for whole files in runs, however small the reads are; so does a copy.
-        let file = self.demand.dataset_bytes / self.demand.files / 1e6;
+        let file = self.demand.file_bytes() / 1e6;
         let wanted = if matches!(self.client.method, Method::Stoker | Method::Copy) { file } else { read };
         most.map_or(wanted, |most| wanted.min(most))
     }
@@ -168,7 +168,9 @@ impl Reader<'_> {
         let each = self.has(Of::Bandwidth, Scope::Connection).unwrap_or(f64::INFINITY);
         let seconds = self.client_has(Of::RoundTrips).unwrap_or(1.0) * delay / 1e3 + request / each;
         let reads = self.demand.streams * f64::from(self.demand.accelerators);
-        let pieces = (self.demand.read_bytes / 1e6 / request).max(1.0);
+        // Pieces of one file are asked for at once; a reader of several files takes one after the other.
+        let read = self.demand.read_bytes.min(self.demand.file_bytes());
+        let pieces = (read / 1e6 / request).max(1.0);
         let in_flight = self.client_has(Of::InFlight).map_or(reads * pieces, |each| each * self.nodes.count);
         (seconds > 0.0).then(|| Cap::new("first byte x requests in flight", in_flight * request / seconds))
     }

@@ -5,7 +5,7 @@ use stoker_plan::catalog::Need;
 use stoker_plan::demand::{Checkpoint, Demand};
 use stoker_plan::figure::Layer;
 use stoker_plan::luck::Luck;
-use stoker_plan::plan::Offer;
+use stoker_plan::plan::{Offer, Plan};
 
 use super::{CONTRACT, cosmoflow, offer, plan, with};
 
@@ -289,4 +289,23 @@ fn burst_credit_is_divided_by_the_volumes_once() {
         let st1 = offer(&found, "aws.ebs.st1/disk/from-aws.s3.standard");
         assert!((st1.au_percent - au).abs() < 0.006, "{nodes}: {} {au}", st1.au_percent);
     }
+}
+
+#[test]
+fn each_file_is_a_request_at_least() {
+    // 5.1 TB in samples of 16 MB, each of them 16 files: 5.1 million files, one request each, 48 times.
+    let mut demand = cosmoflow();
+    let few = plan(&with(&[]), &demand);
+    demand.files = demand.samples() * 16.0;
+    let many = plan(&with(&[]), &demand);
+    let id = "azure.blob.hot/rest";
+    assert!((offer(&many, id).requests / (demand.files * 48.0) - 1.0).abs() < 1e-9, "{}", offer(&many, id).requests);
+    let usd = |plan: &Plan| offer(plan, id).requests_usd;
+    assert!(usd(&many) > 10.0 * usd(&few), "{} {}", usd(&many), usd(&few));
+    // Of as much time until the first byte a file has more a byte.
+    let slack = |plan: &Plan| {
+        let limits = &offer(plan, id).limits;
+        limits.iter().find(|bound| bound.limit.contains("first byte")).expect("it is known").of_demand
+    };
+    assert!(slack(&many) < 0.9 * slack(&few), "{} {}", slack(&many), slack(&few));
 }
