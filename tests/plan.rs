@@ -190,3 +190,16 @@ fn what_can_t_be_meant_ends_with_2_and_names_the_field() {
     let unknown = plan(folder.path(), &["catalog", "show", "nothing"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown));
 }
+
+#[test]
+fn files_are_written_though_nobody_reads_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    command.current_dir(folder.path()).arg("plan").args(words(&["--json", "plan.json", "--report", "plan.html"]));
+    let status = command.stdout(writer).status().expect("it starts");
+    assert_eq!(status.code(), Some(141), "its output was closed");
+    assert!(read(&folder.path().join("plan.json"))["offers"][0]["id"].is_string());
+    assert!(std::fs::read_to_string(folder.path().join("plan.html")).expect("a page").ends_with("</html>\n"));
+}
