@@ -309,3 +309,13 @@ fn each_file_is_a_request_at_least() {
     };
     assert!(slack(&many) < 0.9 * slack(&few), "{} {}", slack(&many), slack(&few));
 }
+
+#[test]
+fn what_stoker_cant_mount_yet_says_so() {
+    let found = plan(&with(&[]), &cosmoflow());
+    let blob = offer(&found, "stoker/own-disks/azure.blob.hot");
+    assert_eq!(blob.warnings, ["needs a mount of az://, which this version can't open yet"]);
+    assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
+    let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
+    assert!(offer(&found, "stoker/own-disks/aws.s3.standard").warnings.is_empty());
+}
