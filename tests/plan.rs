@@ -123,12 +123,15 @@ fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let local = r#"{"schema": 1, "kind": "measured", "command": "train", "finished": true, "started": 0, "environment": {"version": "0", "kernel": "6", "processors": 2, "memory_bytes": 1, "ranks": 1}, "settings": {}, "target": "/data", "seed": 1, "accelerators": 1, "epochs": [{"repetition": 1, "epoch": 1, "cold": true, "seconds": 1, "steps": 1, "samples": 8, "au_percent": 50, "au_dlio_percent": 50, "ceiling_percent": 100, "samples_per_second": 8, "bytes_per_second": 8e6, "wait_seconds_by_cause": {}, "bytes": {"asked": 8000000, "network": 0}, "step_seconds": {}}]}"#;
     std::fs::write(folder.path().join("local.json"), local).expect("a report");
+    let far = local.replace("\"network\": 0", "\"network\": 8000000");
+    std::fs::write(folder.path().join("far.json"), far).expect("a report");
     std::fs::write(folder.path().join("odd.toml"), b"provider = \"\xff\"").expect("a file");
     for (more, said) in [
         (&["--catalog", "/dev/zero"][..], "more than 64 MiB"),
         (&["--measured", "/dev/zero"], "more than 64 MiB"),
         (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "more than 64 MiB"),
         (&["--supply", "azure.blob.hot/blobfuse=local.json"], "over a network"),
+        (&["--supply", "azure.blob.hot/lustre=far.json"], "no client `lustre` reads azure.blob.hot"),
         (&["--catalog", "odd.toml"], "byte 12"),
         (&["--data-region", "mars"], "data-region"),
         (&["--data-zone", "mars"], "data-zone"),
@@ -189,4 +192,17 @@ fn what_can_t_be_meant_ends_with_2_and_names_the_field() {
     }
     let unknown = plan(folder.path(), &["catalog", "show", "nothing"]);
     assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown));
+}
+
+#[test]
+fn files_are_written_though_nobody_reads_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    command.current_dir(folder.path()).arg("plan").args(words(&["--json", "plan.json", "--report", "plan.html"]));
+    let status = command.stdout(writer).status().expect("it starts");
+    assert_eq!(status.code(), Some(141), "its output was closed");
+    assert!(read(&folder.path().join("plan.json"))["offers"][0]["id"].is_string());
+    assert!(std::fs::read_to_string(folder.path().join("plan.html")).expect("a page").ends_with("</html>\n"));
 }

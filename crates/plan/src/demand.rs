@@ -120,6 +120,10 @@ impl Demand {
         f64::from(self.accelerators) * self.samples_per_second * self.sample_bytes / 1e6
     }
 
+    pub fn file_bytes(&self) -> f64 {
+        self.dataset_bytes / self.files
+    }
+
     pub fn samples(&self) -> f64 {
         self.dataset_bytes / self.sample_bytes
     }

@@ -113,7 +113,7 @@ impl Plan {
 
     fn warn(&mut self, today: Date) {
         if let Some(date) = self.oldest_price.filter(|date| today.days() - date.days() > OLD_DAYS) {
-            self.warnings.push(format!("the oldest price behind the first offers is of {date}: import a newer list"));
+            self.warnings.push(format!("the oldest price of all offers is of {date}: import a newer list"));
         }
         if self.demand.accelerator_usd_hour.is_none() {
             self.warnings

@@ -4,7 +4,7 @@
 //! share of the bytes goes binds by as much later.
 
 use crate::catalog::quantity::{Of, Scope};
-use crate::catalog::{Attach, Class, Client, Limit, Method, Service};
+use crate::catalog::{Class, Client, Limit, Method, Service};
 use crate::demand::Demand;
 use crate::figure::Confidence;
 use crate::luck::Luck;
@@ -37,7 +37,7 @@ pub struct Reader<'a> {
     pub client: &'a Client,
     pub demand: &'a Demand,
     pub nodes: &'a Nodes<'a>,
-    /// Accounts, volumes, file systems; and GiB of each.
+    /// Accounts, volumes of all nodes, file systems; and GiB of each.
     pub units: f64,
     pub gib: f64,
     /// MB/s bought of each, where speed is bought, and operations a second.
@@ -76,15 +76,15 @@ impl Reader<'_> {
         Some(limit.figure.value.at(self.luck.place(&[&self.client.id, of.name()])))
     }
 
-    /// MB of one request to the service.
+    /// MB of one request to the service; none reaches beyond its file.
     pub fn request_mb(&self) -> f64 {
-        let read = self.demand.read_bytes / 1e6;
+        let read = self.demand.read_bytes.min(self.demand.file_bytes()) / 1e6;
         let most = match self.client.method {
             Method::Disk => Some(DISK_REQUEST_MB),
             _ => self.client_has(Of::RequestSize),
         };
         // Stoker asks for whole files in runs, however small the reads are; so does a copy.
-        let file = self.demand.dataset_bytes / self.demand.files / 1e6;
+        let file = self.demand.file_bytes() / 1e6;
         let wanted = if matches!(self.client.method, Method::Stoker | Method::Copy) { file } else { read };
         most.map_or(wanted, |most| wanted.min(most))
     }
@@ -133,19 +133,13 @@ impl Reader<'_> {
         }
         let mb_per_gib = crate::catalog::quantity::GIB / 1e6;
         let seconds = credit.credit_gib_per_gib * self.gib * mb_per_gib / (burst - base);
-        let read = self.demand.dataset_bytes * self.demand.epochs / 1e6 / self.units / self.volumes();
+        // Where each node has volumes of its own, `units` are those of all nodes.
+        let jobs = f64::from(self.demand.jobs);
+        let read = self.demand.dataset_bytes * self.demand.epochs * jobs / 1e6 / self.units;
         let fast = burst * seconds;
         match read <= fast || base <= 0.0 {
             true => burst,
             false => read / (seconds + (read - fast) / base),
-        }
-    }
-
-    /// Copies of the volumes: each node has its own.
-    fn volumes(&self) -> f64 {
-        match self.service.attach {
-            Attach::One => self.nodes.count,
-            _ => 1.0,
         }
     }
 
@@ -174,7 +168,9 @@ impl Reader<'_> {
         let each = self.has(Of::Bandwidth, Scope::Connection).unwrap_or(f64::INFINITY);
         let seconds = self.client_has(Of::RoundTrips).unwrap_or(1.0) * delay / 1e3 + request / each;
         let reads = self.demand.streams * f64::from(self.demand.accelerators);
-        let pieces = (self.demand.read_bytes / 1e6 / request).max(1.0);
+        // Pieces of one file are asked for at once; a reader of several files takes one after the other.
+        let read = self.demand.read_bytes.min(self.demand.file_bytes());
+        let pieces = (read / 1e6 / request).max(1.0);
         let in_flight = self.client_has(Of::InFlight).map_or(reads * pieces, |each| each * self.nodes.count);
         (seconds > 0.0).then(|| Cap::new("first byte x requests in flight", in_flight * request / seconds))
     }

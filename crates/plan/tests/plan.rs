@@ -392,3 +392,18 @@ fn the_enumeration_stays_small() {
     ids.sort();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "an id is of one candidate");
 }
+
+#[test]
+fn an_overlay_makes_nothing_free_and_no_tier_twice() {
+    let refused = |before: &str, after: &str| {
+        let text = CONTRACT.replace(before, after).replace("VALUE", "0.5");
+        let overlay = Source { layer: Layer::Site, place: "overlay.toml", text: &text };
+        Catalog::of(&SHIPPED.into_iter().chain([overlay]).collect::<Vec<_>>()).unwrap_err()
+    };
+    let free = refused("prices = ", "charges = []\nprices = ");
+    assert!(free.field == "charges" && free.to_string().contains("azure.blob.hot"), "{free}");
+    let again =
+        r#"prices = [{ of = "capacity", unit = "GiB-month", value = 0.1, source = "contract", confidence = "high" }, "#;
+    let twice = refused("prices = [", again);
+    assert!(twice.field == "prices" && twice.to_string().contains("two prices from 0 GiB"), "{twice}");
+}

@@ -72,8 +72,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Below::Try(args)) => return trial::run(args),
         None => {}
     }
-    let (json, page) = (args.json.as_deref(), args.report.as_deref());
-    place::can_be_written(&[(json, place::JSON), (page, place::PAGE)], [])?;
+    let (json, html) = (args.json.as_deref(), args.report.as_deref());
+    place::can_be_written(&[(json, place::JSON), (html, place::PAGE)], [])?;
     let catalog = args.layers.catalog()?;
     let demands = args.asked.demands()?;
     let begun = std::time::Instant::now();
@@ -82,27 +82,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let ways: usize = plans.iter().map(|plan| plan.candidates).sum();
     let took =
         format!("{ways} ways were looked at, and their ranges drawn from, in {} ms", begun.elapsed().as_millis());
+    let simulated =
+        args.simulate.as_deref().map(|counts| simulated::rows(&catalog, &args.asked, counts)).transpose()?;
+    let simulated = simulated.unwrap_or_default();
+    // Files first: whoever reads the table may have enough of it.
+    if let Some(path) = json {
+        let text =
+            serde_json::to_string_pretty(&document::of(&plans, &simulated)).expect("a plan has no keys but strings");
+        crate::report::replace(path, &text)?;
+    }
+    if let Some(path) = html {
+        crate::report::replace(path, &page::of(&catalog, &plans, &simulated))?;
+    }
     match &plans[..] {
         [plan] => table::one(plan, args.top)?,
         several => table::sweep(several)?,
     }
     say!("  {took}")?;
-    let simulated =
-        args.simulate.as_deref().map(|counts| simulated::rows(&catalog, &args.asked, counts)).transpose()?;
-    let simulated = simulated.unwrap_or_default();
     if !simulated.is_empty() {
         table::simulated(&simulated)?;
     }
-    if let Some(path) = json {
-        let text =
-            serde_json::to_string_pretty(&document::of(&plans, &simulated)).expect("a plan has no keys but strings");
-        crate::report::replace(path, &text)?;
-        say!("  {}", path.display())?;
-    }
-    if let Some(path) = page {
-        crate::report::replace(path, &page::of(&catalog, &plans, &simulated))?;
-        say!("  {}", path.display())?;
-    }
+    [json, html].into_iter().flatten().try_for_each(|path| say!("  {}", path.display()))?;
     if plans.iter().all(|plan| plan.offers.is_empty()) {
         note!("stoker: {}", unranked(&catalog, &plans[0]));
         return Ok(ExitCode::FAILURE);

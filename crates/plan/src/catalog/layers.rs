@@ -53,6 +53,7 @@ impl Catalog {
             set(&mut known.class, text.class);
             set(&mut known.attach, text.attach);
             set(&mut known.charges, text.charges);
+            charged(known.class, &known.charges, &text.place)?;
             set(&mut known.min_gib, text.min_gib);
             set(&mut known.step_gib, text.step_gib);
             set(&mut known.is_zonal, text.is_zonal);
@@ -128,14 +129,7 @@ fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
     let lacks = |field: &str| lacks(&text.place, field);
     let class = text.class.ok_or_else(|| lacks("class"))?;
     let charges = text.charges.ok_or_else(|| lacks("charges"))?;
-    let needed: &[Charge] = match class {
-        Class::Object => &[Charge::Capacity, Charge::Read, Charge::Write],
-        _ => &[Charge::Capacity],
-    };
-    if let Some(charge) = needed.iter().find(|charge| !charges.contains(charge)) {
-        let hint = format!("`{}` is charged by every service of this class; a free one has the price 0", charge.name());
-        return Err(Wrong::new("a charge is missing", text.place, "charges", hint));
-    }
+    charged(class, &charges, &text.place)?;
     let service = Service {
         name: text.name.unwrap_or_else(|| text.id.clone()),
         class,
@@ -154,6 +148,22 @@ fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
     };
     sizes(&service, &text.place)?;
     Ok(service)
+}
+
+/// What every service of a class charges.
+fn charged(class: Class, charges: &[Charge], place: &str) -> Result<()> {
+    let needed: &[Charge] = match class {
+        Class::Object => &[Charge::Capacity, Charge::Read, Charge::Write],
+        _ => &[Charge::Capacity],
+    };
+    match needed.iter().find(|charge| !charges.contains(charge)) {
+        None => Ok(()),
+        Some(charge) => {
+            let name = charge.name();
+            let hint = format!("`{name}` is charged by every service of this class; a free one has the price 0");
+            Err(Wrong::new("a charge is missing", place, "charges", hint))
+        }
+    }
 }
 
 fn sizes(service: &Service, place: &str) -> Result<()> {

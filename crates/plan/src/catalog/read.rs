@@ -213,7 +213,20 @@ impl Sources {
             entry.finish()?;
             Ok(Price { of, region, from_gib, above, figure })
         });
-        prices.collect()
+        let prices: Vec<Price> = prices.collect::<Result<_>>()?;
+        let is_twice = |left: &Price, right: &Price| {
+            (left.of, &left.region, left.from_gib) == (right.of, &right.region, right.from_gib)
+        };
+        let twice = |(index, price): (usize, &Price)| prices[..index].iter().any(|before| is_twice(before, price));
+        match prices.iter().enumerate().position(twice) {
+            None => Ok(prices),
+            Some(index) => {
+                let price = &prices[index];
+                let what =
+                    format!("{} of {} has two prices from {} GiB", price.of.name(), price.region, price.from_gib);
+                Err(entry.wrong("prices", what, "one price for each from-gib"))
+            }
+        }
     }
 
     fn limits(&self, entry: &mut Entry) -> Result<Vec<Limit>> {

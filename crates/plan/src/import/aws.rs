@@ -49,7 +49,10 @@ pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
             let dimensions = offer.get("priceDimensions").and_then(Value::as_object);
             for (code, dimension) in dimensions.into_iter().flatten() {
                 let place = format!("{place}, {code}");
-                imported.found.extend(found(&id, charge, attributes, offer, dimension, &place)?);
+                let Some(found) = found(&id, charge, attributes, offer, dimension, &place)? else { continue };
+                // Whoever lists pays what a write costs: both are requests of tier 1.
+                let list = (charge == Charge::Write).then(|| Found { charge: Charge::List, ..found.clone() });
+                imported.found.extend([Some(found), list].into_iter().flatten());
             }
         }
     }

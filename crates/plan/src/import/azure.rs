@@ -19,11 +19,12 @@ const STORAGE: [(&str, &str, &str); 7] = [
 ];
 
 /// How meters are called, and what they charge.
-const METERS: [(&str, Charge); 5] = [
+const METERS: [(&str, Charge); 6] = [
     ("Data Stored", Charge::Capacity),
     ("Provisioned", Charge::Capacity),
     ("Read Operations", Charge::Read),
     ("Write Operations", Charge::Write),
+    ("List and Create Container Operations", Charge::List),
     ("Data Retrieval", Charge::ReadBytes),
 ];
 

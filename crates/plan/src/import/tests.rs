@@ -104,3 +104,20 @@ fn what_is_no_price_names_its_place_and_field() {
         assert!(wrong.field == field && wrong.place.starts_with("list.json"), "{provider:?}: {wrong}");
     }
 }
+
+#[test]
+fn lists_say_what_listing_costs_so_that_a_region_can_be_ranked() {
+    let tier_1 = AWS.replace("Requests-Tier2", "Requests-Tier1").replace("0.00000043", "0.0000054");
+    let catalog = laid("aws", &read(Provider::Aws, "aws.json", &tier_1).unwrap());
+    let usd = |catalog: &Catalog, id: &str, charge: Charge, region: &str| {
+        let service = catalog.services.iter().find(|service| service.id == id).unwrap();
+        service.prices(charge, Some(region)).first().map(|price| price.figure.value.likely)
+    };
+    for charge in [Charge::Write, Charge::List] {
+        assert_eq!(usd(&catalog, "aws.s3.standard", charge, "eu-central-1"), Some(0.0000054), "{charge:?}");
+    }
+    let listing = AZURE.replace("Hot Read Operations", "Hot LRS List and Create Container Operations");
+    let catalog = laid("azure", &read(Provider::Azure, "azure.json", &listing).unwrap());
+    assert_eq!(usd(&catalog, "azure.blob.hot", Charge::List, "westeurope"), Some(0.005 * 1e-4));
+    assert_eq!(usd(&catalog, "azure.blob.hot", Charge::Write, "westeurope"), None, "a list is no write");
+}

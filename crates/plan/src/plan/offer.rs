@@ -74,6 +74,8 @@ pub struct Offer {
     pub chance_of_best: f64,
     pub oldest_price: Option<Date>,
     pub undated_prices: bool,
+    /// What keeps it from being used as it is.
+    pub warnings: Vec<String>,
 }
 
 /// A candidate that has no rank, and every reason.
@@ -154,6 +156,7 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         chance_of_best: 0.0,
         oldest_price: figures.iter().filter_map(|figure| figure.origin.date).min(),
         undated_prices: figures.iter().any(|figure| figure.origin.date.is_none()),
+        warnings: unopened(candidate).into_iter().collect(),
     })
 }
 
@@ -188,6 +191,17 @@ fn read_through<'a>(candidate: &Candidate<'a>) -> (String, &'a crate::catalog::C
         Way::Ondemand { .. } => ("ondemand.local".to_owned(), candidate.client),
         Way::Straight | Way::Disks { .. } => (candidate.service.id.clone(), candidate.client),
     }
+}
+
+/// Stoker mounts S3. What it would have to mount else says so.
+fn unopened(candidate: &Candidate) -> Option<String> {
+    let is_mounted = matches!(candidate.way, Way::Own | Way::Rented { .. });
+    let scheme = match candidate.service.provider.as_str() {
+        "azure" => "az",
+        "gcp" => "gs",
+        _ => return None,
+    };
+    is_mounted.then(|| format!("needs a mount of {scheme}://, which this version can't open yet"))
 }
 
 fn method(candidate: &Candidate) -> &'static str {

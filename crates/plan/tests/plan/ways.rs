@@ -5,7 +5,7 @@ use stoker_plan::catalog::Need;
 use stoker_plan::demand::{Checkpoint, Demand};
 use stoker_plan::figure::Layer;
 use stoker_plan::luck::Luck;
-use stoker_plan::plan::Offer;
+use stoker_plan::plan::{Offer, Plan};
 
 use super::{CONTRACT, cosmoflow, offer, plan, with};
 
@@ -276,4 +276,46 @@ fn a_checkpoint_reaches_what_its_client_reaches() {
     // By hand: 10 TB at 0.207 of the lesser of 3.125 GB/s of an account and 3 GB/s of four nodes.
     let expected = 1e7 / (0.207 * 3000.0) / 3600.0;
     assert!((hours / expected - 1.0).abs() < 1e-6, "{hours} {expected}");
+}
+
+#[test]
+fn burst_credit_is_divided_by_the_volumes_once() {
+    // One st1 a node, 4749.7 GiB: 194.5 MB/s, and 524.3 while a credit of 5.1 TB lasts, 15465 s. By hand, of 244.8 TB over n
+    // volumes, against the 2401.5 MB/s of a node's accelerators.
+    for (nodes, au) in [(1, 8.27), (2, 8.45), (4, 8.84), (8, 9.72), (16, 12.15)] {
+        let mut demand = Demand::new("V100", 8 * nodes, 1.0 / 0.0533, 16e6, 318_750.0);
+        (demand.epochs, demand.node) = (48.0, Some("aws.p3dn.24xlarge".into()));
+        let found = plan(&with(&[]), &demand);
+        let st1 = offer(&found, "aws.ebs.st1/disk/from-aws.s3.standard");
+        assert!((st1.au_percent - au).abs() < 0.006, "{nodes}: {} {au}", st1.au_percent);
+    }
+}
+
+#[test]
+fn each_file_is_a_request_at_least() {
+    // 5.1 TB in samples of 16 MB, each of them 16 files: 5.1 million files, one request each, 48 times.
+    let mut demand = cosmoflow();
+    let few = plan(&with(&[]), &demand);
+    demand.files = demand.samples() * 16.0;
+    let many = plan(&with(&[]), &demand);
+    let id = "azure.blob.hot/rest";
+    assert!((offer(&many, id).requests / (demand.files * 48.0) - 1.0).abs() < 1e-9, "{}", offer(&many, id).requests);
+    let usd = |plan: &Plan| offer(plan, id).requests_usd;
+    assert!(usd(&many) > 10.0 * usd(&few), "{} {}", usd(&many), usd(&few));
+    // Of as much time until the first byte a file has more a byte.
+    let slack = |plan: &Plan| {
+        let limits = &offer(plan, id).limits;
+        limits.iter().find(|bound| bound.limit.contains("first byte")).expect("it is known").of_demand
+    };
+    assert!(slack(&many) < 0.9 * slack(&few), "{} {}", slack(&many), slack(&few));
+}
+
+#[test]
+fn what_stoker_cant_mount_yet_says_so() {
+    let found = plan(&with(&[]), &cosmoflow());
+    let blob = offer(&found, "stoker/own-disks/azure.blob.hot");
+    assert_eq!(blob.warnings, ["needs a mount of az://, which this version can't open yet"]);
+    assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
+    let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
+    assert!(offer(&found, "stoker/own-disks/aws.s3.standard").warnings.is_empty());
 }

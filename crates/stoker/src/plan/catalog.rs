@@ -170,7 +170,7 @@ fn import(provider: &str, list: &Path, out: &Path) -> Result<()> {
     let charges = CHARGES.iter().filter(|(_, charge)| imported.found.iter().any(|found| found.charge == *charge));
     let charges: Vec<&str> = charges.map(|(name, _)| *name).collect();
     say!(
-        "  {}: {} of {} products, {} not of the catalogue ({})",
+        "  {}: {} prices from {} products, {} of them not of the catalogue ({})",
         out.display(),
         imported.found.len(),
         imported.products,

@@ -43,7 +43,25 @@ impl Layers {
             texts.push((Layer::Measured, supply.clone(), measured::supply(supply)?));
         }
         let over = texts.iter().map(|(layer, place, text)| Source { layer: *layer, place, text });
-        Catalog::of(&SHIPPED.into_iter().chain(over).collect::<Vec<_>>()).map_err(wrong)
+        let catalog = Catalog::of(&SHIPPED.into_iter().chain(over).collect::<Vec<_>>()).map_err(wrong)?;
+        self.supplies.iter().try_for_each(|supply| is_read(&catalog, supply))?;
+        Ok(catalog)
+    }
+}
+
+/// A measurement through a client that doesn't read the service would change nothing.
+fn is_read(catalog: &Catalog, supply: &str) -> Result<()> {
+    let of = supply.split_once('=').map_or(supply, |(of, _)| of);
+    let (id, client) = of.split_once('/').unwrap_or((of, ""));
+    let Some(service) = catalog.services.iter().find(|service| service.id == id) else { return Ok(()) };
+    let readers: Vec<&str> =
+        catalog.clients.iter().filter(|known| known.reads(service)).map(|known| known.id.as_str()).collect();
+    match readers.contains(&client) {
+        true => Ok(()),
+        false => {
+            let what = format!("no client `{client}` reads {id}");
+            Err(Error::invalid(what, format!("--supply {supply}")).hint(readers.join(", ")).into())
+        }
     }
 }
 
@@ -80,6 +98,16 @@ pub fn read_up_to(path: &Path, most: usize) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_is_of_a_client_that_reads_the_service() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        assert!(is_read(&catalog, "azure.blob.hot/blobfuse=run.json").is_ok());
+        let error = is_read(&catalog, "azure.blob.hot/lustre=run.json").unwrap_err();
+        let error = error.downcast_ref::<Error>().unwrap();
+        assert!(error.on.contains("--supply") && error.what.contains("lustre"), "{error}");
+        assert!(error.hint.contains("blobfuse") && error.hint.contains("rest"), "{error}");
+    }
 
     #[test]
     fn a_file_is_read_within_bounds_and_as_text() {

@@ -16,6 +16,8 @@ use super::layers::read;
 
 /// Accelerators that compute for more of what the loop allows were not held back, or hardly.
 const BUSY: f64 = 0.98;
+/// Accelerators that computed for less of their time say what storage gave, not what they take; for more than all of it, nothing.
+const AU_PERCENT: std::ops::RangeInclusive<f64> = 90.0..=102.0;
 /// Of what was asked for, so much came over the network where a service was read.
 const FROM_AFAR: f64 = 0.5;
 
@@ -23,7 +25,7 @@ const FROM_AFAR: f64 = 0.5;
 pub fn demand(path: &Path, accelerator: Option<&str>) -> Result<Job> {
     let refused = |what: String| {
         Error::invalid(what, format!("--measured {}", path.display()))
-            .hint("a report of `stoker bench train`, or what `stoker observe --save` wrote")
+            .hint("a report of `stoker bench train` on local NVMe, or what `stoker observe --save` wrote")
     };
     let document: serde_json::Value =
         serde_json::from_str(&read(path)?).map_err(|error| refused(format!("this is no JSON: {error}")))?;
@@ -58,7 +60,7 @@ fn doubt(report: &Report) -> Option<String> {
     }
 }
 
-/// Its rate over the share of time in which accelerators were busy.
+/// Its loop, at its rate over the share of time in which accelerators were busy.
 fn benchmarked(report: &Report, accelerator: Option<&str>) -> Result<Job, String> {
     if let Some(doubt) = doubt(report) {
         return Err(doubt);
@@ -70,26 +72,23 @@ fn benchmarked(report: &Report, accelerator: Option<&str>) -> Result<Job, String
         return Err("no epoch was measured in it".into());
     }
     let mean = |of: fn(&Epoch) -> f64| epochs.iter().map(|epoch| of(epoch)).sum::<f64>() / epochs.len() as f64;
-    let (samples, bytes, au) =
-        (mean(|epoch| epoch.samples_per_second), mean(|epoch| epoch.bytes_per_second), mean(|epoch| epoch.au_percent));
+    let (samples, au) = (mean(|epoch| epoch.samples_per_second), mean(|epoch| epoch.au_percent));
     let count = report.accelerators.unwrap_or(0);
-    if !(samples > 0.0 && bytes > 0.0 && au > 0.0) || count == 0 {
+    if !(samples > 0.0 && au > 0.0) || count == 0 {
         return Err("it doesn't say how fast accelerators took samples".into());
     }
-    let named = accelerator.map(str::to_owned).or_else(|| report.accelerator.clone());
-    let (sample_bytes, all) = (bytes / samples, mean(|epoch| epoch.samples as f64));
-    Ok(Job {
-        accelerator: named.ok_or("no accelerator was named: --accelerator h100")?,
-        samples_per_second: Some(samples / (au / 100.0) / count as f64),
-        sample_bytes,
-        dataset_bytes: sample_bytes * all,
-        files: all,
-        epochs: epochs.len() as f64,
-        read_bytes: sample_bytes,
-        streams: 4.0,
-        accelerators: Some(count),
-        workload: Workload::deserialize(&report.settings["workload"]).ok(),
-    })
+    if !AU_PERCENT.contains(&au) {
+        let (least, most) = (AU_PERCENT.start(), AU_PERCENT.end());
+        return Err(format!(
+            "accelerators computed for {au:.1} % of their time, and what they would take is told from {least} to {most} %: measure on local NVMe"
+        ));
+    }
+    let named = accelerator.or(report.accelerator.as_deref());
+    let named = named.ok_or("no accelerator was named: --accelerator h100")?;
+    let workload = Workload::deserialize(&report.settings["workload"])
+        .map_err(|error| format!("it doesn't hold the loop that was run: settings.workload: {error}"))?;
+    let rate = samples / (au / 100.0) / count as f64;
+    Ok(Job { accelerators: Some(count), ..of_workload(&workload, named, Some(rate)) })
 }
 
 /// What a service gave through a client in a run, as a layer: the mean bandwidth of its epochs, with so many nodes.
@@ -207,12 +206,38 @@ mod tests {
         }
     }
 
+    /// A run of ResNet-50 that kept two accelerators busy (runs/2026-11-22-bench).
+    fn busy() -> Report {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runs/2026-11-22-bench/raw.json");
+        let all: serde_json::Value = serde_json::from_str(&read(&path).unwrap()).unwrap();
+        Report::deserialize(&all[5]).unwrap()
+    }
+
     #[test]
-    fn a_run_says_what_its_accelerators_would_take() {
-        let job = benchmarked(&run(), None).unwrap();
-        assert_eq!((job.sample_bytes, job.accelerators, job.accelerator.as_str()), (2e6, Some(1), "h100"));
-        assert!((job.samples_per_second.unwrap() - 20.0 / 0.3).abs() < 1e-9);
-        assert!(benchmarked(&spoilt(|report| report.kind = Kind::Simulated), None).is_err());
+    fn a_run_is_the_same_job_as_its_workload() {
+        let job = benchmarked(&busy(), None).unwrap();
+        let shipped = of_workload(&workload::shipped("resnet50").unwrap(), "v100", job.samples_per_second);
+        assert_eq!((job.files, job.read_bytes, job.streams), (shipped.files, shipped.read_bytes, shipped.streams));
+        assert_eq!((job.sample_bytes, job.dataset_bytes), (shipped.sample_bytes, shipped.dataset_bytes));
+        assert_eq!((job.files, job.accelerators, job.accelerator.as_str()), (1024.0, Some(2), "v100"));
+        // 64 images in 0.195 s, by the list of accelerators.
+        let rate = job.samples_per_second.unwrap();
+        assert!((rate / (64.0 / 0.195) - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn a_run_that_does_not_say_what_accelerators_take_is_refused() {
+        let with = |spoil: Spoil| {
+            let mut report = busy();
+            spoil(&mut report);
+            benchmarked(&report, None).map(|job| job.samples_per_second).unwrap_err()
+        };
+        let slow = with(|report| report.epochs.iter_mut().for_each(|epoch| epoch.au_percent = 31.0));
+        assert!(slow.contains("31.0 %") && slow.contains("local NVMe"), "{slow}");
+        let fast = with(|report| report.epochs.iter_mut().for_each(|epoch| epoch.au_percent = 103.0));
+        assert!(fast.contains("103.0 %") && fast.contains("local NVMe"), "{fast}");
+        assert!(with(|report| report.settings["workload"] = serde_json::Value::Null).contains("settings.workload"));
+        assert!(with(|report| report.kind = Kind::Simulated).contains("simulated"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn of_plan(plan: &Plan, body: &mut String) {
     let demand = &plan.demand;
     let _ = writeln!(
         body,
-        "<p>{} {} ask for {:.0} MB/s: {} TB, {:.0} epochs, {} hours if none ever waits. {} ways were looked at; the oldest price is of {}.</p>",
+        "<p>{} {} ask for {:.0} MB/s: {} TB, {:.0} epochs, {} hours if none ever waits. {} ways were looked at; the oldest price of all offers is of {}.</p>",
         demand.accelerators,
         escaped(&demand.accelerator),
         plan.demand_mb_per_s,
@@ -128,8 +128,9 @@ fn tables(plan: &Plan, body: &mut String) {
             number(offer.storage_usd),
             number(offer.mb_per_s_per_usd_hour),
             number(offer.rule_usd_per_hour),
-            offer.binding_limit.clone(),
+            table::limit(offer),
             offer.next_limit.clone(),
+            offer.warnings.join("; "),
         ]
     });
     let names = [
@@ -145,6 +146,7 @@ fn tables(plan: &Plan, body: &mut String) {
         "(n P + C)/AU",
         "limit",
         "next",
+        "but",
     ];
     section(body, "All offers", "= is a tie with the first: the ranges of their costs overlap.", &table(&names, rows));
     let rows = plan.unranked.iter().map(|unranked| vec![unranked.id.clone(), unranked.reasons.join("; ")]);
@@ -295,6 +297,7 @@ mod tests {
         let mut plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
         plan.demand.accelerator = "<script>alert(1)</script>".into();
         plan.offers[0].id = "</script><b>".into();
+        plan.offers[0].extrapolated = true;
         let page = of(&catalog, &[plan], &[]);
         for title in [
             "Cost of the run",
@@ -307,6 +310,7 @@ mod tests {
         ] {
             assert!(page.contains(title), "{title}");
         }
+        assert!(page.contains(", extrapolated</td>") && page.contains("needs a mount of az://"));
         assert!(page.contains("shape only") && page.matches("<svg").count() == 11);
         assert!(!page.contains("<script>alert") && !page.contains("<b>") && !page.contains("NaN"));
         assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (1, 1));

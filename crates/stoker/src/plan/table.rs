@@ -21,7 +21,7 @@ pub fn style() -> Style {
 
 pub fn one(plan: &Plan, top: usize) -> Result<()> {
     print::out(format_args!("\n{}", chart(plan, top).text(&style())))?;
-    for line in lines(plan) {
+    for line in warned(plan, top).into_iter().chain(lines(plan)) {
         say!("  {line}")?;
     }
     Ok(())
@@ -45,7 +45,7 @@ pub fn sweep(plans: &[Plan]) -> Result<()> {
             number(offer.storage_usd),
             format!("{:.2}", offer.cache_ratio),
             offer.id.clone(),
-            offer.binding_limit.clone(),
+            limit(offer),
         ];
         [head, cells].concat()
     });
@@ -81,6 +81,12 @@ pub fn simulated(rows: &[Row]) -> Result<()> {
     let note = "Simulated: what it has above its bound are the batches ahead, which flatter short epochs.".into();
     let chart = Chart { title: "The best offers, simulated".into(), table, note, ..Chart::default() };
     print::out(format_args!("\n{}", chart.text(&style())))
+}
+
+/// What keeps shown offers from being used as they are.
+fn warned(plan: &Plan, top: usize) -> Vec<String> {
+    let shown = plan.offers.iter().take(top.max(1));
+    shown.flat_map(|offer| offer.warnings.iter().map(|warning| format!("{}: {warning}", offer.id))).collect()
 }
 
 fn chart(plan: &Plan, top: usize) -> Chart {
@@ -124,8 +130,14 @@ fn row(offer: &Offer) -> Vec<String> {
         number(offer.idle_usd),
         number(offer.storage_usd),
         number(offer.usd_per_epoch),
-        offer.binding_limit.clone(),
+        limit(offer),
     ]
+}
+
+/// What holds it back, and whether that was carried beyond what was measured.
+pub fn limit(offer: &Offer) -> String {
+    let extrapolated = if offer.extrapolated { ", extrapolated" } else { "" };
+    format!("{}{extrapolated}", offer.binding_limit)
 }
 
 /// Why the first is the first, and what changes that.
@@ -164,7 +176,7 @@ pub fn answer(plan: &Plan) -> Vec<String> {
 
 fn lines(plan: &Plan) -> Vec<String> {
     let mut lines = answer(plan);
-    lines.extend(plan.oldest_price.map(|date| format!("oldest price: {date}")));
+    lines.extend(plan.oldest_price.map(|date| format!("oldest price of all offers: {date}")));
     lines.extend(plan.warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.push(String::new());
     lines.extend(
@@ -220,5 +232,28 @@ pub fn number(value: f64) -> String {
         value if value >= 0.1 => format!("{value:.2}"),
         value if value < 5e-5 => "0".to_owned(),
         value => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::plan::catalog::Catalog;
+    use ::plan::catalog::shipped::SHIPPED;
+    use ::plan::date::Date;
+    use ::plan::demand::Demand;
+
+    #[test]
+    fn a_table_says_what_was_carried_on_and_what_cant_be_mounted() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        let mut demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
+        demand.node = Some("azure.ND40rs_v2".into());
+        let mut plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
+        let last = plan.offers.len();
+        assert!(warned(&plan, last).iter().any(|line| line.contains("needs a mount of az://")));
+        assert!(!chart(&plan, last).text(&style()).contains("extrapolated"));
+        plan.offers[0].extrapolated = true;
+        assert!(chart(&plan, last).text(&style()).contains(", extrapolated"));
+        assert!(lines(&plan).iter().any(|line| line.starts_with("oldest price of all offers")));
     }
 }
