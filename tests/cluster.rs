@@ -324,11 +324,12 @@ fn a_set_that_fits_on_each_disk_is_filled_from_others_and_read_without_them() {
     pool.start(3);
     let kept = |status: &serde_json::Value| status["mounts"][0]["kept_files"] == 28;
     eventually("each disk has all of it", || pool.bed.nodes().iter().all(kept));
-    assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
-    let had = pool.sum("had_bytes");
-    assert_eq!(had, 2 * total, "each has two thirds of it from others");
+    // Who begins to fill before another one has mounted the set asks the store for what that one owns.
+    let (sent, had) = (pool.sent(), pool.sum("had_bytes"));
+    assert!(sent >= total && sent - total < total / 20, "{:?}", pool.bed.nodes());
+    assert_eq!(sent + had, 3 * total, "each has the rest, some two thirds of it, from others");
     (0..3).for_each(|number| pool.read_all(number));
-    assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, had));
+    assert_eq!((pool.sent(), pool.sum("had_bytes")), (sent, had));
     let served: u64 =
         pool.bed.nodes().iter().map(|status| status["mounts"][0]["opens_served"].as_u64().expect("opens")).sum();
     assert_eq!(served, 0, "the kernel reads each file by itself");
