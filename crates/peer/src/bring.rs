@@ -85,7 +85,8 @@ impl Owners {
         let others: Vec<_> = roster.seats().iter().filter_map(|seat| self.lines().contact(&roster, seat.id)).collect();
         let tell = |contact: Arc<Contact>| {
             let payload = payload.clone();
-            async move { drop(contact.say(Word::Bring, payload).await) }
+            // One that only says that it lives holds up nobody.
+            async move { drop(tokio::time::timeout(self.lines().patience(), contact.say(Word::Bring, payload)).await) }
         };
         futures_util::future::join_all(others.into_iter().map(tell)).await;
     }

@@ -158,18 +158,7 @@ fn second_opinion(simulated: &[Row], body: &mut String) {
     if simulated.is_empty() {
         return;
     }
-    let rows = simulated.iter().map(|row| {
-        let percent = |value: f64| format!("{value:.1}");
-        vec![
-            row.accelerators.to_string(),
-            row.rank.to_string(),
-            row.offer.clone(),
-            if row.cold { "first" } else { "later" }.to_owned(),
-            percent(row.au_percent),
-            percent(row.bound_percent),
-            percent(row.simulated_au_percent),
-        ]
-    });
+    let rows = simulated.iter().map(Row::cells);
     let names = ["accelerators", "rank", "offer", "epoch", "AU % planned", "bound %", "AU % simulated"];
     let note = "What is simulated above its bound are the batches ahead, which flatter short epochs.";
     section(body, "The best offers, simulated", note, &table(&names, rows));

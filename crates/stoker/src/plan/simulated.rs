@@ -37,6 +37,22 @@ pub struct Row {
     pub steps: u64,
 }
 
+impl Row {
+    /// As people read it: all but its steps.
+    pub fn cells(&self) -> Vec<String> {
+        let percent = |value: f64| format!("{value:.1}");
+        vec![
+            self.accelerators.to_string(),
+            self.rank.to_string(),
+            self.offer.clone(),
+            if self.cold { "first" } else { "later" }.to_owned(),
+            percent(self.au_percent),
+            percent(self.bound_percent),
+            percent(self.simulated_au_percent),
+        ]
+    }
+}
+
 /// The best offers that the simulator knows the way of, for each number of accelerators.
 pub fn rows(catalog: &Catalog, asked: &Asked, counts: &[u32]) -> Result<Vec<Row>> {
     let (demand, workload) = asked.simulated()?;

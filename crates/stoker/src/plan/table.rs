@@ -65,19 +65,7 @@ pub fn simulated(rows: &[Row]) -> Result<()> {
         Column::right("bound %"),
         Column::right("AU % simulated"),
     ];
-    let row = |row: &Row| {
-        let percent = |value: f64| format!("{value:.1}");
-        vec![
-            row.accelerators.to_string(),
-            row.rank.to_string(),
-            row.offer.clone(),
-            if row.cold { "first" } else { "later" }.to_owned(),
-            percent(row.au_percent),
-            percent(row.bound_percent),
-            percent(row.simulated_au_percent),
-        ]
-    };
-    let table = Table { columns, rows: rows.iter().map(row).collect() };
+    let table = Table { columns, rows: rows.iter().map(Row::cells).collect() };
     let note = "Simulated: what it has above its bound are the batches ahead, which flatter short epochs.".into();
     let chart = Chart { title: "The best offers, simulated".into(), table, note, ..Chart::default() };
     print::out(format_args!("\n{}", chart.text(&style())))
