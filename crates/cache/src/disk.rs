@@ -353,7 +353,12 @@ impl Disk {
 
     /// Whether the object is here, or would be kept if it were fetched now without anything giving way.
     pub fn has_room(&self, object: &Arc<Object>) -> bool {
-        (self.0.keeps)(object) && self.index().has_room(object.id(), object.size)
+        // Sizes may be anybody's word.
+        if object.size > self.0.capacity || !(self.0.keeps)(object) {
+            return false;
+        }
+        let segments: Vec<_> = self.segments(object).iter().map(|segment| (segment.id(), segment.bytes())).collect();
+        self.index().has_room_for_all(&segments)
     }
 
     /// Use and limits.

@@ -303,15 +303,9 @@ impl Table {
         may
     }
 
-    /// Whether so much would leave for anybody who has nothing to show, the newcomer aside. Looks where it would be looked for
-    /// them, and if it is not there, elsewhere the next time.
-    pub fn yields(
-        &mut self,
-        newcomer: ObjectId,
-        bytes: u64,
-        files: u64,
-        held: impl Fn(ObjectId, &Slot) -> bool,
-    ) -> bool {
+    /// Whether so much would leave for anybody who has nothing to show. Looks where it would be looked for them, and if it is
+    /// not there, elsewhere the next time.
+    pub fn yields(&mut self, bytes: u64, files: u64, held: impl Fn(ObjectId, &Slot) -> bool) -> bool {
         if self.yielding.0 < bytes || self.yielding.1 < files {
             return false;
         }
@@ -322,7 +316,7 @@ impl Table {
             }
             self.hands.0 = (self.hands.0 + 1) % count;
             let Resident { id, slot } = &self.residents.values()[self.hands.0];
-            if slot.class != Class::Owned && *id != newcomer && !held(*id, slot) {
+            if slot.class != Class::Owned && !held(*id, slot) {
                 (freed, gone) = (freed + slot.bytes, gone + 1);
             }
         }

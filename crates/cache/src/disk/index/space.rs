@@ -129,18 +129,26 @@ impl Index {
     /// Whether there is room without evidence: free, or taken by copies and by what its data set does not list any more, that
     /// nobody holds. A segment that is here has what room was taken for it, which may be less than all.
     pub fn has_room(&mut self, id: ObjectId, bytes: u64) -> bool {
+        self.has_room_for_all(&[(id, bytes)])
+    }
+
+    /// The same for several that are to be here together.
+    pub fn has_room_for_all(&mut self, newcomers: &[(ObjectId, u64)]) -> bool {
         self.look();
-        let (taken, files) = self.table.get(id).map_or((0, 1), |slot| (slot.bytes, 0));
-        let more = bytes.saturating_sub(taken);
+        let here: HashMap<_, _> =
+            newcomers.iter().filter_map(|(id, _)| Some((*id, self.table.get(*id)?.bytes))).collect();
+        let taken = |id: &ObjectId| here.get(id).copied().unwrap_or(0);
+        let more = newcomers.iter().map(|(id, bytes)| bytes.saturating_sub(taken(id))).sum();
         if self.is_lost() || more > 0 && self.look.full {
             return false;
         }
+        let files = (newcomers.len() - here.len()) as u64;
         let short = room::shortage(&self.limits, &self.table.used, more, files);
         if more == 0 || short == (0, 0) {
             return true;
         }
         let held = held(&self.open, &self.filling, (&self.elsewhere, &self.recent), self.look.now());
-        self.table.yields(id, short.0, short.1, held)
+        self.table.yields(short.0, short.1, |id, slot| here.contains_key(&id) || held(id, slot))
     }
 
     /// Whether a newcomer would find room, or others would give way to it on evidence.

@@ -52,6 +52,23 @@ async fn an_object_that_is_cut_can_be_here_whole() {
     assert!(!disk.is_complete(&object));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_cut_asks_for_the_room_that_its_missing_stripes_take() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let [half, one, other] =
+        [("half", 4), ("one", 1), ("other", 1)].map(|(key, n)| store.below.add(key, content(n, n * STRIPE)));
+    let disk = small_disk(&Arc::new(store), folder.path(), 5 * STRIPE);
+    for stripe in Segment::stripes(&half).into_iter().take(2) {
+        let _: Vec<_> = disk.fetch(Run::new(half.clone(), stripe.blocks)).collect().await;
+    }
+    read(&disk, &one).await.expect("bytes");
+    assert_eq!(disk.usage().0.bytes, 3 * STRIPE);
+    assert!(disk.has_room(&half), "two of its four stripes lie here, and there is room for two");
+    read(&disk, &other).await.expect("bytes");
+    assert!(!disk.has_room(&half), "there is room for one");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_at_the_head_of_a_file_takes_room_for_one_stripe() {
     let folder = tempfile::tempdir().expect("a folder");
