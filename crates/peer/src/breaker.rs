@@ -1,29 +1,46 @@
-//! Whether a member is asked, given how it answered. Pure: no time is taken here.
+//! Whether a member is asked, given how it answered. Pure: it is told the time.
 //!
 //! Invariant: while a member fails, readers don't wait for it; one prober at a time finds out whether it is back.
 
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Pauses between probes, doubled from the first to the last. A member that restarts is asked again soon; one that is
 /// gone costs a connection in ten seconds.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
-/// The first pause after one that is slow, and may be for long: it is found out again only by readers who wait.
-const PAUSE_OF_SLOW: Duration = Duration::from_secs(4);
+/// Pauses after one that is slow, doubled from the first to the last where it is slow again soon. It is found out only by readers
+/// who wait, so one that stays slow is asked seldom; a full link that starves somebody for a moment is no reason to go around it
+/// for long.
+const PAUSES_OF_SLOW: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
+
+/// Within which after a pause it is slow again, and not anew.
+const AGAIN_WITHIN: Duration = Duration::from_secs(4);
 
 /// What is known of a member.
 #[derive(Debug, Default)]
 pub struct Breaker {
     /// It failed, and is probed after such pauses.
     open: Option<Duration>,
+    /// The pause when it was slow last, and when that was.
+    slow: Option<(Duration, Instant)>,
 }
 
 impl Breaker {
     /// It did not answer, or too slowly. True for whoever is to probe it from now on: everybody else asks others.
-    pub fn failed(&mut self, is_slow: bool) -> bool {
-        let was_open = self.open.is_some();
-        self.open = self.open.or(Some(if is_slow { PAUSE_OF_SLOW } else { PAUSES.0 }));
-        !was_open
+    pub fn failed(&mut self, is_slow: bool, now: Instant) -> bool {
+        if self.open.is_some() {
+            return false;
+        }
+        self.open = Some(if is_slow { self.pause_of_slow(now) } else { PAUSES.0 });
+        true
+    }
+
+    fn pause_of_slow(&mut self, now: Instant) -> Duration {
+        let again = self.slow.filter(|(pause, at)| now.saturating_duration_since(*at) < *pause + AGAIN_WITHIN);
+        let pause = again.map_or(PAUSES_OF_SLOW.0, |(pause, _)| (2 * pause).min(PAUSES_OF_SLOW.1));
+        self.slow = Some((pause, now));
+        pause
     }
 
     /// The pause before the next probe; none if it answers.
@@ -51,14 +68,27 @@ mod tests {
     fn a_member_that_failed_has_one_prober_who_comes_ever_less_often() {
         let mut breaker = Breaker::default();
         assert_eq!((breaker.is_open(), breaker.pause()), (false, None));
-        assert!(breaker.failed(false));
-        assert!((0..100).all(|_| !breaker.failed(true)), "many who fail at once are one failure");
+        let now = Instant::now();
+        assert!(breaker.failed(false, now));
+        assert!((0..100).all(|_| !breaker.failed(true, now)), "many who fail at once are one failure");
         let pauses: Vec<_> = (0..9).filter_map(|_| breaker.pause()).collect();
         assert_eq!((pauses[0], pauses[1], pauses[8], pauses.len()), (PAUSES.0, 2 * PAUSES.0, PAUSES.1, 9));
         breaker.answered();
         assert_eq!((breaker.is_open(), breaker.pause()), (false, None));
-        assert!(breaker.failed(false) && breaker.pause() == Some(PAUSES.0), "it begins anew");
-        breaker.answered();
-        assert!(breaker.failed(true) && breaker.pause() == Some(PAUSE_OF_SLOW));
+        assert!(breaker.failed(false, now) && breaker.pause() == Some(PAUSES.0), "it begins anew");
+    }
+
+    #[test]
+    fn a_member_that_stays_slow_is_passed_over_for_longer_than_one_that_was_once() {
+        let (mut breaker, mut now) = (Breaker::default(), Instant::now());
+        let mut slow_after = |later: Duration| {
+            now += later;
+            assert!(breaker.failed(true, now) && !breaker.failed(true, now));
+            let pause = breaker.pause().expect("it is open");
+            breaker.answered();
+            pause.as_millis()
+        };
+        let again = [0, 1, 2, 4, 8].map(|seconds| slow_after(Duration::from_secs(seconds)));
+        assert_eq!(again, [500, 1000, 2000, 4000, 500], "and anew once it was not for a while");
     }
 }

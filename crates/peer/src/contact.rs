@@ -111,7 +111,7 @@ impl Contact {
                 if lost.is_nothing() && self.is_well.load(Relaxed) {
                     return;
                 }
-                if self.breaker().failed(is_slow) {
+                if self.breaker().failed(is_slow, tokio::time::Instant::now()) {
                     tracing::warn!("another member is passed over until it answers: {error}");
                     let runtime = self.runtime.clone();
                     runtime.spawn(probe(Arc::downgrade(self)));
