@@ -126,7 +126,7 @@ pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Load
         let count = files.len();
         files = pass(reach, files, verify, tally).await;
         // As long as that helps.
-        if files.is_empty() || reach.stack.lines().is_none() || (look > 0 && files.len() == count) {
+        if files.is_empty() || reach.stack.lines().is_none() || (look > 1 && files.len() == count) {
             break;
         }
         tokio::time::sleep(LOOKED_AFTER).await;
@@ -284,10 +284,17 @@ fn combined(object: &Arc<Object>, sums: &[Option<u64>]) -> Option<u64> {
 
 /// Bring the stripe of a block to the disk of its owner. Also whether a copy of it that lies here was dropped.
 async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Result<(Brought, bool)> {
-    let Some(brought) = reach.stack.bring_elsewhere(address, verify).await else {
-        return Ok((stripe_to_disk(&reach.stack, reach.via, address, verify).await?, false));
+    let brought = match reach.stack.bring_elsewhere(address, verify, false).await {
+        Some(brought) => brought?,
+        None => match stripe_to_disk(&reach.stack, reach.via, address, verify).await? {
+            // It finds no room after all. Somebody else may keep it, or does already.
+            Brought::Unkept => match reach.stack.bring_elsewhere(address, verify, true).await {
+                Some(brought) => brought?,
+                None => return Ok((Brought::Unkept, false)),
+            },
+            there => return Ok((there, false)),
+        },
     };
-    let brought = brought?;
     if !verify {
         return Ok((brought, false));
     }
@@ -295,12 +302,16 @@ async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Resu
     let (object, blocks) = (&address.object, Stripe::of(address).blocks(&address.object));
     let is_sound = reach.stack.compare(object, &blocks).await?;
     let owners = if let Brought::There { sum, .. } = brought { sum } else { None };
-    let differs = reach.stack.sum_of(object, &blocks).zip(owners).is_some_and(|(copy, owners)| copy != owners);
+    let (copy, was_here) = (reach.stack.sum_of(object, &blocks), reach.stack.has_any(address));
+    let differs = copy.zip(owners).is_some_and(|(copy, owners)| copy != owners);
     if differs {
         tracing::warn!("a copy of {object} differs from what its owner keeps; it is dropped");
+    }
+    // Nothing says whether a part of it is right, here or in memory.
+    if differs || copy.is_none() {
         reach.stack.drop_wrong(object, &blocks);
     }
-    Ok((brought, !is_sound || differs))
+    Ok((brought, !is_sound || differs || copy.is_none() && was_here))
 }
 
 /// The first block of each stripe of an object.
@@ -369,14 +380,22 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
     if present {
         return Ok(there(object.size));
     }
+    // What stays here in part is of no use where another keeps the whole, and nothing says whether it is right.
+    let is_left = !verify && disk.held_bytes(object) > 0 || stripes(object).nth(1).is_some();
+    let unkept = || {
+        if !is_left {
+            disk.drop_wrong(object, &(0..object.blocks()));
+        }
+        Ok(Brought::Unkept)
+    };
     if !disk.has_room(object) {
-        return Ok(Brought::Unkept);
+        return unkept();
     }
     let came = Arc::new(AtomicU64::new(0));
     for _ in 0..FETCHES_MAX {
         let like = Run { came: Some(came.clone()), is_own: true, ..Run::new(object.clone(), 0..1).via(via) };
         match runs(disk, like, 0..object.blocks()).try_for_each(|()| std::future::ready(Ok(()))).await {
-            Err(error) if error.kind == Kind::Full => return Ok(Brought::Unkept),
+            Err(error) if error.kind == Kind::Full => return unkept(),
             brought => brought?,
         }
         // What came twice, because it was wrong, is counted once.
@@ -392,7 +411,7 @@ async fn object_to_disk(disk: &Stack, via: Door, object: &Arc<Object>, verify: b
             _ => disk.forget(object),
         }
         if !disk.has_room(object) {
-            return Ok(Brought::Unkept);
+            return unkept();
         }
     }
     Err(Error::corrupt("the object was fetched but could not be kept whole", &**object))

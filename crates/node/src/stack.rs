@@ -241,9 +241,10 @@ impl Stack {
         self.brought.acquire_many(units).await.expect("it is never closed")
     }
 
-    /// Have the stripe of a block brought to the disk of whoever keeps it. `None` if that is this node.
-    pub async fn bring_elsewhere(&self, address: &Address, verify: bool) -> Option<Result<Brought>> {
-        let is_full = self.room(address, For::Nobody) == Room::Full;
+    /// Have the stripe of a block brought to the disk of whoever keeps it. `None` if that is this node. `is_full`: this node tried,
+    /// and has no room.
+    pub async fn bring_elsewhere(&self, address: &Address, verify: bool, is_full: bool) -> Option<Result<Brought>> {
+        let is_full = is_full || self.room(address, For::Nobody) == Room::Full;
         self.owners.as_ref()?.bring(address, verify, is_full).await
     }
 

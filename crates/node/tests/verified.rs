@@ -278,3 +278,39 @@ async fn what_the_store_gives_wrong_each_time_is_never_called_verified() {
         assert_eq!((loaded.files_done, loaded.files_failed), (0, 1), "{loaded:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_in_part_and_finds_no_room_is_not_left_wrong_by_a_verify() {
+    let (files, size) = (9, 20 << 20);
+    let (name, truth) = (|file: u64| file.to_string(), Memory::new("set"));
+    (0..files).for_each(|file| drop(truth.put(&name(file), bytes(file, size))));
+    let store = Arc::new(Lying { truth, content: Bytes::new(), lies: 0.into(), is_narrow: false });
+    // Each has room for four of them, and for a stripe of a fifth.
+    let pair = Pair::over(store.clone(), 98 << 20).await;
+    let wrong = async || {
+        let mut wrong = 0;
+        for (number, file) in [0, 1].into_iter().flat_map(|number| (0..files).map(move |file| (number, file))) {
+            wrong += u64::from(!pair.reads(number, &name(file), &bytes(file, size)).await);
+        }
+        wrong
+    };
+    for _ in 0..2 {
+        for number in [0, 1] {
+            let loaded = pair.load(number, false).await;
+            assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (8, 1, 0), "all say the same");
+        }
+        assert_eq!(wrong().await, 0);
+    }
+    for (view, file) in pair.views.iter().flat_map(|view| (0..files).map(move |file| (view, file))) {
+        let object = view.manifest().find(name(file).as_bytes()).and_then(|node| view.manifest().object(node));
+        view.node().stack().forget(&object.expect("a file"));
+    }
+    store.lies.store(1, Relaxed);
+    assert!(wrong().await > 0, "nobody sees the whole");
+    store.lies.store(0, Relaxed);
+    for number in [0, 1] {
+        let loaded = pair.load(number, true).await;
+        assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (8, 1, 0), "{loaded:?}");
+    }
+    assert_eq!(wrong().await, 0, "of {files} files");
+}

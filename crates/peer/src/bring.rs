@@ -12,6 +12,10 @@ use crate::{For, Room};
 use block::{Address, Error, Kind, Object, Result, Run, Stripe};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes a second that a member brings at least, with all that others ask of it.
+const BROUGHT_A_SECOND: u64 = 256 << 10;
 
 /// Members that are still to be asked.
 struct Asking<'a> {
@@ -58,7 +62,8 @@ impl Owners {
                 return None;
             };
             let payload = Wish { run: run.clone(), manner }.encode()?;
-            match contact.say(Word::Bring, payload).await {
+            let said = tokio::time::timeout(self.brought_within(address), contact.say(Word::Bring, payload)).await;
+            match said.unwrap_or_else(|_| Some(Err(contact.gives_nothing()))) {
                 None => {}
                 Some(Ok(words)) => match Brought::decode(&words) {
                     Some(brought) => return Some(Ok(brought)),
@@ -72,6 +77,12 @@ impl Owners {
             }
         }
         None
+    }
+
+    /// For how long a member is waited for that only says that it lives: its store may be slow, its disk may hang.
+    fn brought_within(&self, address: &Address) -> Duration {
+        let bytes = block::bytes_of(address.object.size, &Stripe::of(address).blocks(&address.object));
+        self.lines().patience() + Duration::from_secs(bytes / BROUGHT_A_SECOND)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: who has left the cluster is forgotten when the next one is looked for.
 
 use crate::contact::Contact;
+use crate::link::{BEAT, SILENT_BEATS};
 use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
 use crate::unkept::{Lender, Loan, Turn, Unkept};
@@ -36,6 +37,13 @@ const UNTOLD_MAX: usize = 1 << 16;
 /// How long each is waited for.
 const STATE_WITHIN: Duration = Duration::from_secs(2);
 
+/// For so long after others may have taken something in this node's stead they are asked for it before the store is: until then
+/// they have told it.
+const IN_DOUBT: Duration = Duration::from_secs(30);
+
+/// Between two looks at whether this node stood still.
+const STILL_LOOK: Duration = Duration::from_millis(100);
+
 /// A member that is older than this node by so much, and has something, was there before it.
 const OLDER: Duration = Duration::from_secs(3);
 
@@ -57,6 +65,8 @@ struct Parts {
     /// When this node became a member, and whether others were there long before.
     began: Instant,
     came_late: AtomicBool,
+    /// Until when others may have what this node owns: it stood still, or somebody lost it.
+    in_doubt: Mutex<Option<Instant>>,
     transport: Arc<dyn Transport>,
     /// How long a member is waited for that says only that it lives.
     patience: Duration,
@@ -94,7 +104,7 @@ impl Lines {
         runtime: tokio::runtime::Handle,
     ) -> Lines {
         let (contacts, placement, unkept, ages, somebody_changed, untold) = Default::default();
-        let (wanted, figures, came_late, of_all, uses) = Default::default();
+        let (wanted, figures, came_late, in_doubt, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
             roster,
@@ -107,6 +117,7 @@ impl Lines {
             wanted,
             began,
             came_late,
+            in_doubt,
             transport,
             patience,
             runtime: runtime.clone(),
@@ -115,6 +126,7 @@ impl Lines {
             uses,
         }));
         lines.begin_telling();
+        runtime.spawn(notice_stops(lines.downgrade()));
         let exchanging = Arc::downgrade(&lines.0);
         runtime.spawn(async move {
             let mut pause = EXCHANGE_AT_MOST_EVERY;
@@ -279,13 +291,24 @@ impl Lines {
         if let Some(contact) = self.contact(&roster, member) {
             contact.knocks();
         }
+        // One that was connected before had lost this node.
+        if self.ages().known.contains_key(&member) {
+            self.doubt();
+        }
         // It may have begun anew, and not know what others keep for it.
         self.0.wanted.notify_one();
     }
 
-    /// Whether others were members long before this node, and have what it owns now.
+    /// Whether others may have what this node owns now: they were members long before it, or did without it for a moment.
     pub fn came_late(&self) -> bool {
-        self.0.came_late.load(Relaxed)
+        let is_in_doubt =
+            || self.0.in_doubt.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() < end);
+        self.0.came_late.load(Relaxed) || is_in_doubt()
+    }
+
+    /// Others may have taken something in this node's stead just now.
+    fn doubt(&self) {
+        *self.0.in_doubt.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + IN_DOUBT);
     }
 
     /// In how many milliseconds a reader will wait for a run. No clock but this one tells that.
@@ -420,5 +443,17 @@ impl Lines {
 
     fn placement(&self) -> MutexGuard<'_, Placement> {
         self.0.placement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notice that this node stood still for longer than others wait for it.
+async fn notice_stops(lines: Known) {
+    loop {
+        let before = Instant::now();
+        tokio::time::sleep(STILL_LOOK).await;
+        let Some(lines) = lines.upgrade() else { return };
+        if before.elapsed() > BEAT * SILENT_BEATS {
+            lines.doubt();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What is answered to a request: blocks as they come, words, or who is to be asked instead.
 
-use super::portion::Taken;
+use super::portion::{Origin, Taken};
 use super::{For, Parts, Room};
 use crate::placement::Verdict;
 use crate::unkept::{FOR_ALL, Loan, Turn};
@@ -42,7 +42,7 @@ pub async fn answer(parts: &Parts, header: Header, wish: Wish) {
                 Some(keeper) if parts.giver.room(&first, For::Nobody) != Room::Here => {
                     (Word::Elsewhere, keeper.to_le_bytes().into())
                 }
-                _ => give(parts, request, wish.run, |run| parts.giver.held(run)).await,
+                _ => give(parts, request, (wish.run, None), |run| parts.giver.held(run)).await,
             }
         }
         Word::Bring => bring(parts, wish).await,
@@ -58,19 +58,19 @@ async fn fetch(parts: &Parts, request: u32, mut wish: Wish) -> Last {
         Some(FOR_ALL) => {
             // Nobody keeps it, its owner neither.
             let run = Run { is_copy: true, ..wish.run };
-            return give(parts, request, run, |run| parts.giver.shared(run)).await;
+            return give(parts, request, of_store(run), |run| parts.giver.shared(run)).await;
         }
         Some(ticket) => return lend(parts, request, wish.run, ticket).await,
         None => {}
     }
     loop {
         let until = match place(parts, &wish, true) {
-            Place::Here => return give(parts, request, wish.run, |run| parts.giver.fetch(run)).await,
+            Place::Here => return give(parts, request, of_store(wish.run), |run| parts.giver.fetch(run)).await,
             Place::Elsewhere(last) => return last,
             Place::Shared(until) => until,
         };
         let part = wish.run.part(wish.run.blocks.start..until);
-        let last = give(parts, request, part, |run| parts.giver.shared(run)).await;
+        let last = give(parts, request, of_store(part), |run| parts.giver.shared(run)).await;
         if last.0 != Word::Done || until == wish.run.blocks.end {
             return last;
         }
@@ -153,12 +153,18 @@ async fn sum(parts: &Parts, object: &Arc<Object>) -> Last {
     }
 }
 
+/// A run that may have to be fetched.
+fn of_store(run: Run) -> (Run, Origin) {
+    let store = run.object.store.clone();
+    (run, Some(store))
+}
+
 /// The blocks of a run as they come, of so many at a time as the asker may have on their way.
-async fn give(parts: &Parts, request: u32, run: Run, ask: impl Fn(Run) -> Option<Blocks>) -> Last {
+async fn give(parts: &Parts, request: u32, (run, origin): (Run, Origin), ask: impl Fn(Run) -> Option<Blocks>) -> Last {
     let mut next = run.blocks.start;
     while next < run.blocks.end {
         let rest = run.part(next..run.blocks.end);
-        let room = parts.portion.given(&rest.object.store, rest.addresses().map(|address| address.len())).await;
+        let room = parts.portion.given(&origin, rest.addresses().map(|address| address.len())).await;
         next += room.len() as u32;
         let Some(mut blocks) = ask(run.part(rest.blocks.start..next)) else { return (Word::NotMine, Vec::new()) };
         // To the end of the stream, so that the tiers below finish what they keep.

@@ -2,8 +2,8 @@
 //! the rest; and how much of that for what comes of one store, so that one that hangs leaves some to the others. What the kernel
 //! sends from a file by itself takes none.
 //!
-//! Invariant: nobody waits here but for what is on the wire already or comes of the same store, so that no members wait for each
-//! other.
+//! Invariant: nobody waits here but for what is on the wire already or comes of the same store; who asks for what lies on the disk
+//! alone, for the first only. So no members wait for each other, of whom each fetches what it asks the other for.
 
 use block::SMALL;
 use std::collections::HashMap;
@@ -53,6 +53,9 @@ impl Taken {
     }
 }
 
+/// What blocks come of: a store, or none where only the disk is asked.
+pub type Origin = Option<Arc<str>>;
+
 /// The part of one asker for what is fetched for it.
 struct Given {
     units: usize,
@@ -64,10 +67,10 @@ struct Given {
 #[derive(Default)]
 struct Ways {
     taken: usize,
-    of: HashMap<Arc<str>, Way>,
+    of: HashMap<Origin, Way>,
 }
 
-/// What comes of one store.
+/// What comes of one origin.
 #[derive(Default)]
 struct Way {
     taken: usize,
@@ -78,7 +81,7 @@ struct Way {
 /// Room for a block of a store, given back when it is dropped.
 struct Place {
     given: Arc<Given>,
-    store: Arc<str>,
+    origin: Origin,
     units: usize,
 }
 
@@ -86,7 +89,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut ways = self.given.ways();
         ways.taken -= self.units;
-        ways.way(&self.store).taken -= self.units;
+        ways.way(&self.origin).taken -= self.units;
         drop(ways);
         self.given.left.notify_waiters();
     }
@@ -94,11 +97,11 @@ impl Drop for Place {
 
 impl Ways {
     /// A way; those that nothing comes on, and nobody waits for, are forgotten.
-    fn way(&mut self, store: &Arc<str>) -> &mut Way {
-        if !self.of.contains_key(store) {
+    fn way(&mut self, origin: &Origin) -> &mut Way {
+        if !self.of.contains_key(origin) {
             self.of.retain(|_, way| way.taken > 0 || Arc::strong_count(&way.turn) > 1);
         }
-        self.of.entry(store.clone()).or_default()
+        self.of.entry(origin.clone()).or_default()
     }
 }
 
@@ -107,16 +110,16 @@ impl Given {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(self: &Arc<Given>, store: &Arc<str>, length: usize) -> Option<Taken> {
+    fn take(self: &Arc<Given>, origin: &Origin, length: usize) -> Option<Taken> {
         let (units, mut ways) = (units(length) as usize, self.ways());
         let free = self.units.checked_sub(ways.taken + units)?;
-        let way = ways.way(store);
+        let way = ways.way(origin);
         if way.taken + units > OF_STORE_MIN.max(OF_STORE * free) {
             return None;
         }
         way.taken += units;
         ways.taken += units;
-        Some(Taken { _turns: Vec::new(), _given: Some(Place { given: self.clone(), store: store.clone(), units }) })
+        Some(Taken { _turns: Vec::new(), _given: Some(Place { given: self.clone(), origin: origin.clone(), units }) })
     }
 }
 
@@ -150,19 +153,19 @@ impl Portions {
 }
 
 impl Portion {
-    /// Room for the first of some blocks of a store, and for as many after it as there is some left.
-    pub async fn given(&self, store: &Arc<str>, mut lengths: impl Iterator<Item = usize>) -> Vec<Taken> {
+    /// Room for the first of some blocks of an origin, and for as many after it as there is some left.
+    pub async fn given(&self, origin: &Origin, mut lengths: impl Iterator<Item = usize>) -> Vec<Taken> {
         let first = lengths.next().expect("a run has a block");
-        let turn = self.given.ways().way(store).turn.clone();
+        let turn = self.given.ways().way(origin).turn.clone();
         let _turn = turn.lock().await;
         let first = loop {
             let left = self.given.left.notified();
-            if let Some(taken) = self.given.take(store, first) {
+            if let Some(taken) = self.given.take(origin, first) {
                 break taken;
             }
             left.await;
         };
-        let more = lengths.map_while(|length| self.given.take(store, length));
+        let more = lengths.map_while(|length| self.given.take(origin, length));
         std::iter::once(first).chain(more).collect()
     }
 
@@ -193,4 +196,22 @@ impl Portion {
 
 fn units(length: usize) -> u32 {
     (length as u64).div_ceil(UNIT) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn what_waits_for_a_store_leaves_room_to_what_lies_on_the_disk() {
+        let portion = Portions::of(16 * SMALL).portion(1);
+        let (store, block): (Origin, _) = (Some("s3://b".into()), || std::iter::once(SMALL as usize));
+        let mut fetched = Vec::new();
+        while let Some(taken) = portion.given(&store, block()).now_or_never() {
+            fetched.extend(taken);
+        }
+        assert_eq!(fetched.len(), 6, "three quarters of its part");
+        assert!(portion.given(&None, block()).now_or_never().is_some());
+    }
 }

@@ -134,6 +134,26 @@ async fn who_came_late_asks_who_answered_until_then() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_stood_still_or_was_lost_asks_for_a_while_what_others_took_meanwhile() {
+    let cluster = Cluster::of(3, Fixed::default());
+    let [stopped, lost, neither] = [0, 1, 2].map(|number| cluster.lines[number].clone());
+    let in_doubt = || [&stopped, &lost, &neither].map(Lines::came_late);
+    lost.knocks(seats(3)[2].id);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(in_doubt(), [false; 3], "who connects first had nothing to lose");
+    lost.knocks(seats(3)[2].id);
+    assert_eq!(in_doubt(), [false, true, false]);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(in_doubt(), [false; 3], "and was told meanwhile");
+    tokio::time::advance(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(in_doubt(), [false; 3], "others wait as long");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(in_doubt(), [true; 3], "the clock of all stood still");
+}
+
 /// Room comes free, for another member takes over some of what this one owns: what others keep in its stead comes from them.
 #[tokio::test(start_paused = true)]
 async fn who_has_room_again_asks_who_keeps_in_its_stead() {
