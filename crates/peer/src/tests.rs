@@ -155,7 +155,7 @@ impl Giver for Inner {
     }
 
     fn news(&self, set: u128) {
-        self.names.lock().expect("nobody panicked").before = set;
+        self.names.lock().expect("nobody panicked").before = set as u64;
     }
 
     fn stale_bytes(&self) -> u64 {

@@ -20,6 +20,15 @@ const AHEAD_MAX: Duration = Duration::from_mins(5);
 pub struct Listing {
     builder: Builder,
     began_ns: i64,
+    /// When others listed whom this one only answers.
+    answers_ns: Option<i64>,
+}
+
+impl Listing {
+    /// It is to count as of the time of those that it answers: later, they would take it for news.
+    pub fn in_answer_to(self, answers_ns: Option<i64>) -> Listing {
+        Listing { answers_ns, ..self }
+    }
 }
 
 fn now_ns() -> i64 {
@@ -61,7 +70,7 @@ pub async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> 
         };
         return Err(Error::missing(what, &source.url).hint(hint));
     }
-    Ok(Listing { builder, began_ns })
+    Ok(Listing { builder, began_ns, answers_ns: None })
 }
 
 /// List a data set into a snapshot that only we know; it takes its room in this folder.
@@ -92,8 +101,8 @@ pub async fn write(
     previous: Option<Arc<Manifest>>,
 ) -> Result<manifest::Built> {
     let node = node.clone();
-    let listed_ns =
-        previous.as_ref().map_or(listing.began_ns, |previous| after(listing.began_ns, previous.listed_ns()));
+    let follows = |previous: &Arc<Manifest>| after(listing.began_ns, previous.listed_ns());
+    let listed_ns = listing.answers_ns.unwrap_or_else(|| previous.as_ref().map_or(listing.began_ns, follows));
     let build = move || {
         node.hold()?;
         listing.builder.build(&path, listed_ns, previous.as_deref())
