@@ -185,6 +185,20 @@ async fn names_that_are_said_to_be_of_the_future_keep_nobody_from_following_othe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_a_node_look_for_an_object_that_no_store_can_have() {
+    let two = two();
+    let view = two.view().await;
+    let (store, manner) = (view.manifest().store().clone(), Manner { is_wrong: true, ..Manner::default() });
+    let bring = |size| {
+        let object = Arc::new(Object { store: store.clone(), key: "k".into(), version: "v".into(), size });
+        two.node.giving().bring(Address { object, index: 0 }, manner).expect("it reads that store")
+    };
+    assert_eq!(bring(5 << 40).await.expect("there is none of it"), Brought::Unkept);
+    let error = bring(block::BLOCK * u64::from(u32::MAX)).await.expect_err("it is a lie");
+    assert_eq!(error.kind, block::Kind::Invalid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_listing_in_answer_to_others_is_no_news_to_them() {
     let two = two();
     let view = two.view().await;
