@@ -16,6 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// follow newer ones until that time.
 const AHEAD_MAX: Duration = Duration::from_mins(5);
 
+/// Objects that are named to the cache at once which no listing names any more: each takes some hundred bytes until then.
+const RELEASED_AT_ONCE: usize = 1000;
+
 /// A listing, and when it began.
 pub struct Listing {
     builder: Builder,
@@ -88,6 +91,10 @@ pub fn release(node: &Node, previous: &Manifest, current: &Manifest) {
     while let Some(file) = walk.advance() {
         if current.object(file.node).is_none() {
             gone.extend(previous.object(file.node));
+        }
+        if gone.len() >= RELEASED_AT_ONCE {
+            node.stack.release(&gone);
+            gone.clear();
         }
     }
     node.stack.release(&gone);
