@@ -169,7 +169,7 @@ impl Asker {
             until: 0,
         };
         let (me, member) = (Seat::new("generator", "", 0).id, Seat::new(&order.name, "", 0).id);
-        asker.socket.write_all(&[&b"stoker\x00\x02"[..], &me.to_le_bytes(), &member.to_le_bytes()].concat())?;
+        asker.socket.write_all(&[&b"stoker\x00\x03"[..], &me.to_le_bytes(), &member.to_le_bytes()].concat())?;
         let mut answer = [0; GREETING];
         asker.socket.read_exact(&mut answer)?;
         ensure!(answer[8..24] == member.to_le_bytes(), "another member answers there");

@@ -262,7 +262,7 @@ pub(crate) async fn refresh_often(mounted: Weak<Mounted>, every: Duration) {
         tokio::time::sleep(every.max(TICK)).await;
         let Some(mounted) = mounted.upgrade() else { return };
         // Of a cluster one member lists, and tells the others.
-        let listed_ns = mounted.view.manifest().listed_ns();
+        let listed_ns = mounted.view.listed_ns();
         followed = if listed_ns == before_ns { followed + 1 } else { 0 };
         before_ns = listed_ns;
         let again = async {

@@ -5,7 +5,7 @@
 use crate::load;
 use crate::shared::Sets;
 use crate::stack::Stack;
-use block::{Address, Blocks, Checksum, Course, Object, PRINCIPAL, Run, Waiting};
+use block::{Address, Blocks, Checksum, Course, Error, Object, PRINCIPAL, Result, Run, Waiting};
 use bytes::Bytes;
 use cache::Disk;
 use cache::disk::{self, Kind, Lying};
@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Origins;
 use tokio::sync::watch;
+
+/// Bytes of an object that another member may say is wrong: somewhat more than any store has in one.
+const WRONG_BYTES_MAX: u64 = 64 << 40;
 
 /// What makes a node a member.
 pub struct Membership {
@@ -38,6 +41,8 @@ pub struct Giving {
     pub stack: Stack,
     pub origins: Arc<Origins>,
     pub sets: Arc<Sets>,
+    /// Held by whoever looks for what is to be dropped.
+    pub dropping: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Giver for Giving {
@@ -86,13 +91,10 @@ impl Giver for Giving {
 
     fn bring(&self, address: Address, manner: Manner) -> Option<Waiting<Brought>> {
         let (door, stack) = (self.origins.door(&address.object.store)?, self.stack.clone());
-        Some(Box::pin(async move {
-            if manner.is_wrong {
-                stack.drop_wrong(&address.object, &(0..address.object.blocks()));
-                return Ok(Brought::Unkept);
-            }
-            load::stripe_to_disk(&stack, door, &address, manner.verify).await
-        }))
+        if manner.is_wrong {
+            return Some(Box::pin(drop_wrong(stack, address.object, self.dropping.clone())));
+        }
+        Some(Box::pin(async move { load::stripe_to_disk(&stack, door, &address, manner.verify).await }))
     }
 
     fn room(&self, address: &Address, asker: For) -> Room {
@@ -127,6 +129,21 @@ impl Giver for Giving {
     fn news(&self, set: u128) {
         self.sets.views(set).iter().for_each(|view| view.hear_news());
     }
+}
+
+/// Drop what lies here of an object that is wrong as a whole. Its size is anybody's word and each stripe of it is looked for: that is
+/// bounded, holds up nobody who answers, and is done for one asker after the other.
+async fn drop_wrong(stack: Stack, object: Arc<Object>, dropping: Arc<tokio::sync::Mutex<()>>) -> Result<Brought> {
+    if object.size > WRONG_BYTES_MAX {
+        return Err(Error::invalid("no store has an object of this size", &*object));
+    }
+    let one = dropping.lock_owned().await;
+    let looking = tokio::task::spawn_blocking(move || {
+        let _one = one;
+        stack.drop_wrong(&object, &(0..object.blocks()));
+    });
+    looking.await.map_err(|_| Error::unavailable("the node is stopping", "the cache"))?;
+    Ok(Brought::Unkept)
 }
 
 /// Blocks in a file of the cache, which has a descriptor.

@@ -142,6 +142,16 @@ impl Manifest {
         self.header.id(self.map.bytes())
     }
 
+    /// The half of it by which a snapshot names the one that it was built on.
+    pub fn short_id(&self) -> u64 {
+        self.id() as u64
+    }
+
+    /// The snapshot that it was built on; 0 is none, or that an earlier version wrote it.
+    pub fn before(&self) -> u64 {
+        self.header.before
+    }
+
     /// Bytes of its file from this place on.
     pub fn piece(&self, offset: u64, bytes_max: usize) -> Vec<u8> {
         let rest = usize::try_from(offset).ok().and_then(|start| self.map.bytes().get(start..));

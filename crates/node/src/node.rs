@@ -219,7 +219,8 @@ impl Node {
 
     /// What other members are answered from.
     pub fn giving(&self) -> Arc<dyn peer::Giver> {
-        Arc::new(Giving { stack: self.stack.clone(), origins: self.origins.clone(), sets: self.sets.clone() })
+        let (stack, origins, sets) = (self.stack.clone(), self.origins.clone(), self.sets.clone());
+        Arc::new(Giving { stack, origins, sets, dropping: Arc::default() })
     }
 
     pub fn figures(&self) -> Figures {

@@ -26,8 +26,8 @@ pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
 use shared::of_another;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use store::{Entrance, Folder, Store};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -54,10 +54,9 @@ pub struct View {
     source: DataSet,
     /// What objects call the store.
     name: Arc<str>,
-    /// What other members call the set; the hash of the names that these were built on; and whether others have newer ones.
+    /// What other members call the set, and whether they have newer names of it.
     set: u128,
-    before: Mutex<u128>,
-    /// The newest names of others that this node could not follow, and listed for.
+    /// The newest names of others that this node could not follow, and listed for, unless they are those that it has.
     seen_ns: AtomicI64,
     news: Notify,
     /// What it reads of the store goes through here, and ends with it.
@@ -119,7 +118,6 @@ impl View {
             source,
             name,
             set: identity,
-            before: Mutex::default(),
             seen_ns: AtomicI64::default(),
             news: Notify::new(),
             entrance,
@@ -159,7 +157,12 @@ impl View {
 
     async fn list_again(&self, progress: impl Fn(u64)) -> Result<Stale> {
         let _one = self.refreshing.lock().await;
-        let listing = list(&self.source, &self.name, progress).await?;
+        self.list_alone(None, progress).await
+    }
+
+    /// The same by who holds the lock. `answers_ns`: when others listed whom this listing only answers.
+    async fn list_alone(&self, answers_ns: Option<i64>, progress: impl Fn(u64)) -> Result<Stale> {
+        let listing = list(&self.source, &self.name, progress).await?.in_answer_to(answers_ns);
         let previous = self.names.current();
         let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
         self.go_on_with(built.manifest, previous).await?;
@@ -168,16 +171,13 @@ impl View {
 
     /// From here on these names count, which were built on the previous ones.
     async fn go_on_with(&self, manifest: Manifest, previous: Arc<Manifest>) -> Result<()> {
-        let (node, before) = (self.node.clone(), previous.id());
+        let node = self.node.clone();
         let released = tokio::task::spawn_blocking(move || {
             release(&node, &previous, &manifest);
             manifest
         });
         let manifest = released.await.map_err(|_| Error::unavailable("the node is stopping", &*self.source.url))?;
-        let mut known = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         self.names.replace(manifest);
-        *known = before;
-        drop(known);
         self.damage_told.store(false, Relaxed);
         Ok(())
     }

@@ -113,12 +113,17 @@ impl Asking<'_> {
                 self.sent_to(member)
             }
             Lost::NotHeld => self.refused(contact.seat.id),
-            // Anything else may be the member's own trouble.
             Lost::Failed(error) if matches!(error.kind, Kind::Missing | Kind::Changed) => {
                 // The link knows the member alone, not what was asked.
                 let on = self.address.object.to_string();
                 Next::Over(Err(Error::new(error.kind, error.what, on).hint(error.hint)))
             }
+            // It was patient with the store already, and each of the next ones would be as long again: this node is to try.
+            Lost::Failed(error) if error.kind != Kind::Corrupt && error.passes() => {
+                self.line.clear();
+                Next::On
+            }
+            // Anything else may be the member's own trouble.
             Lost::NotMine | Lost::Failed(_) | Lost::Damaged(_) | Lost::Broken(_) | Lost::Slow(_) => Next::On,
         }
     }

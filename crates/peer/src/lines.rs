@@ -220,13 +220,20 @@ impl Lines {
     pub(crate) fn stands_in(&self, stripe: &Stripe) -> bool {
         let roster = self.roster();
         let Some(owner) = roster.owner(stripe).filter(|owner| *owner != roster.me()) else { return false };
-        let mut untold = self.in_stead();
-        if untold.values().map(BTreeSet::len).sum::<usize>() < UNTOLD_MAX {
-            untold.entry(owner).or_default().insert(*stripe);
+        if self.remember(owner, [*stripe]) {
             self.0.wanted.notify_one();
         }
-        drop(untold);
         self.first(stripe) == Some(roster.me())
+    }
+
+    /// Remember what is to be told to a member, as far as there is room for that. Whether there was some.
+    fn remember(&self, member: u128, stripes: impl IntoIterator<Item = Stripe>) -> bool {
+        let mut untold = self.in_stead();
+        let left = UNTOLD_MAX.saturating_sub(untold.values().map(BTreeSet::len).sum());
+        if left > 0 {
+            untold.entry(member).or_default().extend(stripes.into_iter().take(left));
+        }
+        left > 0
     }
 
     /// Tell those who answer what this node keeps in their stead. Who doesn't hear it is told again.
@@ -237,7 +244,8 @@ impl Lines {
                 let some: Vec<Stripe> = stripes.iter().copied().collect();
                 let telling = tokio::time::timeout(STATE_WITHIN, self.tell_kept(member, &some));
                 if !self.answers(member) || !telling.await.unwrap_or(false) {
-                    self.in_stead().entry(member).or_default().extend(stripes);
+                    // Others took some of the room meanwhile.
+                    self.remember(member, stripes);
                 }
             });
         futures_util::future::join_all(tell).await;
@@ -455,5 +463,33 @@ async fn notice_stops(lines: Known) {
         if before.elapsed() > BEAT * SILENT_BEATS {
             lines.doubt();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Seat, Twin};
+    use block::ObjectId;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_members_are_still_to_be_told_is_bounded_also_while_they_are_told_in_vain() {
+        let seats = ["a", "b", "c"].map(|name| Seat::new(name, format!("{name}:1"), 1));
+        let (_sender, roster) = watch::channel(Arc::new(Roster::of(seats[0].id, seats.clone())));
+        let runtime = tokio::runtime::Handle::current();
+        let twin = Twin::default();
+        // Somebody who never greets.
+        let _silent = twin.listen("b:1");
+        let lines = Lines::new(roster, Arc::new(twin), Duration::from_secs(1), runtime);
+        let stripe = |object| Stripe { object: ObjectId(object), index: 0 };
+        let known = || lines.in_stead().values().map(BTreeSet::len).sum::<usize>();
+        lines.remember(seats[1].id, (0..UNTOLD_MAX as u128).map(stripe));
+        let (telling, meanwhile) = (lines.tell_untold(), async {
+            assert_eq!(known(), 0, "they are being told");
+            lines.remember(seats[2].id, (0..100).map(stripe));
+        });
+        tokio::join!(telling, meanwhile);
+        assert_eq!(known(), UNTOLD_MAX);
+        assert!(!lines.remember(seats[1].id, [stripe(u128::MAX)]));
     }
 }

@@ -435,9 +435,10 @@ impl Answer {
         })
     }
 
-    /// A reader waits for it by now.
-    pub async fn urge(&self) {
-        let _ = self.link.1.send(wire::frame(Word::Urge, self.request, Vec::new())).await;
+    /// Say that a reader waits for it by now. A member that reads nothing may not let it out for as long as it lives.
+    pub fn urge(&self) -> impl Future<Output = ()> + use<> {
+        let (link, frame) = (self.link.clone(), wire::frame(Word::Urge, self.request, Vec::new()));
+        async move { drop(link.1.send(frame).await) }
     }
 
     /// It lives, and nothing came in all the time that somebody is patient.

@@ -39,15 +39,17 @@ pub enum Soon {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     pub soon: Soon,
-    /// A hash of its snapshot, and of the one that this was built on; 0 is none.
+    /// A hash of its snapshot, and half of that of the one that this was built on; 0 is none.
     pub id: u128,
-    pub before: u128,
+    pub before: u64,
     /// Bytes of its snapshot.
     pub bytes: u64,
     /// When the listing began, nanoseconds since 1970.
     pub listed_ns: i64,
     /// Keys that the listing under way has found so far.
     pub keys: u64,
+    /// A hash of what it found, the same on all members that find the same.
+    pub fingerprint: u128,
 }
 
 impl Names {
@@ -58,6 +60,7 @@ impl Names {
         out.extend(self.bytes.to_le_bytes());
         out.extend(self.listed_ns.to_le_bytes());
         out.extend(self.keys.to_le_bytes());
+        out.extend(self.fingerprint.to_le_bytes());
         out
     }
 
@@ -67,14 +70,16 @@ impl Names {
         let (before, rest) = rest.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
         let (listed, rest) = rest.split_first_chunk()?;
-        let keys = rest.try_into().ok()?;
+        let (keys, rest) = rest.split_first_chunk()?;
+        let fingerprint = rest.try_into().ok()?;
         Some(Names {
             soon: [Soon::Not, Soon::Asks, Soon::Lists].into_iter().find(|soon| *soon as u8 == *head)?,
             id: u128::from_le_bytes(*id),
-            before: u128::from_le_bytes(*before),
+            before: u64::from_le_bytes(*before),
             bytes: u64::from_le_bytes(*length),
             listed_ns: i64::from_le_bytes(*listed),
-            keys: u64::from_le_bytes(keys),
+            keys: u64::from_le_bytes(*keys),
+            fingerprint: u128::from_le_bytes(fingerprint),
         })
     }
 }
@@ -192,7 +197,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_names_is_understood_and_nothing_else() {
-        let names = Names { soon: Soon::Lists, id: 7, before: u128::MAX, bytes: 1 << 40, listed_ns: -5, keys: 1 << 50 };
+        let (id, before, bytes, listed_ns, keys) = (7, u64::MAX, 1 << 40, -5, 1 << 50);
+        let names = Names { soon: Soon::Lists, id, before, bytes, listed_ns, keys, fingerprint: u128::MAX - 1 };
         let bytes = names.encode();
         assert_eq!(Names::decode(&bytes), Some(names));
         for length in 0..bytes.len() {

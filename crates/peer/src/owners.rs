@@ -156,8 +156,15 @@ pub(crate) async fn next(
             () = course.urged() => {}
             () = tokio::time::sleep(patience) => return Some(Err(answer.gives_nothing())),
         }
-        *was_urgent = true;
-        answer.urge().await;
+        let urge = answer.urge();
+        let next = answer.next_unless(slow, patience);
+        tokio::pin!(next);
+        tokio::select! {
+            biased;
+            got = &mut next => return got,
+            () = urge => *was_urgent = true,
+        }
+        return next.await;
     }
     answer.next_unless(slow, patience).await
 }

@@ -52,6 +52,12 @@ impl Roster {
         Roster { trouble: Some(trouble), ..self.clone() }
     }
 
+    /// Whether all that is owned has the same owners as by another one: nothing changed but where they are reached, or what is the
+    /// matter with who tells of them.
+    pub fn owns_like(&self, other: &Roster) -> bool {
+        self.me == other.me && self.members == other.members
+    }
+
     /// Why nothing newer is known of the members.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
@@ -115,6 +121,14 @@ mod tests {
         let share = |me: &str, bytes| Roster::of(Seat::new(me, "", 1).id, seats.clone()).share(bytes);
         assert_eq!(["a", "b", "c", "d"].map(|me| share(me, 1_000)), [250, 750, 0, 0]);
         assert_eq!((share("b", u64::MAX), Roster::default().share(9)), (u64::MAX / 4 * 3 + 2, 0));
+    }
+
+    #[test]
+    fn troubles_and_addresses_change_nothing_of_what_members_own() {
+        let of = |address: &str, weight| Roster::of(7, [Seat::new("a", address, weight), Seat::new("b", "y:1", 1)]);
+        let (one, moved, heavier) = (of("x:1", 1), of("z:1", 1), of("x:1", 2));
+        assert!(one.owns_like(&moved) && one.owns_like(&one.kept("no answer".into())) && !one.owns_like(&heavier));
+        assert!(!one.owns_like(&Roster::of(7, [Seat::new("a", "x:1", 1)])));
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Giver for Inner {
     }
 
     fn news(&self, set: u128) {
-        self.names.lock().expect("nobody panicked").before = set;
+        self.names.lock().expect("nobody panicked").before = set as u64;
     }
 
     fn stale_bytes(&self) -> u64 {
@@ -384,6 +384,22 @@ async fn what_a_member_may_not_bring_is_left_to_who_asks_and_what_a_store_refuse
     assert_eq!((failed.kind, failed.on), (Kind::Missing, object.to_string()));
     cluster.inners[0].is_mine.store(false, Relaxed);
     assert!(cluster.owners[1].bring(&address, false, false).await.is_none());
+}
+
+#[tokio::test]
+async fn what_the_store_doesn_t_give_an_owner_is_brought_by_who_asks_and_of_no_third_member() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::of(4, fixed);
+    for inner in &cluster.inners {
+        *inner.mood.lock().expect("nobody panicked") = Mood::Failing(Kind::Unavailable { retry_after: None });
+    }
+    let others: Vec<_> = samples.iter().filter(|(object, _)| cluster.owner(object) != 0).collect();
+    for (object, _) in &others {
+        let address = Address { object: object.clone(), index: 0 };
+        assert!(cluster.owners[0].bring(&address, false, false).await.is_none(), "this one is to try");
+    }
+    assert_eq!(cluster.fetched(), others.len() as u64, "each was asked of the store once");
 }
 
 #[tokio::test(start_paused = true)]

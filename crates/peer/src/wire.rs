@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// First bytes of a greeting: the protocol and its version.
-const MAGIC: [u8; 8] = *b"stoker\x00\x02";
+const MAGIC: [u8; 8] = *b"stoker\x00\x03";
 
 /// Bytes of a greeting.
 pub const GREETING: usize = 40;

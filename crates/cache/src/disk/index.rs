@@ -478,6 +478,11 @@ impl Index {
         !self.is_lost() && self.table.get(id).is_some_and(|slot| slot.state != State::Filling)
     }
 
+    /// Whether anything bears this id.
+    pub fn lies_here(&self, id: ObjectId) -> bool {
+        self.table.get(id).is_some()
+    }
+
     /// Whether a residency lasts: a file of one that does not is a killed daemon's.
     pub fn knows(&self, residency: Residency) -> bool {
         self.current(residency).is_some()

@@ -6,6 +6,7 @@ use super::index::Found;
 use super::lying::Lying;
 use super::segment::{STRIPE_BLOCKS, Segment};
 use super::table::Class;
+use super::uses::STEPS_MAX;
 use super::{Below, Disk, KEPT_WITHIN, Standing, file};
 use block::{Address, Checksum, Fixed, Object, Run, Source};
 use std::ops::Range;
@@ -178,19 +179,34 @@ impl Disk {
         Some(file::whole_sum(&sums, bytes))
     }
 
-    /// Drop what lies here of some blocks of an object, because it is wrong, and what lies in the same files.
+    /// Drop what lies here of some blocks of an object, because it is wrong, and what lies in the same files. Sizes may be anybody's
+    /// word: a stripe that isn't here costs a look, and others have the index in between.
     pub fn drop_wrong(&self, object: &Arc<Object>, blocks: &Range<u32>) {
-        let drop_one = |segment: &Segment| {
-            let mut index = self.index();
-            let found = index.known(segment);
-            match found {
-                Found::Absent => {}
-                Found::Filling(filling) => index.drop_segment(filling.residency, object),
-                Found::Complete(held) | Found::Unchecked(held) => index.drop_segment(held.residency(), object),
-            }
-        };
-        drop_one(&Segment::whole(object));
-        self.parts_of(object, blocks).iter().for_each(|(segment, _)| drop_one(segment));
+        self.drop_segment(&Segment::whole(object));
+        if !self.cuts(object) {
+            return;
+        }
+        let (id, all, mut next) = (object.id(), object.blocks(), blocks.start / STRIPE_BLOCKS * STRIPE_BLOCKS);
+        while next < blocks.end {
+            let end = blocks.end.min(next.saturating_add(STEPS_MAX as u32 * STRIPE_BLOCKS));
+            let index = self.index();
+            let starts = (next..end).step_by(STRIPE_BLOCKS as usize);
+            let name = |start: u32| Segment::part_id(id, &(start..all.min(start.saturating_add(STRIPE_BLOCKS))));
+            let here: Vec<u32> = starts.filter(|start| index.lies_here(name(*start))).collect();
+            drop(index);
+            here.into_iter().for_each(|start| self.drop_segment(&Segment::stripe(object, start)));
+            next = end;
+        }
+    }
+
+    fn drop_segment(&self, segment: &Segment) {
+        let mut index = self.index();
+        let found = index.known(segment);
+        match found {
+            Found::Absent => {}
+            Found::Filling(filling) => index.drop_segment(filling.residency, &segment.object),
+            Found::Complete(held) | Found::Unchecked(held) => index.drop_segment(held.residency(), &segment.object),
+        }
     }
 
     /// The segments that some blocks of an object lie in, and the part of them that lies in each.

@@ -20,7 +20,7 @@ const SEGMENTS_PER_OPEN: u64 = 4;
 const PIECES_MAX: usize = 4096;
 
 /// Segments that are counted before others may have the index: some tenth of a millisecond.
-const STEPS_MAX: usize = 1000;
+pub(super) const STEPS_MAX: usize = 1000;
 
 /// Bytes of a file of uses that are believed to be one.
 const BYTES_MAX: u64 = 256 << 20;

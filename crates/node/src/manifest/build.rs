@@ -146,7 +146,8 @@ impl Builder {
         let sections = tree.finish(file).map_err(wrong)?;
         assert_eq!(texts, sections[ENTRIES].offset + sections[ENTRIES].bytes, "entries were miscounted");
         let (store, prefix) = (self.store.to_string(), self.prefix.clone());
-        let header = Header { generation, listed_ns, fingerprint, totals, sections, store, prefix };
+        let before = previous.map_or(0, Manifest::short_id);
+        let header = Header { generation, listed_ns, fingerprint, before, totals, sections, store, prefix };
         file.write_all_at(&header.encode(), 0).map_err(wrong)
     }
 

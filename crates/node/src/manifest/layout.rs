@@ -88,6 +88,8 @@ pub struct Header {
     pub generation: u32,
     pub listed_ns: i64,
     pub fingerprint: u128,
+    /// The snapshot that it was built on, by the lower half of its hash; 0 is none.
+    pub before: u64,
     pub totals: Totals,
     pub sections: [Section; 4],
     pub store: String,
@@ -117,7 +119,11 @@ impl Header {
         put(&self.listed_ns.to_le_bytes());
         put(&self.fingerprint.to_le_bytes());
         let Totals { files, folders, bytes, markers, odd } = self.totals;
-        [files, folders, bytes, markers].into_iter().chain(odd).chain([0]).for_each(|sum| put(&sum.to_le_bytes()));
+        [files, folders, bytes, markers]
+            .into_iter()
+            .chain(odd)
+            .chain([self.before])
+            .for_each(|sum| put(&sum.to_le_bytes()));
         for Section { offset, bytes, checksum } in self.sections {
             [offset, bytes, checksum].into_iter().for_each(|number| put(&number.to_le_bytes()));
         }
@@ -167,6 +173,7 @@ impl Header {
             generation: u32_at(fixed, 32),
             listed_ns: i64_at(fixed, 40),
             fingerprint: u128::from(u64_at(fixed, 48)) | u128::from(u64_at(fixed, 56)) << 64,
+            before: u64_at(fixed, 152),
             totals: Totals {
                 files: u64_at(fixed, 64),
                 folders: u64_at(fixed, 72),

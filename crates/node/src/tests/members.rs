@@ -148,7 +148,8 @@ impl Two {
         let built = write(&path, previous, prefix, listed_ns, Some(previous));
         let names = Names {
             id: built.id(),
-            before: previous.id(),
+            before: built.before(),
+            fingerprint: built.fingerprint(),
             bytes: built.file_bytes(),
             listed_ns: built.listed_ns(),
             ..Names::default()
@@ -181,6 +182,59 @@ async fn names_that_are_said_to_be_of_the_future_keep_nobody_from_following_othe
     two.other.say(names, snapshot);
     assert!(view.follow().await.expect("names to follow").is_some());
     assert_eq!((view.manifest().id(), view.manifest().totals().files), (names.id, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_a_node_look_for_an_object_that_no_store_can_have() {
+    let two = two();
+    let view = two.view().await;
+    let (store, manner) = (view.manifest().store().clone(), Manner { is_wrong: true, ..Manner::default() });
+    let bring = |size| {
+        let object = Arc::new(Object { store: store.clone(), key: "k".into(), version: "v".into(), size });
+        two.node.giving().bring(Address { object, index: 0 }, manner).expect("it reads that store")
+    };
+    assert_eq!(bring(5 << 40).await.expect("there is none of it"), Brought::Unkept);
+    let error = bring(block::BLOCK * u64::from(u32::MAX)).await.expect_err("it is a lie");
+    assert_eq!(error.kind, block::Kind::Invalid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_in_answer_to_others_is_no_news_to_them() {
+    let two = two();
+    let view = two.view().await;
+    let mine = view.manifest();
+    let theirs = Names { id: 5, before: 4, bytes: 1 << 20, listed_ns: mine.listed_ns() + 1, ..Names::default() };
+    two.other.say(theirs, Vec::new());
+    two.store.put("b", content("b", 1000));
+    assert!(view.follow().await.expect("a listing").is_some(), "it can't follow them");
+    let listed = view.shared_names();
+    assert_eq!((view.totals().files, listed.listed_ns), (2, theirs.listed_ns), "nor could they follow it");
+    assert!(view.follow().await.expect("nothing new").is_none());
+    assert_eq!(view.shared_names(), listed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_listed_for_others_who_found_the_same() {
+    let two = two();
+    let view = two.view().await;
+    let mine = view.shared_names();
+    let theirs = Names { id: 5, before: 4, listed_ns: mine.listed_ns + 1, ..mine };
+    two.other.say(theirs, Vec::new());
+    assert!(view.follow().await.expect("nothing new").is_none());
+    assert_eq!((view.shared_names(), view.listed_ns()), (mine, theirs.listed_ns));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_begins_anew_still_tells_on_which_names_its_own_were_built() {
+    let two = two();
+    let first = two.view().await;
+    let before = first.manifest().short_id();
+    first.refresh(|_| ()).await.expect("a listing");
+    let told = first.shared_names();
+    assert_eq!(told.before, before);
+    first.close();
+    drop(first);
+    assert_eq!(two.view().await.shared_names(), told);
 }
 
 #[tokio::test(flavor = "multi_thread")]

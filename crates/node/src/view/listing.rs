@@ -16,10 +16,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// follow newer ones until that time.
 const AHEAD_MAX: Duration = Duration::from_mins(5);
 
+/// Objects that are named to the cache at once which no listing names any more: each takes some hundred bytes until then.
+const RELEASED_AT_ONCE: usize = 1000;
+
 /// A listing, and when it began.
 pub struct Listing {
     builder: Builder,
     began_ns: i64,
+    /// When others listed whom this one only answers.
+    answers_ns: Option<i64>,
+}
+
+impl Listing {
+    /// It is to count as of the time of those that it answers: later, they would take it for news.
+    pub fn in_answer_to(self, answers_ns: Option<i64>) -> Listing {
+        Listing { answers_ns, ..self }
+    }
 }
 
 fn now_ns() -> i64 {
@@ -61,7 +73,7 @@ pub async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> 
         };
         return Err(Error::missing(what, &source.url).hint(hint));
     }
-    Ok(Listing { builder, began_ns })
+    Ok(Listing { builder, began_ns, answers_ns: None })
 }
 
 /// List a data set into a snapshot that only we know; it takes its room in this folder.
@@ -80,6 +92,10 @@ pub fn release(node: &Node, previous: &Manifest, current: &Manifest) {
         if current.object(file.node).is_none() {
             gone.extend(previous.object(file.node));
         }
+        if gone.len() >= RELEASED_AT_ONCE {
+            node.stack.release(&gone);
+            gone.clear();
+        }
     }
     node.stack.release(&gone);
 }
@@ -92,8 +108,8 @@ pub async fn write(
     previous: Option<Arc<Manifest>>,
 ) -> Result<manifest::Built> {
     let node = node.clone();
-    let listed_ns =
-        previous.as_ref().map_or(listing.began_ns, |previous| after(listing.began_ns, previous.listed_ns()));
+    let follows = |previous: &Arc<Manifest>| after(listing.began_ns, previous.listed_ns());
+    let listed_ns = listing.answers_ns.unwrap_or_else(|| previous.as_ref().map_or(listing.began_ns, follows));
     let build = move || {
         node.hold()?;
         listing.builder.build(&path, listed_ns, previous.as_deref())

@@ -1,7 +1,8 @@
 //! The names of a data set as the nodes of a cluster share them: one lists, the others follow.
 //!
 //! Invariants: names follow only what they were built on, so that a number of a node never comes to mean another file; a time that
-//! another member tells hides no names that are listed later.
+//! another member tells hides no names that are listed later; and what a member lists only because others did is nobody's news, or two
+//! that can't follow each other would list in turn without end.
 
 use super::View;
 use super::listing::latest_ns;
@@ -12,15 +13,15 @@ use crate::shared;
 use block::Result;
 use peer::Names;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 
 impl View {
     /// Take newer names that another member has, if one has. Names that went stale come back. What was built on other names
     /// than this node's can't follow them: then this node lists too.
     pub async fn follow(&self) -> Result<Option<Stale>> {
         let Some(lines) = self.node.stack.lines().filter(|_| !self.is_local()) else { return Ok(None) };
-        let one = self.refreshing.lock().await;
+        let _one = self.refreshing.lock().await;
         let previous = self.names.current();
         // Also of what this node has itself: its clock may have been set back since.
         let latest = latest_ns();
@@ -28,18 +29,24 @@ impl View {
         let newer = lines.names(self.set, latest_ns, |_| ()).await;
         let newer = newer.filter(|(_, names)| known.is_none_or(|known_ns| names.listed_ns > known_ns));
         let Some((member, names)) = newer else { return Ok(None) };
-        if names.before != previous.id() {
-            drop(one);
-            tracing::info!("listing {} too: another member's names don't follow this node's", self.url());
-            // No news to anybody: whoever told of these would list again in turn.
+        if names.before != previous.short_id() {
             self.seen_ns.fetch_max(names.listed_ns, Relaxed);
-            return self.list_again(|_| ()).await.map(Some);
+            if names.fingerprint == previous.fingerprint() {
+                return Ok(None);
+            }
+            tracing::info!("listing {} too: another member's names don't follow this node's", self.url());
+            return self.list_alone(Some(names.listed_ns), |_| ()).await.map(Some);
         }
         let is_right = |store: &str, prefix: &str| *store == *self.name && prefix == self.source.prefix;
         let manifest = shared::take(lines, self.set, (member, names), &self.snapshot, is_right).await?;
         let stale = manifest::stale(&previous, &manifest);
         self.go_on_with(manifest, previous).await?;
         Ok(Some(stale))
+    }
+
+    /// When the names were listed that this node has, or others that are the same.
+    pub fn listed_ns(&self) -> i64 {
+        self.manifest().listed_ns().max(self.seen_ns.load(Relaxed))
     }
 
     /// Whether another member of the cluster lists this set whenever it is to be listed again.
@@ -61,10 +68,10 @@ impl View {
 
     /// What others are told of the names here.
     pub(crate) fn shared_names(&self) -> Names {
-        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let manifest = self.manifest();
-        let (id, bytes, listed_ns) = (manifest.id(), manifest.file_bytes(), manifest.listed_ns());
-        Names { id, before: *before, bytes, listed_ns, ..Names::default() }
+        let (id, before, bytes) = (manifest.id(), manifest.before(), manifest.file_bytes());
+        let (listed_ns, fingerprint) = (manifest.listed_ns(), manifest.fingerprint());
+        Names { id, before, bytes, listed_ns, fingerprint, ..Names::default() }
     }
 }
 

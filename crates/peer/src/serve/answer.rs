@@ -13,16 +13,21 @@ use std::sync::Arc;
 /// What is written next. It holds on to its block, and with it to a share of a budget, until it was written.
 pub struct Frame {
     pub bytes: Vec<Bytes>,
-    _block: Option<(Block, Taken)>,
+    _held: (Option<Block>, Taken),
 }
 
 impl Frame {
     pub fn of(word: Word, request: u32, payload: Vec<u8>) -> Frame {
-        Frame { bytes: wire::frame(word, request, payload), _block: None }
+        Frame::piece(word, request, payload, Taken::default())
+    }
+
+    /// Words that take some memory.
+    pub fn piece(word: Word, request: u32, payload: Vec<u8>, taken: Taken) -> Frame {
+        Frame { bytes: wire::frame(word, request, payload), _held: (None, taken) }
     }
 
     fn block(request: u32, block: Block, taken: Taken) -> Frame {
-        Frame { bytes: wire::block_frame(request, &block), _block: Some((block, taken)) }
+        Frame { bytes: wire::block_frame(request, &block), _held: (Some(block), taken) }
     }
 }
 

@@ -49,10 +49,13 @@ impl Asker {
             Word::Piece => {
                 let (set, id, at) = wire::decode_piece(&payload).ok_or_else(|| wrong("a piece makes no sense"))?;
                 let turn = self.0.requests.clone().acquire_owned().await.expect("it is never closed");
-                let (reading, parts) = (self.0.giver.piece(set, id, at), self.0.clone());
+                let parts = self.0.clone();
                 self.0.run(header.request, (turn, Course::default()), async move {
-                    let told = Frame::of(Word::Told, header.request, reading.await.into());
-                    let _ = parts.frames.send(told).await;
+                    // It is read when it can be sent: until then it takes no memory.
+                    let taken = parts.portion.piece().await;
+                    let Ok(place) = parts.frames.reserve().await else { return };
+                    let piece = parts.giver.piece(set, id, at).await;
+                    place.send(Frame::piece(Word::Told, header.request, piece.into(), taken));
                 });
             }
             Word::Cancel => {

@@ -25,6 +25,9 @@ const OF_STORE_MIN: usize = (SMALL / UNIT) as usize;
 const HELD_AT_ONCE: usize = 16;
 const HELD_OF_ONE: usize = HELD_AT_ONCE / 2;
 
+/// Pieces of names on their way to one asker: nobody's budget covers them either, and who takes a snapshot asks for one after the other.
+const PIECES_OF_ONE: usize = 2;
+
 /// Memory of all askers.
 pub struct Portions {
     part: usize,
@@ -38,6 +41,7 @@ pub struct Portion {
     given: Arc<Given>,
     lent: [Arc<Semaphore>; 2],
     held: [Arc<Semaphore>; 2],
+    pieces: Arc<Semaphore>,
 }
 
 /// Bytes that are on their way to an asker.
@@ -146,7 +150,8 @@ impl Portions {
         let given = Arc::new(Given { units: self.part, ways: Mutex::default(), left: Notify::new() });
         let lent = [Arc::new(Semaphore::new(self.part)), self.lent.clone()];
         let held = [Arc::new(Semaphore::new(HELD_OF_ONE)), self.held.clone()];
-        let portion = Arc::new(Portion { given, lent, held });
+        let pieces = Arc::new(Semaphore::new(PIECES_OF_ONE));
+        let portion = Arc::new(Portion { given, lent, held, pieces });
         of.insert(asker, Arc::downgrade(&portion));
         portion
     }
@@ -182,6 +187,11 @@ impl Portion {
             taken.push(all.clone().acquire_many_owned(units(length)).await.expect("it is never closed"));
         }
         Taken::of(taken)
+    }
+
+    /// A turn for a piece of names.
+    pub async fn piece(&self) -> Taken {
+        Taken::of(vec![self.pieces.clone().acquire_owned().await.expect("it is never closed")])
     }
 
     /// A turn for an answer from the disk alone.

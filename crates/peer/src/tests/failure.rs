@@ -304,3 +304,32 @@ async fn somebody_who_talks_nonsense_is_hung_up_on() {
     }
     read_all(&cluster.peers[1], &samples).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_to_wait_for_a_member_that_reads_nothing_waits_no_longer_than_for_a_store() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let (here, mut far) = tokio::io::duplex(1 << 10);
+    let living = tokio::spawn(async move {
+        far.read_exact(&mut [0; wire::GREETING]).await.expect("a greeting");
+        far.write_all(&wire::Greeting { from: 2, to: 1 }.encode()).await.expect("said");
+        while far.write_all(&wire::frame(wire::Word::Beat, 0, Vec::new()).concat()).await.is_ok() {
+            tokio::time::sleep(link::BEAT).await;
+        }
+    });
+    let (runtime, greeting) = (tokio::runtime::Handle::current(), wire::Greeting { from: 1, to: 2 });
+    let link = link::Link::begin(Wire::of(here), "n2", greeting, (&runtime, link::Came::default())).await;
+    let (link, (object, _)) = (link.expect("it greets"), objects().1.last().expect("a large object").clone());
+    let wish = wire::Wish { run: Run::new(object, 0..4), manner: Manner::default() };
+    let mut answers = Vec::new();
+    // Until there is room for no more.
+    while let Ok(asked) = tokio::time::timeout(PATIENCE, link.ask(wire::Word::Fetch, &wish)).await {
+        answers.push(asked.expect("it lives"));
+    }
+    let (course, mut answer) = (block::Course::begin(std::time::Instant::now, false), answers.remove(0));
+    course.urge();
+    let (mut slow, mut was_urgent) = (answer.slowness(), false);
+    let next = owners::next(&mut answer, &mut slow, (&course, PATIENCE), &mut was_urgent);
+    let next = tokio::time::timeout(3 * PATIENCE, next).await.expect("as long as for a store");
+    assert!(next.expect("an answer").is_err_and(|lost| lost.is_nothing()));
+    living.abort();
+}

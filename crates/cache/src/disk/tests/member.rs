@@ -60,3 +60,30 @@ async fn what_has_begun_and_finds_no_more_room_keeps_nothing_else() {
         assert!(disk.keeps(&at(object, 1)) && !disk.keeps(&at(object, 70)), "there is no room for its second stripe");
     }
 }
+
+#[tokio::test]
+async fn of_an_object_in_stripes_those_are_dropped_that_are_said_to_be_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::default();
+    let bytes = content(1, 40 << 20);
+    let objects = ["wrong", "right"].map(|name| store.below.add(name, bytes.clone()));
+    let disk = Disk::over(
+        Arc::new(store),
+        settings(folder.path(), Limits { bytes: 100 << 20, ..PLENTY }, 1),
+        tokio::runtime::Handle::current(),
+    )
+    .expect("a disk");
+    for object in &objects {
+        read(&disk, object).await.expect("bytes");
+        disk.settled(object, Door::default()).await;
+    }
+    let here = |object: &Arc<Object>| {
+        let at = |index| Address { object: object.clone(), index };
+        (0..object.blocks()).step_by(STRIPE_BLOCKS as usize).map(|index| disk.has_any(&at(index))).collect::<Vec<_>>()
+    };
+    // A part of a stripe takes all of it along.
+    disk.drop_wrong(&objects[0], &(70..71));
+    assert_eq!(here(&objects[0]), [true, false, true]);
+    disk.drop_wrong(&objects[0], &(0..objects[0].blocks()));
+    assert_eq!((here(&objects[0]), here(&objects[1])), (vec![false; 3], vec![true; 3]));
+}

@@ -66,3 +66,29 @@ async fn of_an_answer_that_is_damaged_the_rest_does_not_come() {
     let (sent, wanted) = (files.served.figures().served.get().0, u64::from(blocks));
     assert!(sent < wanted + wanted / 2, "{sent} blocks were sent of {wanted}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_are_read_for_an_asker_as_it_takes_them() {
+    let shop = Arc::new(shop(Arc::new(Fixed::default()), None, 1 << 20));
+    let serving = begin(shop.clone());
+    let mut askers = Vec::new();
+    for _ in 0..2 {
+        let mut asker = greet(&serving, 1).await;
+        for request in 0..50 {
+            let payload = [7u128.to_le_bytes().as_slice(), &7u128.to_le_bytes(), &0u64.to_le_bytes()].concat();
+            asker.write.write_all(&crate::wire::frame(Word::Piece, request, payload).concat()).await.expect("said");
+        }
+        askers.push(asker);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The network has taken up to two, each on its way or all but written, and two wait.
+    let read = shop.pieces.load(Relaxed);
+    assert!(read < 10, "{read} of 100");
+    for asker in &mut askers {
+        for _ in 0..50 {
+            let (header, piece) = hear(asker).await;
+            assert_eq!((header.word, piece.len()), (Word::Told, PIECE_BYTES));
+        }
+    }
+    assert_eq!(shop.pieces.load(Relaxed), 100);
+}
