@@ -13,8 +13,18 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-const JOB: [&str; 8] =
-    ["--workload", "cosmoflow-hpc", "--accelerator", "v100", "--accelerators", "32", "--node", "azure.ND40rs_v2"];
+const JOB: [&str; 10] = [
+    "--workload",
+    "cosmoflow-hpc",
+    "--accelerator",
+    "v100",
+    "--accelerators",
+    "32",
+    "--node",
+    "azure.ND40rs_v2",
+    "--accelerator-price",
+    "3.30475",
+];
 
 fn words<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&JOB[..], more].concat()

@@ -1,6 +1,6 @@
 //! All candidates of a demand, ranked and explained.
 //!
-//! Layout: `known` whether a demand can be meant, `variant` on which nodes and with which copy of the data, `offer` one candidate in
+//! Layout: `known` whether a demand can be meant, `variant` on which nodes, in which region and with which copy of the data, `offer` one candidate in
 //! figures, `sense` what changes the answer. Ranked is by what a run costs; offers whose ranges
 //! overlap with the best are a tie and say so. Invariants: the same demand and catalogue give the same plan; what can't be
 //! ranked is listed with every reason.
@@ -71,7 +71,7 @@ impl Plan {
     pub fn of(catalog: &Catalog, demand: &Demand, today: Date) -> Result<Plan> {
         demand.check()?;
         known::check(catalog, demand)?;
-        let (variants, mut unranked) = variant::all(catalog, demand);
+        let variant::Variants { all: variants, mut unranked, warnings } = variant::all(catalog, demand);
         unranked.extend(variant::unread(catalog));
         let (mut judged, mut candidates) = (Vec::new(), 0);
         for variant in &variants {
@@ -104,7 +104,7 @@ impl Plan {
             offers,
             unranked,
             sensitivity,
-            warnings: Vec::new(),
+            warnings,
             not_modelled: NOT_MODELLED.to_vec(),
         };
         plan.warn(today);

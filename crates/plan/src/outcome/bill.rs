@@ -32,23 +32,29 @@ impl<'a> Case<'a> {
     pub(super) fn prices(&self, service: &'a Service) -> Prices<'a> {
         let (demand, luck, factor) = (self.scene.demand, self.knobs.price, self.knobs.storage_price);
         let is_store = service.id == self.store().id && !demand.data.replica;
-        let region = if is_store { demand.away(service) } else { None };
+        let region = self.away().filter(|_| is_store).or(Some(self.nodes.home));
         Prices { service, demand, region, luck, factor }
     }
 
     /// The same of the data that a replica is a copy of.
     fn original(&self) -> Option<Prices<'a>> {
-        let region = self.scene.demand.away(self.store()).filter(|_| self.scene.demand.data.replica)?;
+        let region = self.away().filter(|_| self.scene.demand.data.replica)?;
         Some(Prices { region: Some(region), ..self.prices(self.store()) })
+    }
+
+    /// Whether each epoch reads from another region.
+    fn is_far(&self) -> bool {
+        self.away().is_some() && !self.scene.demand.data.replica
     }
 
     /// What the data are charged for beside what the service always charges.
     fn also(&self) -> Vec<Charge> {
         let (demand, store) = (self.scene.demand, self.store());
-        let away = demand.away(store).is_some() && !demand.data.replica;
+        let away = self.is_far();
         // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
         let sends = matches!(self.candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
-        let crosses = demand.beside(store) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
+        let crosses =
+            demand.beside(store, self.nodes.home) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
         let also = [(away, Charge::Egress), (crosses, Charge::CrossZone)];
         also.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
     }
@@ -222,9 +228,9 @@ impl<'a> Case<'a> {
         let written = checkpoint.bytes * checkpoint.writes;
         let parts = (checkpoint.bytes / PART_BYTES).ceil() * checkpoint.writes;
         let zonal = if store.is_zonal { demand.across(self.nodes.count) } else { 0.0 };
-        let crossing = if demand.beside(store) { 1.0 } else { zonal };
+        let crossing = if demand.beside(store, self.nodes.home) { 1.0 } else { zonal };
         let mut egress = prices.cross_zone(self.sent_across(flow) + asked.bytes * crossing);
-        if prices.region.is_some() {
+        if self.is_far() {
             egress += prices.egress(asked.bytes);
         }
         let mut money = Money {

@@ -25,6 +25,9 @@ pub struct Offer {
     pub method: &'static str,
     pub node: String,
     pub nodes: f64,
+    /// Where the nodes are, and the service; and where the data are read from, if that is elsewhere.
+    pub region: String,
+    pub data_region: Option<String>,
     pub accelerators_per_node: f64,
     pub units: u32,
     pub cache_nodes: u32,
@@ -113,6 +116,8 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         method: method(candidate),
         node: nodes.node.id.clone(),
         nodes: nodes.count,
+        region: nodes.home.to_owned(),
+        data_region: case.away().filter(|_| !demand.data.replica).map(str::to_owned),
         accelerators_per_node: f64::from(nodes.node.accelerators),
         units: candidate.units,
         cache_nodes: if let Way::Rented { count, .. } = candidate.way { count } else { 0 },
