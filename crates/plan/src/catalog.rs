@@ -79,6 +79,8 @@ pub struct Service {
     pub min_gib: f64,
     pub step_gib: f64,
     pub max_gib: Option<f64>,
+    /// What is deleted before so many days is paid for so many.
+    pub min_days: f64,
     /// It is in one zone: who reads it from another pays for the way.
     pub is_zonal: bool,
     /// The region that is meant where none is named.

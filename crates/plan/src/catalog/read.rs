@@ -13,6 +13,8 @@ use crate::wrong::{Result, Wrong};
 
 /// A catalogue is no larger.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
+/// No provider asks for more days of storage.
+const DAYS_MAX: f64 = 3650.0;
 /// An id is no longer, and has no other letters.
 const ID_BYTES_MAX: usize = 120;
 
@@ -34,6 +36,7 @@ pub struct ServiceText {
     pub min_gib: Option<f64>,
     pub step_gib: Option<f64>,
     pub max_gib: Option<f64>,
+    pub min_days: Option<f64>,
     pub is_zonal: Option<bool>,
     pub region: String,
     pub prices: Vec<Price>,
@@ -308,6 +311,7 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
         min_gib: entry.number("min-gib")?,
         step_gib: entry.number("step-gib")?,
         max_gib: entry.number("max-gib")?,
+        min_days: entry.number("min-days")?,
         is_zonal: entry.has("zonal").then(|| entry.flag("zonal")).transpose()?,
         region: sources.region.clone(),
         prices: sources.prices(&mut entry)?,
@@ -317,6 +321,9 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
     };
     if text.step_gib == Some(0.0) {
         return Err(entry.wrong("step-gib", "a step of nothing", "above 0, or left out"));
+    }
+    if text.min_days.is_some_and(|days| days > DAYS_MAX) {
+        return Err(entry.wrong("min-days", "nothing is kept for so long", "days, up to 3650"));
     }
     entry.finish()?;
     Ok(text)

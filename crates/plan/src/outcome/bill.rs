@@ -16,6 +16,7 @@ use crate::supply::{Cap, least};
 const NAMES_OF_LIST: f64 = 1000.0;
 /// Stoker asks again for one request of so many at most, where an answer is late.
 const SERVED_PER_HEDGED: f64 = 400.0;
+const DAY_HOURS: f64 = 24.0;
 /// Checkpoints are written in parts of this size.
 const PART_BYTES: f64 = 16.0 * 1_048_576.0;
 
@@ -92,7 +93,7 @@ impl<'a> Case<'a> {
         let hours = flow.staging_hours + training;
         let node = self.nodes.usd_hour(demand, knobs.price).unwrap_or(0.0) * knobs.accelerator_price;
         let nodes_usd_hour = node * self.nodes.count;
-        let held_usd_hour = self.held(flow);
+        let held_usd_hour = self.held(flow, hours);
         let asked = self.asked(flow);
         let mut money = self.fees(&asked, flow);
         money.busy = nodes_usd_hour * ideal;
@@ -132,19 +133,23 @@ impl<'a> Case<'a> {
         demand.losses_per_node_hour * training * of_all
     }
 
-    /// USD for an hour of training: what is held all month is paid by the hours in which it is used.
-    fn held(&self, flow: &Flow) -> f64 {
+    /// USD for an hour of a run of so many: what exists all month, volumes as well, is paid by the hours in which it is used, and
+    /// what is deleted early for the days that it is charged at least.
+    fn held(&self, flow: &Flow, hours: f64) -> f64 {
         let (demand, candidate) = (self.scene.demand, &self.candidate);
         let month = demand.hours_per_month.map_or(1.0, |hours| crate::catalog::quantity::MONTH_HOURS / hours);
+        let paid = |service: &Service| month.max(service.min_days * DAY_HOURS / hours);
         let units = f64::from(candidate.units);
         let data = demand.dataset_bytes / crate::catalog::quantity::GIB;
-        let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * month;
-        let bought = |service: &'a Service| self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units;
-        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * month);
+        let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * paid(service);
+        let bought = |service: &'a Service| {
+            self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units * paid(service)
+        };
+        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * paid(prices.service));
         original
             + match candidate.way {
                 Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
-                Way::Straight => bought(candidate.service) * month,
+                Way::Straight => bought(candidate.service),
                 Way::Disks { origin, .. } => {
                     let copies = if candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
                     bought(candidate.service) * copies + of(origin)

@@ -311,6 +311,48 @@ fn each_file_is_a_request_at_least() {
 }
 
 #[test]
+fn what_is_deleted_early_is_paid_for_the_days_that_are_charged_at_least() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 8e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    let found = plan(&with(&[]), &demand);
+    let (cold, warm) = (offer(&found, "aws.s3.ia/rest"), offer(&found, "aws.s3.standard/rest"));
+    // By hand: 8 TB are 7450.58 GiB, in a run of hours. IA is charged for 30 days, Standard for the hours.
+    let gib = 8e12 / 1_073_741_824.0;
+    assert!(cold.hours.likely < 30.0 * 24.0);
+    assert!((cold.capacity_usd / (gib * 0.0125 / 730.0 * 720.0) - 1.0).abs() < 1e-9, "{}", cold.capacity_usd);
+    assert!(
+        (warm.capacity_usd / (gib * 0.023 / 730.0 * warm.hours.likely) - 1.0).abs() < 1e-9,
+        "{}",
+        warm.capacity_usd
+    );
+    // A run of more than 30 days is charged as it lasts.
+    demand.epochs = 1000.0;
+    let found = plan(&with(&[]), &demand);
+    let long = offer(&found, "aws.s3.ia/rest");
+    assert!(long.hours.likely > 720.0);
+    assert!(
+        (long.capacity_usd / (gib * 0.0125 / 730.0 * long.hours.likely) - 1.0).abs() < 1e-9,
+        "{}",
+        long.capacity_usd
+    );
+}
+
+#[test]
+fn what_exists_all_month_is_paid_all_month_volumes_as_well() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 8e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    let always = plan(&with(&[]), &demand);
+    // A tenth of each month: volumes are filled once, and stand there in between.
+    demand.hours_per_month = Some(73.0);
+    let tenth = plan(&with(&[]), &demand);
+    for id in ["aws.ebs.gp2/disk/from-aws.s3.standard", "aws.fsx_lustre.scratch2/lustre", "aws.s3.standard/rest"] {
+        let (always, tenth) = (offer(&always, id), offer(&tenth, id));
+        assert!((tenth.capacity_usd / always.capacity_usd / 10.0 - 1.0).abs() < 1e-9, "{id}: {}", tenth.capacity_usd);
+        assert!((tenth.busy_usd / always.busy_usd - 1.0).abs() < 1e-9, "nodes are paid for the hours trained");
+    }
+}
+
+#[test]
 fn what_stoker_cant_mount_yet_says_so() {
     let found = plan(&with(&[]), &cosmoflow());
     let blob = offer(&found, "stoker/own-disks/azure.blob.hot");
