@@ -136,10 +136,20 @@ fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
     let far = local.replace("\"network\": 0", "\"network\": 8000000");
     std::fs::write(folder.path().join("far.json"), far).expect("a report");
     std::fs::write(folder.path().join("odd.toml"), b"provider = \"\xff\"").expect("a file");
+    // Who opens a pipe that nobody writes to waits without end.
+    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().expect("it runs").success());
+    let red = "provider = \"x\"\nversion = \"1\"\ncurrency = \"USD\"\n\"\\u001b[31m\" = 1\n";
+    std::fs::write(folder.path().join("red.toml"), red).expect("a file");
+    let red = local.replace("\"kind\": \"measured\"", "\"kind\": \"\\u001b[31m\"");
+    std::fs::write(folder.path().join("red.json"), red).expect("a file");
     for (more, said) in [
-        (&["--catalog", "/dev/zero"][..], "more than 64 MiB"),
-        (&["--measured", "/dev/zero"], "more than 64 MiB"),
-        (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "more than 64 MiB"),
+        (&["--catalog", "/dev/zero"][..], "no regular file"),
+        (&["--catalog", "pipe"], "no regular file"),
+        (&["--catalog", "red.toml"], "\\u{1b}[31m"),
+        (&["--measured", "red.json"], "\\u{1b}[31m"),
+        (&["--measured", "/dev/zero"], "no regular file"),
+        (&["--measured", "pipe"], "no regular file"),
+        (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "no regular file"),
         (&["--supply", "azure.blob.hot/blobfuse=local.json"], "over a network"),
         (&["--supply", "azure.blob.hot/lustre=far.json"], "no client `lustre` reads azure.blob.hot"),
         (&["--catalog", "odd.toml"], "byte 12"),
@@ -149,7 +159,7 @@ fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
         // A measurement stands for a workload.
         let job = if more[0] == "--measured" { &JOB[2..] } else { &JOB[..] };
         let output = plan(folder.path(), &[job, more].concat());
-        assert!(text(&output).contains(said), "{more:?}: {}", text(&output));
+        assert!(text(&output).contains(said) && !text(&output).contains('\u{1b}'), "{more:?}: {}", text(&output));
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", text(&output));
     }
     let many = vec!["10TB"; 513].join(",");
