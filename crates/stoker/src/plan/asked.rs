@@ -141,11 +141,10 @@ impl Asked {
         Ok((demand, self.job()?.workload))
     }
 
-    /// The job in the words of `stoker bench train`.
-    pub fn job_flags(&self) -> String {
-        let of = |flag: &str, value: &Option<String>| value.as_ref().map(|value| format!("{flag} {value}"));
-        let flags = [of("--workload", &self.workload), of("--accelerator", &self.accelerator)];
-        flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    /// The workload as it was typed, and the accelerator where its list says how fast it is.
+    pub fn named(&self) -> (Option<&str>, Option<&str>) {
+        let is_listed = self.target_rate.is_none() && self.measured.is_none();
+        (self.workload.as_deref(), self.accelerator.as_deref().filter(|_| is_listed))
     }
 
     #[cfg(test)]
