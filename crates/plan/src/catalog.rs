@@ -121,6 +121,8 @@ pub struct Limit {
     pub is_bought: bool,
     /// At least this much; what comes above it is the provider's choice.
     pub is_least: bool,
+    /// It begins with this much and doubles in so many minutes, as far as it is asked for.
+    pub doubles_minutes: Option<f64>,
     /// With how many nodes it was measured.
     pub clients: Option<f64>,
 }

@@ -62,6 +62,8 @@ pub struct Outcome {
     pub hours: f64,
     pub staging_hours: f64,
     pub checkpoint_hours: f64,
+    /// Hours that the run takes longer as request rates grow by and by.
+    pub ramp_hours: f64,
     /// Hours that a copy of the data to this region takes, before anything is rented.
     pub ready_hours: f64,
     pub money: Money,

@@ -53,8 +53,8 @@ const NOT_MODELLED: [&str; 6] = [
     "whether a quota is granted and nodes can be had",
     "the first upload of the data",
     "taxes, support plans and the people who run it",
-    "prices of request rates that a provider throttles for a while",
-    "how long a copy in another zone or region lags behind what changes",
+    "how request rates grow where a provider tells no pace (S3: the least that it promises is planned with)",
+    "changes to the data while a job runs",
 ];
 
 /// How many offers warnings are of.

@@ -88,13 +88,15 @@ impl<'a> Case<'a> {
         let ideal = demand.ideal_hours();
         let epoch = ideal / demand.epochs;
         let checkpoint_hours = demand.checkpoint.map_or(0.0, |checkpoint| self.checkpoint_hours(&checkpoint, flow));
-        let training = epoch / au_cold + (demand.epochs - 1.0) * epoch / au_warm + checkpoint_hours;
+        let asked = self.asked(flow);
+        // The rate has grown to what the first epoch asks for, and stays there.
+        let ramp_hours = flow.ramp.map_or(0.0, |ramp| ramp.longer(asked.bytes / 1e6, mb * au_cold) / 3600.0);
+        let training = epoch / au_cold + (demand.epochs - 1.0) * epoch / au_warm + checkpoint_hours + ramp_hours;
         let training = training + self.lost_hours(training, flow);
         let hours = flow.staging_hours + training;
         let node = self.nodes.usd_hour(demand, knobs.price).unwrap_or(0.0) * knobs.accelerator_price;
         let nodes_usd_hour = node * self.nodes.count;
         let held_usd_hour = self.held(flow, hours);
-        let asked = self.asked(flow);
         let mut money = self.fees(&asked, flow);
         money.busy = nodes_usd_hour * ideal;
         money.idle = nodes_usd_hour * (training - ideal).max(0.0);
@@ -110,6 +112,7 @@ impl<'a> Case<'a> {
             hours,
             staging_hours: flow.staging_hours,
             checkpoint_hours,
+            ramp_hours,
             ready_hours: way.map_or(0.0, |mb| demand.dataset_bytes / 1e6 / mb / 3600.0),
             money,
             bounds: bounds(&flow.warm, mb),

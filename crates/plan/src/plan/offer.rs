@@ -40,8 +40,12 @@ pub struct Offer {
     pub au_run_percent: f64,
     pub hours: Range,
     pub staging_hours: f64,
+    /// By how much the run takes longer as request rates grow by and by.
+    pub ramp_hours: f64,
     /// What a copy of the data to the region takes, before anything is rented.
     pub ready_hours: f64,
+    /// After how many minutes such a copy has what changed; None where it is no copy, or nobody tells.
+    pub replica_lag_minutes: Option<f64>,
     pub total_usd: Range,
     pub usd_per_epoch: f64,
     pub busy_usd: f64,
@@ -129,7 +133,9 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         au_run_percent: likely.au_run * 100.0,
         hours: range(|outcome| outcome.hours),
         staging_hours: likely.staging_hours,
+        ramp_hours: likely.ramp_hours,
         ready_hours: likely.ready_hours,
+        replica_lag_minutes: lag(scene, candidate),
         total_usd: range(|outcome| outcome.money.total()),
         usd_per_epoch: total / demand.epochs,
         busy_usd: busy,
@@ -161,7 +167,7 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         chance_of_best: 0.0,
         oldest_price: figures.iter().filter_map(|figure| figure.origin.date).min(),
         undated_prices: figures.iter().any(|figure| figure.origin.date.is_none()),
-        warnings: unopened(candidate).into_iter().collect(),
+        warnings: unopened(candidate).into_iter().chain(lags(scene, candidate)).collect(),
     })
 }
 
@@ -187,6 +193,22 @@ fn reached(scene: Scene, candidate: &Candidate) -> Efficiency {
 fn first_byte(scene: Scene, candidate: &Candidate) -> Option<f64> {
     let limit = candidate.service.limit(Of::FirstByte, Scope::Connection, &candidate.client.id);
     trusted(limit, scene.demand).map(|limit| limit.figure.value.likely)
+}
+
+/// How long a copy in another region lags behind what changes.
+fn lag(scene: Scene, candidate: &Candidate) -> Option<f64> {
+    let store = if let Way::Disks { origin, .. } = candidate.way { origin } else { candidate.service };
+    let limit = store.limit(Of::ReplicaLag, Scope::Service, &candidate.client.id);
+    trusted(limit, scene.demand).filter(|_| scene.demand.data.replica).map(|limit| limit.figure.value.likely)
+}
+
+fn lags(scene: Scene, candidate: &Candidate) -> Option<String> {
+    scene.demand.data.replica.then(|| match lag(scene, candidate) {
+        Some(minutes) => {
+            format!("what changes is in the copy after up to {minutes} minutes, where its provider is asked for that")
+        }
+        None => "it is not known how long the copy lags behind what changes".into(),
+    })
 }
 
 /// The service and client whose efficiency decides later epochs.

@@ -15,8 +15,11 @@ use super::{asked::Asked, layers::Layers, today, wrong};
 
 /// What a machine is taken to serve itself, MB/s.
 const SCALED_MB: f64 = 200.0;
-/// What a trial reads in an epoch.
+/// What a trial reads in an epoch, and at most so that the benchmark gives a verdict.
 const DATA_BYTES: f64 = 3e9;
+const DATA_BYTES_MAX: f64 = 12e9;
+/// Steps that it asks for, of each batch that is read ahead.
+const STEPS_OF_AHEAD: u64 = 22;
 /// The workload of a job that no name and no file of the user's has.
 const JOB: &str = "FOLDER/job.toml";
 
@@ -113,8 +116,9 @@ impl<'a> Trial<'a> {
     fn of(demand: &'a Demand, offer: &'a Offer, scale: Option<f64>, job: &'a Job, workload: &Workload) -> Trial<'a> {
         let accelerators = scaled_accelerators(demand, scale);
         let file_bytes = demand.dataset_bytes / demand.files;
-        let files = (DATA_BYTES / file_bytes).clamp(1.0, demand.files).ceil();
         let batch = workload.read.batch as f64 * f64::from(accelerators);
+        let least = (STEPS_OF_AHEAD * workload.read.prefetch_batches.max(1)) as f64 * batch * demand.sample_bytes;
+        let files = (DATA_BYTES.max(least.min(DATA_BYTES_MAX)) / file_bytes).ceil().clamp(1.0, demand.files.ceil());
         let steps = (files * file_bytes / demand.sample_bytes / batch).floor().max(1.0);
         let scale = f64::from(demand.accelerators) / f64::from(accelerators);
         Trial { demand, offer, accelerators, scale, job, files, steps }
