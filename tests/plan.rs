@@ -98,11 +98,8 @@ fn a_number_that_can_t_be_meant_names_its_flag_and_what_to_try() {
         ("--simulate", "0"),
     ] {
         // The last of a flag counts.
-        let words: Vec<&str> = JOB
-            .iter()
-            .copied()
-            .filter(|word| flag != "--accelerators" || !["--accelerators", "32"].contains(word))
-            .collect();
+        let kept = JOB.chunks(2).filter(|pair| pair[0] != flag);
+        let words: Vec<&str> = kept.flatten().copied().collect();
         let typed = format!("{flag}={value}");
         let output = plan(folder.path(), &[&words[..], &[&typed]].concat());
         let said = text(&output);
@@ -126,6 +123,41 @@ fn where_nothing_is_priced_the_end_is_no_success() {
     let said = text(&output);
     assert!(said.contains("nothing can be ranked in southcentralus") && said.contains("of storage in"), "{said}");
     assert!(said.contains("westus") && said.contains("us-east-1"), "{said}");
+}
+
+#[test]
+fn a_hint_leads_to_what_is_lacking() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |words: &[&str]| text(&plan(folder.path(), words));
+    let last =
+        |said: &str, from: &str| said[said.rfind(from).unwrap_or_else(|| panic!("{from} in {said}"))..].to_owned();
+    let job = ["--workload", "resnet50", "--accelerators", "8", "--accelerator"];
+    // Its speed is told by a rate; then its network is missing, and no price.
+    let said = of(&[&job[..], &["b200"]].concat());
+    assert!(said.contains("a100") && said.contains("--target-rate"), "{said}");
+    let said = of(&[&job[..], &["b200", "--target-rate", "4000images/s"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(
+        end.contains("network limit of aws.p6-b200") && end.contains("--catalog") && !end.contains("--region"),
+        "{end}"
+    );
+    // Prices of nodes and storage in one region are missing; the price of the nodes is one way out.
+    let said = of(&[&job[..], &["v100", "--node", "azure.ND40rs_v2"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(end.contains("no region has prices of both") && end.contains("--accelerator-price"), "{end}");
+    assert!(
+        plan(folder.path(), &[&job[..], &["v100", "--node", "azure.ND40rs_v2", "--accelerator-price", "3"]].concat())
+            .status
+            .success()
+    );
+    // What is named can be typed as it stands.
+    let said = of(&[&job[..], &["v100", "--node", "aws.p4d.24xlarge"]].concat());
+    assert!(said.contains("try: --accelerator A100, or another node"), "{said}");
+    assert!(plan(folder.path(), &[&job[..], &["A100", "--node", "aws.p4d.24xlarge"]].concat()).status.success());
+    let said = of(&[&["try"], &job[..], &["v100", "--offer", "9999"]].concat());
+    assert!(said.contains("a rank from 1 to "), "{said}");
+    let said = of(&[&["try"], &job[..], &["v100", "--offer", "aws.s3.express/rest"]].concat());
+    assert!(said.contains("can't be ranked") && said.contains("because the limit of first-byte"), "{said}");
 }
 
 #[test]
@@ -192,6 +224,13 @@ fn a_trial_is_commands_that_this_program_knows() {
     for command in ["stoker emulate FOLDER", "stoker bench train --workload cosmoflow-hpc", "stoker bench simulate"] {
         assert!(said.contains(command), "{command} in {said}");
     }
+    // By a rate: 4,000 samples a second of 32 accelerators, one in a batch, are a step of 8 ms.
+    let output = plan(
+        folder.path(),
+        &[&["try"], &words(&["--target-rate", "4000/s", "--offer", "azure.blob.hot/blobfuse"])[..]].concat(),
+    );
+    assert!(text(&output).contains("--workload cosmoflow-hpc --set step=8000us"), "{}", text(&output));
+    assert!(text(&output).contains("--workload cosmoflow-hpc --accelerator 8000us"), "{}", text(&output));
 }
 
 #[test]

@@ -122,8 +122,8 @@ fn set<T>(known: &mut T, said: Option<T>) {
 }
 
 fn lacks(place: &str, field: &str) -> Wrong {
-    let hint = "a new entry has all of its kind; of a known one, only what changes";
-    Wrong::new("something is missing", place, field, hint)
+    let hint = "a new entry has all of its kind; if a known one is meant, is its id misspelt? `stoker plan catalog list` has them";
+    Wrong::new("something is missing, and no entry of this id is known", place, field, hint)
 }
 
 fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {

@@ -102,14 +102,11 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
     let (worst, best) = (evaluate(scene, candidate, WORST)?, evaluate(scene, candidate, BEST)?);
     let case = Case::of(scene, candidate, Knobs::default())?;
     let range = |of: fn(&Outcome) -> f64| Range::of(of(&best), of(&likely), of(&worst));
-    let demand = scene.demand;
+    let (demand, nodes) = (scene.demand, &case.nodes);
     let Money { busy, idle, staging, capacity, requests, bytes, egress } = likely.money;
     let (total, storage) = (likely.money.total(), likely.money.storage());
-    let storage_hour = storage / likely.hours;
-    let (binding, next) = limits(&likely);
-    let nodes = &case.nodes;
-    let delivered = demand.mb() * likely.au_warm;
-    let figures = case.figures();
+    let (binding_limit, next_limit) = limits(&likely);
+    let (storage_hour, figures) = (storage / likely.hours, case.figures());
     Ok(Offer {
         id,
         ranked: true,
@@ -153,10 +150,10 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         cold_supply_mb_per_s: likely.cold_mb,
         first_byte_ms: first_byte(scene, candidate),
         node_network_mb_per_s: nodes.has(Of::Network, demand, Luck::LIKELY),
-        mb_per_s_per_usd_hour: if storage_hour > 0.0 { delivered / storage_hour } else { 0.0 },
+        mb_per_s_per_usd_hour: if storage_hour > 0.0 { demand.mb() * likely.au_warm / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
-        binding_limit: binding,
-        next_limit: next,
+        binding_limit,
+        next_limit,
         extrapolated: likely.bounds.iter().any(|bound| bound.extrapolated),
         limits: likely.bounds.clone(),
         provisioned_gib: likely.gib,

@@ -122,7 +122,7 @@ impl Asked {
             }
         };
         let sizes = match &self.dataset {
-            Some(typed) => typed.split(',').map(size).collect::<Result<_>>()?,
+            Some(typed) => typed.split(',').map(|each| size(each, typed)).collect::<Result<_>>()?,
             None => vec![job.dataset_bytes],
         };
         if counts.len().saturating_mul(sizes.len()) > POINTS_MAX {
@@ -220,7 +220,13 @@ impl Asked {
                 (workload, Some(rate))
             }
             (Err(_), Some(_)) => (workload, None),
-            (Err(error), None) => return Err(error.hint("or give --target-rate 4200images/s").into()),
+            (Err(error), None) => {
+                let listed = accelerator::names().collect::<Vec<_>>().join(", ");
+                let hint = format!(
+                    "one of {listed} where its speed is listed for this workload; else --target-rate 4200images/s beside it"
+                );
+                return Err(error.hint(hint).into());
+            }
         };
         Ok(of_workload(&workload, name, rate))
     }
@@ -245,8 +251,8 @@ fn of_flag<T>(flag: &str, typed: &str, read: Result<T, Error>) -> Result<T, Erro
 }
 
 /// One size of the data.
-fn size(typed: &str) -> Result<f64> {
-    let bytes = of_flag("--dataset", typed, parse::size(typed.trim()))?;
+fn size(each: &str, typed: &str) -> Result<f64> {
+    let bytes = of_flag("--dataset", typed, parse::size(each.trim()))?;
     match bytes {
         0 => {
             Err(Error::invalid("there are no data", format!("--dataset `{typed}`")).hint("5.5TB, or 10TB,100TB").into())

@@ -45,10 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let plan = Plan::of(&args.layers.catalog()?, demand, today()).map_err(wrong)?;
     let found = plan.offers.iter().find(|offer| offer.id == args.offer || offer.rank.to_string() == args.offer);
-    let Some(offer) = found else {
-        let error = Error::invalid("there is no such offer", format!("--offer {}", args.offer));
-        return Err(error.hint("a rank or an id of `stoker plan`").into());
-    };
+    let Some(offer) = found else { return Err(not_offered(&plan, &args.offer).into()) };
     let Some(workload) = args.asked.simulated()?.1 else {
         let error = Error::invalid("what is tried is a workload, and none is known", "stoker plan try");
         return Err(error.hint("--workload, or --measured with a run of one").into());
@@ -59,6 +56,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         say!("{line}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no such offer: it can't be ranked, or is none.
+fn not_offered(plan: &Plan, typed: &str) -> Error {
+    let on = format!("--offer {typed}");
+    match plan.unranked.iter().find(|unranked| unranked.id == typed) {
+        Some(unranked) => {
+            Error::invalid("this can't be ranked", on).hint(format!("because {}", unranked.reasons.join("; ")))
+        }
+        None if plan.offers.is_empty() => {
+            Error::invalid("nothing can be ranked", on).hint("the same words without `try` say why")
+        }
+        None => {
+            let hint = format!("a rank from 1 to {}, or an id, as `stoker plan` has them", plan.offers.len());
+            Error::invalid("there is no such offer", on).hint(hint)
+        }
+    }
 }
 
 /// Whole accelerators, so that what is asked is divided exactly.
