@@ -141,6 +141,10 @@ fn a_hint_leads_to_what_is_lacking() {
         end.contains("network limit of aws.p6-b200") && end.contains("--catalog") && !end.contains("--region"),
         "{end}"
     );
+    // Other regions' services lack more than these nodes do.
+    let said = of(&[&job[..], &["v100", "--region", "westus"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(end.contains("network limit of azure.NC") && end.contains("--catalog"), "{end}");
     // Prices of nodes and storage in one region are missing; the price of the nodes is one way out.
     let said = of(&[&job[..], &["v100", "--node", "azure.ND40rs_v2"]].concat());
     let end = last(&said, "nothing can be ranked");

@@ -110,12 +110,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no answer, and what would give one: what is lacking most often, and how that is said.
+/// Why there is no answer, and what would give one.
 fn unranked(catalog: &::plan::catalog::Catalog, plan: &Plan) -> String {
     let (of_nodes, of_services) = priced(catalog, &plan.demand);
     let place = plan.demand.region.as_ref().map_or(String::new(), |region| format!(" in {region}"));
     let lacking = lacking(plan);
-    let most = lacking.map_or(String::new(), |reason| format!("; most often: {reason}"));
+    let most = lacking.map_or(String::new(), |reason| format!("; what is lacking: {reason}"));
     format!(
         "nothing can be ranked{place}\n  on:  prices of nodes with {} are known in {of_nodes}; of storage in {of_services}{most}\n  try: {}",
         plan.demand.accelerator,
@@ -123,14 +123,16 @@ fn unranked(catalog: &::plan::catalog::Catalog, plan: &Plan) -> String {
     )
 }
 
-/// The reason that most ways share, one that is no missing price first: that of another region says nothing.
+/// What is lacking of the ways that lack the least: one that is no missing price first, as that of another region says nothing.
 fn lacking(plan: &Plan) -> Option<&str> {
-    let reasons = || plan.unranked.iter().flat_map(|unranked| &unranked.reasons);
+    let ways = || plan.unranked.iter().map(|unranked| &unranked.reasons);
     let is_price = |reason: &str| reason.starts_with("no price") || reason.starts_with("no verified price");
-    let rank = |reason: &&String| {
-        (!is_price(reason), reasons().filter(|other| other == reason).count(), std::cmp::Reverse(reason.len()))
+    let rank = |(fewest, reason): &(usize, &String)| {
+        let count = ways().filter(|reasons| reasons.contains(*reason)).count();
+        (std::cmp::Reverse(*fewest), !is_price(reason), count, std::cmp::Reverse(reason.len()))
     };
-    reasons().filter(|reason| !reason.contains(" has no node ")).max_by_key(rank).map(String::as_str)
+    let all = ways().flat_map(|reasons| reasons.iter().map(|reason| (reasons.len(), reason)));
+    all.filter(|(_, reason)| !reason.contains(" has no node ")).max_by_key(rank).map(|(_, reason)| reason.as_str())
 }
 
 fn cure(reason: &str) -> &'static str {
