@@ -48,7 +48,7 @@ pub struct Asked {
     /// Passes over the data
     #[arg(long, value_name = "N", value_parser = typed::epochs, allow_hyphen_values = true)]
     epochs: Option<f64>,
-    /// Hours of a month in which it trains, while the data are held all month; else they are held as long as it trains
+    /// Hours of a month in which it trains, while data, file systems and volumes are held all month; else as long as it trains
     #[arg(long, value_name = "H", value_parser = typed::hours_per_month, allow_hyphen_values = true)]
     hours_per_month: Option<f64>,
     /// What an hour of one accelerator costs you, USD: it decides most
