@@ -13,8 +13,18 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-const JOB: [&str; 8] =
-    ["--workload", "cosmoflow-hpc", "--accelerator", "v100", "--accelerators", "32", "--node", "azure.ND40rs_v2"];
+const JOB: [&str; 10] = [
+    "--workload",
+    "cosmoflow-hpc",
+    "--accelerator",
+    "v100",
+    "--accelerators",
+    "32",
+    "--node",
+    "azure.ND40rs_v2",
+    "--accelerator-price",
+    "3.30475",
+];
 
 fn words<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&JOB[..], more].concat()
@@ -88,11 +98,8 @@ fn a_number_that_can_t_be_meant_names_its_flag_and_what_to_try() {
         ("--simulate", "0"),
     ] {
         // The last of a flag counts.
-        let words: Vec<&str> = JOB
-            .iter()
-            .copied()
-            .filter(|word| flag != "--accelerators" || !["--accelerators", "32"].contains(word))
-            .collect();
+        let kept = JOB.chunks(2).filter(|pair| pair[0] != flag);
+        let words: Vec<&str> = kept.flatten().copied().collect();
         let typed = format!("{flag}={value}");
         let output = plan(folder.path(), &[&words[..], &[&typed]].concat());
         let said = text(&output);
@@ -119,6 +126,45 @@ fn where_nothing_is_priced_the_end_is_no_success() {
 }
 
 #[test]
+fn a_hint_leads_to_what_is_lacking() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |words: &[&str]| text(&plan(folder.path(), words));
+    let last =
+        |said: &str, from: &str| said[said.rfind(from).unwrap_or_else(|| panic!("{from} in {said}"))..].to_owned();
+    let job = ["--workload", "resnet50", "--accelerators", "8", "--accelerator"];
+    // Its speed is told by a rate; then its network is missing, and no price.
+    let said = of(&[&job[..], &["b200"]].concat());
+    assert!(said.contains("a100") && said.contains("--target-rate"), "{said}");
+    let said = of(&[&job[..], &["b200", "--target-rate", "4000images/s"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(
+        end.contains("network limit of aws.p6-b200") && end.contains("--catalog") && !end.contains("--region"),
+        "{end}"
+    );
+    // Other regions' services lack more than these nodes do.
+    let said = of(&[&job[..], &["v100", "--region", "westus"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(end.contains("network limit of azure.NC") && end.contains("--catalog"), "{end}");
+    // Prices of nodes and storage in one region are missing; the price of the nodes is one way out.
+    let said = of(&[&job[..], &["v100", "--node", "azure.ND40rs_v2"]].concat());
+    let end = last(&said, "nothing can be ranked");
+    assert!(end.contains("no region has prices of both") && end.contains("--accelerator-price"), "{end}");
+    assert!(
+        plan(folder.path(), &[&job[..], &["v100", "--node", "azure.ND40rs_v2", "--accelerator-price", "3"]].concat())
+            .status
+            .success()
+    );
+    // What is named can be typed as it stands.
+    let said = of(&[&job[..], &["v100", "--node", "aws.p4d.24xlarge"]].concat());
+    assert!(said.contains("try: --accelerator A100, or another node"), "{said}");
+    assert!(plan(folder.path(), &[&job[..], &["A100", "--node", "aws.p4d.24xlarge"]].concat()).status.success());
+    let said = of(&[&["try"], &job[..], &["v100", "--offer", "9999"]].concat());
+    assert!(said.contains("a rank from 1 to "), "{said}");
+    let said = of(&[&["try"], &job[..], &["v100", "--offer", "aws.s3.express/rest"]].concat());
+    assert!(said.contains("can't be ranked") && said.contains("because the limit of first-byte"), "{said}");
+}
+
+#[test]
 fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let local = r#"{"schema": 1, "kind": "measured", "command": "train", "finished": true, "started": 0, "environment": {"version": "0", "kernel": "6", "processors": 2, "memory_bytes": 1, "ranks": 1}, "settings": {}, "target": "/data", "seed": 1, "accelerators": 1, "epochs": [{"repetition": 1, "epoch": 1, "cold": true, "seconds": 1, "steps": 1, "samples": 8, "au_percent": 50, "au_dlio_percent": 50, "ceiling_percent": 100, "samples_per_second": 8, "bytes_per_second": 8e6, "wait_seconds_by_cause": {}, "bytes": {"asked": 8000000, "network": 0}, "step_seconds": {}}]}"#;
@@ -126,10 +172,20 @@ fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
     let far = local.replace("\"network\": 0", "\"network\": 8000000");
     std::fs::write(folder.path().join("far.json"), far).expect("a report");
     std::fs::write(folder.path().join("odd.toml"), b"provider = \"\xff\"").expect("a file");
+    // Who opens a pipe that nobody writes to waits without end.
+    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().expect("it runs").success());
+    let red = "provider = \"x\"\nversion = \"1\"\ncurrency = \"USD\"\n\"\\u001b[31m\" = 1\n";
+    std::fs::write(folder.path().join("red.toml"), red).expect("a file");
+    let red = local.replace("\"kind\": \"measured\"", "\"kind\": \"\\u001b[31m\"");
+    std::fs::write(folder.path().join("red.json"), red).expect("a file");
     for (more, said) in [
-        (&["--catalog", "/dev/zero"][..], "more than 64 MiB"),
-        (&["--measured", "/dev/zero"], "more than 64 MiB"),
-        (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "more than 64 MiB"),
+        (&["--catalog", "/dev/zero"][..], "no regular file"),
+        (&["--catalog", "pipe"], "no regular file"),
+        (&["--catalog", "red.toml"], "\\u{1b}[31m"),
+        (&["--measured", "red.json"], "\\u{1b}[31m"),
+        (&["--measured", "/dev/zero"], "no regular file"),
+        (&["--measured", "pipe"], "no regular file"),
+        (&["--supply", "azure.blob.hot/blobfuse=/dev/zero"], "no regular file"),
         (&["--supply", "azure.blob.hot/blobfuse=local.json"], "over a network"),
         (&["--supply", "azure.blob.hot/lustre=far.json"], "no client `lustre` reads azure.blob.hot"),
         (&["--catalog", "odd.toml"], "byte 12"),
@@ -139,7 +195,7 @@ fn files_are_read_within_bounds_and_runs_that_tell_nothing_are_refused() {
         // A measurement stands for a workload.
         let job = if more[0] == "--measured" { &JOB[2..] } else { &JOB[..] };
         let output = plan(folder.path(), &[job, more].concat());
-        assert!(text(&output).contains(said), "{more:?}: {}", text(&output));
+        assert!(text(&output).contains(said) && !text(&output).contains('\u{1b}'), "{more:?}: {}", text(&output));
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", text(&output));
     }
     let many = vec!["10TB"; 513].join(",");
@@ -172,6 +228,13 @@ fn a_trial_is_commands_that_this_program_knows() {
     for command in ["stoker emulate FOLDER", "stoker bench train --workload cosmoflow-hpc", "stoker bench simulate"] {
         assert!(said.contains(command), "{command} in {said}");
     }
+    // By a rate: 4,000 samples a second of 32 accelerators, one in a batch, are a step of 8 ms.
+    let output = plan(
+        folder.path(),
+        &[&["try"], &words(&["--target-rate", "4000/s", "--offer", "azure.blob.hot/blobfuse"])[..]].concat(),
+    );
+    assert!(text(&output).contains("--workload cosmoflow-hpc --set step=8000us"), "{}", text(&output));
+    assert!(text(&output).contains("--workload cosmoflow-hpc --accelerator 8000us"), "{}", text(&output));
 }
 
 #[test]

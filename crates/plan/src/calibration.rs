@@ -1,7 +1,7 @@
 //! Ten published cases that a planner has to return before it is believed, each also predicted with itself left out.
 //!
 //! Layout: `cases.toml` what they ran on, `rows` what is predicted. Invariants: the tolerance of a row is fixed here and was
-//! before it was predicted; a misfit stays a misfit and carries its explanation.
+//! before it was predicted, and is asked of the likely value; a misfit stays a misfit and carries its explanation.
 
 mod rows;
 
@@ -51,6 +51,16 @@ impl Row {
         (value / self.published - 1.0).abs() <= self.tolerance
     }
 
+    /// How far the likely value of a prediction is off, as a share: by this a prediction holds or misses.
+    pub fn misfit(&self, range: Range) -> f64 {
+        range.likely / self.published - 1.0
+    }
+
+    /// Whether the likely value lies within the tolerance.
+    pub fn holds(&self, range: Range) -> bool {
+        self.is_near(range.likely)
+    }
+
     /// Whether the range of a prediction reaches the published figure within the tolerance.
     pub fn reaches(&self, range: Range) -> bool {
         range.low <= self.published * (1.0 + self.tolerance) && range.high >= self.published * (1.0 - self.tolerance)
@@ -73,21 +83,26 @@ impl Calibration {
     /// The tables of docs/planner.md.
     pub fn markdown(&self) -> String {
         let mut text = String::from(
-            "| case | figure | published | within | from its own measurement | predicted | with itself left out | reached |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
+            "| case | figure | published | within | from its own measurement | predicted | off | with itself left out | off | holds | reached |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
         );
         for row in &self.rows {
             let range =
                 |range: Range| format!("{} ({} to {})", short(range.likely), short(range.low), short(range.high));
-            let word = |is_reached: bool| if is_reached { "yes" } else { "**no**" };
+            let word = |is_so: bool| if is_so { "yes" } else { "**no**" };
+            let off = |range: Range| format!("{:+.0} %", row.misfit(range) * 100.0).replace("-0 %", "+0 %");
             text += &format!(
-                "| {} | {} | {} | {:.0} % | {} | {} | {} | {}, {} |\n",
+                "| {} | {} | {} | {:.0} % | {} | {} | {} | {} | {} | {}, {} | {}, {} |\n",
                 row.case,
                 row.quantity,
                 short(row.published),
                 row.tolerance * 100.0,
                 row.returned.map_or("-".into(), short),
                 range(row.predicted),
+                off(row.predicted),
                 range(row.left_out),
+                off(row.left_out),
+                word(row.holds(row.predicted)),
+                word(row.holds(row.left_out)),
                 word(row.reaches(row.predicted)),
                 word(row.reaches(row.left_out)),
             );

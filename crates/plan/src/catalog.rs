@@ -79,6 +79,8 @@ pub struct Service {
     pub min_gib: f64,
     pub step_gib: f64,
     pub max_gib: Option<f64>,
+    /// What is deleted before so many days is paid for so many.
+    pub min_days: f64,
     /// It is in one zone: who reads it from another pays for the way.
     pub is_zonal: bool,
     /// The region that is meant where none is named.
@@ -119,6 +121,8 @@ pub struct Limit {
     pub is_bought: bool,
     /// At least this much; what comes above it is the provider's choice.
     pub is_least: bool,
+    /// It begins with this much and doubles in so many minutes, as far as it is asked for.
+    pub doubles_minutes: Option<f64>,
     /// With how many nodes it was measured.
     pub clients: Option<f64>,
 }

@@ -31,7 +31,7 @@ impl Date {
         let is_date = YEARS.contains(&year)
             && text.split('-').count() <= 3
             && (!is_given(1) || (1..=12).contains(&month))
-            && (!is_given(2) || (1..=31).contains(&day));
+            && (!is_given(2) || (1..=days_of(year, month)).contains(&day));
         is_date.then_some(Date { year, month: month as u8, day: day as u8 })
     }
 
@@ -44,6 +44,15 @@ impl Date {
     pub fn days(self) -> f64 {
         let (month, day) = (f64::from(self.month.max(1)), f64::from(self.day.max(1)));
         f64::from(self.year) * 365.25 + (month - 1.0) * 30.4375 + day - 1.0
+    }
+}
+
+fn days_of(year: u16, month: u16) -> u16 {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match month {
+        2 => 28 + u16::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
     }
 }
 
@@ -69,10 +78,13 @@ mod tests {
 
     #[test]
     fn a_date_is_as_exact_as_it_is_written() {
-        for text in ["2024-07-01", "2024-07", "2024"] {
+        for text in ["2024-07-01", "2024-07", "2024", "2024-02-29", "2000-02-29", "2025-12-31"] {
             assert_eq!(Date::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "24", "2024-13", "2024-00-01", "2024-7-1", "2024-07-01-02", "1999", "2024-07-", "20é4"] {
+        for text in ["", "24", "2024-13", "2024-00-01", "2024-7-1", "2024-07-01-02", "1999", "2024-07-", "20é4"]
+            .into_iter()
+            .chain(["2024-02-30", "2025-02-29", "2100-02-29", "2024-04-31", "2024-00-31", "2024-07-32", "2024-07-00"])
+        {
             assert_eq!(Date::parse(text), None, "{text}");
         }
         assert_eq!(Date::of_moment("2024-07-01T00:00:00Z"), Date::parse("2024-07-01"));

@@ -29,7 +29,7 @@ pub struct Demand {
     pub hours_per_month: Option<f64>,
     /// What an hour of one accelerator costs by contract.
     pub accelerator_usd_hour: Option<f64>,
-    /// None: where each provider's catalogue has its prices.
+    /// None: for each provider where both nodes and storage have prices, and nodes the lowest.
     pub region: Option<String>,
     /// The node, where it is not the cheapest with such accelerators.
     pub node: Option<String>,
@@ -134,15 +134,15 @@ impl Demand {
         self.samples() * self.epochs / (accelerators * self.samples_per_second) / 3600.0
     }
 
-    /// The region in which the objects of a service lie, where it is another than that of the nodes.
-    pub fn away<'a>(&'a self, service: &Service) -> Option<&'a str> {
-        let here = self.region.as_deref().unwrap_or(&service.region);
-        self.data.region().filter(|region| *region != here)
+    /// The region in which the data lie, where it is another than that of the nodes.
+    pub fn away<'a>(&'a self, home: &str) -> Option<&'a str> {
+        self.data.region().filter(|region| *region != home)
     }
 
-    /// Whether the objects of a service lie in another zone of the region of the nodes.
-    pub fn beside(&self, service: &Service) -> bool {
-        self.data.zone.is_some() && self.away(service).is_none()
+    /// Whether data that a service keeps in one zone lie in another zone of the region of the nodes. What is of a whole region
+    /// is in all of its zones.
+    pub fn beside(&self, service: &Service, home: &str) -> bool {
+        service.is_zonal && self.data.zone.is_some() && self.away(home).is_none()
     }
 
     /// What the way to the data adds to an answer.

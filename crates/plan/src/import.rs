@@ -1,8 +1,8 @@
 //! Price lists of providers, as a user downloaded them, made entries of a catalogue.
 //!
 //! Layout: `aws`, `azure`, `google`: one reader for each shape. Text in, TOML out; nothing is fetched. Invariants: only prices of
-//! services and nodes that the catalogue knows are taken, each with its date; what isn't understood is counted, never guessed;
-//! a price of zero is taken only where the list says zero.
+//! services and nodes that the catalogue knows are taken, each with its date, in USD alone; what isn't understood is counted, never
+//! guessed; a price of zero is taken only where the list says zero.
 
 mod aws;
 mod azure;
@@ -52,6 +52,8 @@ pub struct Imported {
     /// Products that were read, and those of them that no entry of a catalogue is of.
     pub products: usize,
     pub unknown: usize,
+    /// The list says by this field that it goes on: what comes there is missing.
+    pub goes_on: Option<&'static str>,
 }
 
 /// The prices of a list.
@@ -94,6 +96,8 @@ fn key(found: &Found) -> (&str, Charge, &str, f64) {
 struct Page {
     whose: &'static str,
     field: &'static str,
+    /// By which the provider says that there is another page.
+    next: &'static str,
     hint: &'static str,
 }
 
@@ -103,6 +107,8 @@ impl Page {
         let pages = list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice);
         let mut imported = Imported::default();
         for page in pages {
+            // Each page says whether one follows: so does the last that is here.
+            imported.goes_on = (!text(page, self.next).is_empty()).then_some(self.next);
             let Some(products) = page.get(self.field).and_then(Value::as_array) else {
                 let what = format!("this is no page of {}", self.whose);
                 return Err(Wrong::new(what, place, self.field, self.hint));
@@ -123,6 +129,14 @@ fn price(value: f64, place: &str, field: &str) -> Result<f64> {
     match (0.0..=1e9).contains(&value) {
         true => Ok(value),
         false => Err(Wrong::new(format!("{value} is no price"), place, field, "a number from 0 to 10^9")),
+    }
+}
+
+/// Prices in another currency are refused where they stand.
+fn in_usd(currency: &str, place: &str, field: &str) -> Result<()> {
+    match currency {
+        "" | "USD" => Ok(()),
+        other => Err(Wrong::new(format!("prices in {other} are not compared"), place, field, "ask for USD")),
     }
 }
 

@@ -43,7 +43,7 @@ impl Money {
 pub struct Prices<'a> {
     pub service: &'a Service,
     pub demand: &'a Demand,
-    /// Where it is; None: where the nodes are.
+    /// Where it is; None: where its text has its prices.
     pub region: Option<&'a str>,
     /// Where in the range of each price, and by what all are multiplied.
     pub luck: Luck,
@@ -51,7 +51,7 @@ pub struct Prices<'a> {
 }
 
 impl<'a> Prices<'a> {
-    /// Likely ones, where the nodes are.
+    /// Likely ones, where its text has them.
     pub fn likely(service: &'a Service, demand: &'a Demand) -> Prices<'a> {
         Prices { service, demand, region: None, luck: Luck::LIKELY, factor: 1.0 }
     }
@@ -73,7 +73,7 @@ impl<'a> Prices<'a> {
         match tiers.first() {
             None => match region {
                 Some(region) if self.service.prices.iter().any(|price| price.of == charge) => {
-                    Some(format!("no price of {name} of {id} in {region}"))
+                    Some(format!("no price of {name} of {id} in {region} ({})", self.elsewhere(charge)))
                 }
                 _ => Some(format!("no price of {name} of {id} is known")),
             },
@@ -85,6 +85,15 @@ impl<'a> Prices<'a> {
                 .find(|tier| !tier.figure.is_trusted(self.demand.unverified))
                 .map(|tier| format!("the price of {name} of {id} is not verified ({})", tier.figure.origin.source)),
         }
+    }
+
+    /// In which regions a charge has a price.
+    fn elsewhere(&self, charge: Charge) -> String {
+        let prices = self.service.prices.iter().filter(|price| price.of == charge);
+        let mut regions: Vec<&str> = prices.map(|price| price.region.as_str()).collect();
+        regions.sort_unstable();
+        regions.dedup();
+        format!("known in {}", regions.join(", "))
     }
 
     fn of(&self, charge: Charge, amount: f64) -> f64 {

@@ -62,6 +62,8 @@ pub struct Outcome {
     pub hours: f64,
     pub staging_hours: f64,
     pub checkpoint_hours: f64,
+    /// Hours that the run takes longer as request rates grow by and by.
+    pub ramp_hours: f64,
     /// Hours that a copy of the data to this region takes, before anything is rented.
     pub ready_hours: f64,
     pub money: Money,
@@ -112,7 +114,7 @@ impl<'a> Case<'a> {
         let nodes = nodes::of_provider(scene.catalog, &candidate.service.provider, scene.demand)
             .map_err(|reason| vec![reason])?;
         let keepers = match candidate.way {
-            Way::Rented { node, count } => Some(nodes::of_count(node, f64::from(count), scene.demand)),
+            Way::Rented { node, count } => Some(nodes::of_count(node, f64::from(count), scene.demand, nodes.home)),
             _ => None,
         };
         Ok(Case { scene, candidate: *candidate, nodes, keepers, knobs })
@@ -126,12 +128,13 @@ impl<'a> Case<'a> {
             reasons.insert(0, format!("{} does not grant {need}", candidate.client.name));
         }
         reasons.extend(self.price_reasons());
-        if demand.away(self.store()).is_some() && demand.data.transit_mb.is_none() {
+        if self.away().is_some() && demand.data.transit_mb.is_none() {
             let region = demand.data.region().unwrap_or_default();
             reasons.push(format!("it is not known what the way from {region} carries"));
         }
         if let Some(keepers) = &self.keepers {
-            reasons.extend(keepers.price.is_none().then(|| format!("no verified price of {}", keepers.node.id)));
+            let (id, home) = (&keepers.node.id, keepers.home);
+            reasons.extend(keepers.price.is_none().then(|| format!("no verified price of {id} in {home}")));
             reasons.extend(keepers.lacks(&[Of::Network, Of::LocalGib, Of::LocalBandwidth], demand));
         }
         if matches!(candidate.way, Way::Own | Way::Ondemand { .. }) {
@@ -143,6 +146,11 @@ impl<'a> Case<'a> {
         }
         reasons.extend(self.readers().iter().flat_map(Reader::unknown));
         reasons
+    }
+
+    /// The region of the data, where it is not that of the nodes.
+    pub(crate) fn away(&self) -> Option<&'a str> {
+        self.scene.demand.away(self.nodes.home)
     }
 
     /// Who reads which service on the way.

@@ -1,6 +1,6 @@
 //! All candidates of a demand, ranked and explained.
 //!
-//! Layout: `known` whether a demand can be meant, `variant` on which nodes and with which copy of the data, `offer` one candidate in
+//! Layout: `known` whether a demand can be meant, `variant` on which nodes, in which region and with which copy of the data, `offer` one candidate in
 //! figures, `sense` what changes the answer. Ranked is by what a run costs; offers whose ranges
 //! overlap with the best are a tie and say so. Invariants: the same demand and catalogue give the same plan; what can't be
 //! ranked is listed with every reason.
@@ -53,8 +53,8 @@ const NOT_MODELLED: [&str; 6] = [
     "whether a quota is granted and nodes can be had",
     "the first upload of the data",
     "taxes, support plans and the people who run it",
-    "prices of request rates that a provider throttles for a while",
-    "how long a copy in another zone or region lags behind what changes",
+    "how request rates grow where a provider tells no pace (S3: the least that it promises is planned with)",
+    "changes to the data while a job runs",
 ];
 
 /// How many offers warnings are of.
@@ -71,7 +71,7 @@ impl Plan {
     pub fn of(catalog: &Catalog, demand: &Demand, today: Date) -> Result<Plan> {
         demand.check()?;
         known::check(catalog, demand)?;
-        let (variants, mut unranked) = variant::all(catalog, demand);
+        let variant::Variants { all: variants, mut unranked, warnings } = variant::all(catalog, demand);
         unranked.extend(variant::unread(catalog));
         let (mut judged, mut candidates) = (Vec::new(), 0);
         for variant in &variants {
@@ -104,7 +104,7 @@ impl Plan {
             offers,
             unranked,
             sensitivity,
-            warnings: Vec::new(),
+            warnings,
             not_modelled: NOT_MODELLED.to_vec(),
         };
         plan.warn(today);

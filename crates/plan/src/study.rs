@@ -221,7 +221,7 @@ mod tests {
     fn azure() -> Study {
         let catalog = Catalog::of(&SHIPPED).unwrap();
         let node = catalog.nodes.iter().find(|node| node.id == "azure.ND40rs_v2").unwrap();
-        Study::of(&catalog, &Nodes { node, count: 4.0, price: None })
+        Study::of(&catalog, &Nodes { node, count: 4.0, home: &node.region, price: None })
     }
 
     const HOT: (&str, &str) = ("azure.blob.hot", "blobfuse");
@@ -233,7 +233,7 @@ mod tests {
     fn what_nobody_verified_is_not_drawn() {
         let catalog = Catalog::of(&SHIPPED).unwrap();
         let node = catalog.nodes.iter().find(|node| node.id == "aws.p4d.24xlarge").unwrap();
-        let study = Study::of(&catalog, &Nodes { node, count: 4.0, price: None });
+        let study = Study::of(&catalog, &Nodes { node, count: 4.0, home: &node.region, price: None });
         assert!(study.speed("aws.s3.standard", "rest", 16.0).is_some());
         assert!(study.speed("aws.s3.express", "rest", 16.0).is_none());
         assert!(study.value("aws.s3.express", "rest", 16.0, 100.0).is_none());

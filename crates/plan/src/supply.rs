@@ -30,6 +30,27 @@ impl Cap {
     }
 }
 
+/// A request rate in MB/s, and in how many seconds it doubles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ramp {
+    pub mb: f64,
+    pub seconds: f64,
+}
+
+impl Ramp {
+    /// Seconds by which so many MB take longer than at the speed that is reached in the end.
+    pub fn longer(self, mb: f64, wanted: f64) -> f64 {
+        let (mut left, mut rate, mut longer) = (mb, self.mb.max(wanted * 1e-6), 0.0);
+        while rate < wanted && left > 0.0 {
+            let moved = left.min(rate * self.seconds);
+            longer += moved / rate - moved / wanted;
+            left -= moved;
+            rate *= 2.0;
+        }
+        longer
+    }
+}
+
 /// What reads a service, and how much of it there is.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -143,8 +164,16 @@ impl Reader<'_> {
         }
     }
 
-    fn requests(&self) -> Option<Cap> {
+    /// Where requests begin at a rate that doubles as long as more is asked for: that rate, and in how many seconds.
+    pub fn ramp(&self) -> Option<Ramp> {
         let limit = self.limit(Of::Requests, Scope::Service)?;
+        let mb = self.value(limit) * self.units * self.request_mb() * self.share;
+        Some(Ramp { mb, seconds: limit.doubles_minutes? * 60.0 })
+    }
+
+    fn requests(&self) -> Option<Cap> {
+        // What grows as it is asked for holds nothing back for long: the time until then is counted by itself.
+        let limit = self.limit(Of::Requests, Scope::Service).filter(|limit| limit.doubles_minutes.is_none())?;
         let place = self.place(limit);
         let each = match (limit.is_bought, limit.is_least && place > 0.5) {
             (true, _) => self.bought.1.min(self.value(limit)),

@@ -110,19 +110,80 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no answer.
+/// Why there is no answer, and what would give one.
 fn unranked(catalog: &::plan::catalog::Catalog, plan: &Plan) -> String {
     let (of_nodes, of_services) = priced(catalog, &plan.demand);
     let place = plan.demand.region.as_ref().map_or(String::new(), |region| format!(" in {region}"));
+    let lacking = lacking(plan);
+    let most = lacking.map_or(String::new(), |reason| format!("; what is lacking: {reason}"));
     format!(
-        "nothing can be ranked{place}\n  on:  prices of nodes with {} are known in {of_nodes}; of storage in {of_services}\n  try: another --region, --accelerator-price where you know what a node costs, or a price list (`stoker plan catalog import`)",
-        plan.demand.accelerator
+        "nothing can be ranked{place}\n  on:  prices of nodes with {} are known in {of_nodes}; of storage in {of_services}{most}\n  try: {}",
+        plan.demand.accelerator,
+        cure(lacking.unwrap_or_default())
     )
 }
 
+/// What is lacking of the ways that lack the least: one that is no missing price first, as that of another region says nothing.
+fn lacking(plan: &Plan) -> Option<&str> {
+    let ways = || plan.unranked.iter().map(|unranked| &unranked.reasons);
+    let is_price = |reason: &str| reason.starts_with("no price") || reason.starts_with("no verified price");
+    let rank = |(fewest, reason): &(usize, &String)| {
+        let count = ways().filter(|reasons| reasons.contains(*reason)).count();
+        (std::cmp::Reverse(*fewest), !is_price(reason), count, std::cmp::Reverse(reason.len()))
+    };
+    let all = ways().flat_map(|reasons| reasons.iter().map(|reason| (reasons.len(), reason)));
+    all.filter(|(_, reason)| !reason.contains(" has no node ")).max_by_key(rank).map(|(_, reason)| reason.as_str())
+}
+
+fn cure(reason: &str) -> &'static str {
+    const FIGURE: &str =
+        "the figure, from your provider or measured, in a file over the catalogue (--catalog, docs/planner.md)";
+    let cures = [
+        ("does not grant", "fewer of --needs"),
+        ("the way from", "--data-way 30ms,10Gbit/s: what the way to the data adds and carries"),
+        ("egress", "the price of a GiB to another region in a file over the catalogue (--catalog, docs/planner.md)"),
+        (
+            "no region has",
+            "--accelerator-price where you know what a node costs, or a price list of a region with both (`stoker plan catalog import`)",
+        ),
+        (
+            "price",
+            "another --region, --accelerator-price where you know what a node costs, or a price list (`stoker plan catalog import`)",
+        ),
+        (
+            "not verified",
+            "--unverified, so that remembered figures decide; or the figure in a file over the catalogue (--catalog)",
+        ),
+        ("hold", "more accelerators, or smaller data"),
+    ];
+    cures.iter().find(|(word, _)| reason.contains(word)).map_or(FIGURE, |(_, cure)| cure)
+}
+
+/// Fields of a demand that are flags by the same name.
+const FLAGS: [&str; 15] = [
+    "accelerator",
+    "accelerators",
+    "accelerator-price",
+    "checkpoint",
+    "data-region",
+    "data-zone",
+    "dataset",
+    "epochs",
+    "files",
+    "hours-per-month",
+    "jobs",
+    "losses-per-node-hour",
+    "node",
+    "region",
+    "zones",
+];
+
 /// What can't be meant, as the command tells it.
 fn wrong(wrong: Wrong) -> anyhow::Error {
-    let error = Error::invalid(wrong.what.clone(), wrong.on());
+    // A field of the demand is a flag, where a flag has its name.
+    let is_flag = wrong.place == "the demand" && FLAGS.contains(&&*wrong.field);
+    let on = if is_flag { format!("--{}", wrong.field) } else { wrong.on() };
+    let error = Error::invalid(wrong.what.clone(), on);
     if wrong.hint.is_empty() { error.into() } else { error.hint(wrong.hint).into() }
 }
 

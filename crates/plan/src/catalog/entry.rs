@@ -71,13 +71,15 @@ impl Entry {
     }
 
     pub fn texts(&mut self, field: &str) -> Result<Vec<String>> {
-        let wrong = self.wrong(field, "this is no list of texts", "[\"one\", \"two\"]");
+        let wrong = self.wrong(field, "this is no list of texts", "[\"one\", \"two\"], each on one line");
         match self.table.remove(field) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => items
                 .into_iter()
                 .map(|item| match item {
-                    Value::String(text) if text.len() <= TEXT_BYTES_MAX => Ok(text),
+                    Value::String(text) if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) => {
+                        Ok(text)
+                    }
                     _ => Err(wrong.clone()),
                 })
                 .collect(),

@@ -56,6 +56,7 @@ impl Catalog {
             charged(known.class, &known.charges, &text.place)?;
             set(&mut known.min_gib, text.min_gib);
             set(&mut known.step_gib, text.step_gib);
+            set(&mut known.min_days, text.min_days);
             set(&mut known.is_zonal, text.is_zonal);
             known.max_gib = text.max_gib.or(known.max_gib);
             known.note = text.note.or(known.note.take());
@@ -121,8 +122,8 @@ fn set<T>(known: &mut T, said: Option<T>) {
 }
 
 fn lacks(place: &str, field: &str) -> Wrong {
-    let hint = "a new entry has all of its kind; of a known one, only what changes";
-    Wrong::new("something is missing", place, field, hint)
+    let hint = "a new entry has all of its kind; if a known one is meant, is its id misspelt? `stoker plan catalog list` has them";
+    Wrong::new("something is missing, and no entry of this id is known", place, field, hint)
 }
 
 fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
@@ -138,6 +139,7 @@ fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
         min_gib: text.min_gib.unwrap_or(0.0),
         step_gib: text.step_gib.unwrap_or(1.0),
         max_gib: text.max_gib,
+        min_days: text.min_days.unwrap_or(0.0),
         is_zonal: text.is_zonal.unwrap_or(false),
         region: text.region,
         prices: text.prices,

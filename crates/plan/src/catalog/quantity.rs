@@ -106,9 +106,11 @@ pub enum Of {
     RoundTrips,
     /// The largest request that it makes, in MB.
     RequestSize,
+    /// Minutes after which a copy in another region has what changed.
+    ReplicaLag,
 }
 
-pub const LIMITS: [(&str, Of); 16] = [
+pub const LIMITS: [(&str, Of); 17] = [
     ("bandwidth", Of::Bandwidth),
     ("write-bandwidth", Of::WriteBandwidth),
     ("requests", Of::Requests),
@@ -125,6 +127,7 @@ pub const LIMITS: [(&str, Of); 16] = [
     ("in-flight", Of::InFlight),
     ("round-trips", Of::RoundTrips),
     ("request-size", Of::RequestSize),
+    ("replica-lag", Of::ReplicaLag),
 ];
 
 impl Of {
@@ -151,6 +154,7 @@ impl Of {
             Of::LocalGib => &[("GiB", 1.0), ("GB", 1e9 / GIB), ("TB", 1e12 / GIB), ("TiB", 1024.0)],
             Of::Connections | Of::InFlight | Of::RoundTrips => &[("count", 1.0)],
             Of::RequestSize => &[("MB", 1.0), ("MiB", MIB_MB)],
+            Of::ReplicaLag => &[("min", 1.0), ("h", 60.0)],
         }
     }
 }

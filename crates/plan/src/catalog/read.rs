@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::entry::Entry;
-use super::quantity::{CHARGES, Charge, LIMITS, MONTH_HOURS, SCOPES, Scope};
+use super::quantity::{CHARGES, Charge, LIMITS, MONTH_HOURS, Of, SCOPES, Scope};
 use super::{ATTACHES, Attach, Burst, CLASSES, Class, Limit, METHODS, Method, NEEDS, Need, Observed, Price};
 use crate::date::Date;
 use crate::figure::{Confidence, Figure, Layer, Origin, Range};
@@ -13,6 +13,11 @@ use crate::wrong::{Result, Wrong};
 
 /// A catalogue is no larger.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
+/// No request rate doubles faster or slower.
+const MINUTES_LEAST: f64 = 0.01;
+const MINUTES_MOST: f64 = 10_000.0;
+/// No provider asks for more days of storage.
+const DAYS_MAX: f64 = 3650.0;
 /// An id is no longer, and has no other letters.
 const ID_BYTES_MAX: usize = 120;
 
@@ -34,6 +39,7 @@ pub struct ServiceText {
     pub min_gib: Option<f64>,
     pub step_gib: Option<f64>,
     pub max_gib: Option<f64>,
+    pub min_days: Option<f64>,
     pub is_zonal: Option<bool>,
     pub region: String,
     pub prices: Vec<Price>,
@@ -269,10 +275,17 @@ impl Sources {
                 .map(|(slope, credit_gib_per_gib)| Burst { slope: slope * unit / size, credit_gib_per_gib }),
             is_bought: entry.flag("bought")?,
             is_least: entry.flag("at-least")?,
+            doubles_minutes: entry.number("doubles-minutes")?,
             clients: entry.number("clients")?,
         };
         if limit.cap.is_some_and(|cap| cap < limit.floor) {
             return Err(entry.wrong("cap", "the cap is below the floor", "floor <= cap"));
+        }
+        if limit.doubles_minutes.is_some_and(|minutes| {
+            of != Of::Requests || !limit.is_least || !(MINUTES_LEAST..=MINUTES_MOST).contains(&minutes)
+        }) {
+            let hint = "minutes, from 0.01 to 10000, of requests that are at-least";
+            return Err(entry.wrong("doubles-minutes", "this is no ramp of a request rate", hint));
         }
         if limit.clients.is_some_and(|clients| clients < 1.0) {
             return Err(entry.wrong("clients", "somebody has measured it", "1 or more"));
@@ -308,6 +321,7 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
         min_gib: entry.number("min-gib")?,
         step_gib: entry.number("step-gib")?,
         max_gib: entry.number("max-gib")?,
+        min_days: entry.number("min-days")?,
         is_zonal: entry.has("zonal").then(|| entry.flag("zonal")).transpose()?,
         region: sources.region.clone(),
         prices: sources.prices(&mut entry)?,
@@ -317,6 +331,9 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
     };
     if text.step_gib == Some(0.0) {
         return Err(entry.wrong("step-gib", "a step of nothing", "above 0, or left out"));
+    }
+    if text.min_days.is_some_and(|days| days > DAYS_MAX) {
+        return Err(entry.wrong("min-days", "nothing is kept for so long", "days, up to 3650"));
     }
     entry.finish()?;
     Ok(text)

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, Imported, Page, price, text};
+use super::{Found, Imported, Page, in_usd, price, text};
 use crate::catalog::quantity::Charge;
 use crate::date::Date;
 use crate::wrong::{Result, Wrong};
@@ -29,16 +29,22 @@ const METERS: [(&str, Charge); 6] = [
 ];
 
 pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
-    let page = Page { whose: "Azure's retail prices", field: "Items", hint: "the answer of the Retail Prices API" };
+    let page = Page {
+        whose: "Azure's retail prices",
+        field: "Items",
+        next: "NextPageLink",
+        hint: "the answer of the Retail Prices API",
+    };
+    let pages = list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice);
+    for page in pages {
+        in_usd(text(page, "BillingCurrency"), place, "BillingCurrency")?;
+    }
     page.read(list, place, |item, place| Ok(found(item, place)?.into_iter().collect()))
 }
 
 fn found(item: &Value, place: &str) -> Result<Option<Found>> {
     let (product, sku, meter) = (text(item, "productName"), text(item, "skuName"), text(item, "meterName"));
-    let currency = text(item, "currencyCode");
-    if !currency.is_empty() && currency != "USD" {
-        return Err(Wrong::new(format!("prices in {currency} are not compared"), place, "currencyCode", "ask for USD"));
-    }
+    in_usd(text(item, "currencyCode"), place, "currencyCode")?;
     if text(item, "type") != "Consumption" {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, Imported, Page, price, text};
+use super::{Found, Imported, Page, in_usd, price, text};
 use crate::catalog::quantity::Charge;
 use crate::date::Date;
 use crate::wrong::{Result, Wrong};
@@ -18,7 +18,12 @@ const STORAGE: [(&str, &str, Charge); 6] = [
 ];
 
 pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
-    let page = Page { whose: "Google's billing catalogue", field: "skus", hint: "the answer to services.skus.list" };
+    let page = Page {
+        whose: "Google's billing catalogue",
+        field: "skus",
+        next: "nextPageToken",
+        hint: "the answer to services.skus.list",
+    };
     page.read(list, place, of_sku)
 }
 
@@ -63,6 +68,7 @@ fn usd(rate: &Value, place: &str) -> Result<f64> {
     let wrong =
         |field: &str| Wrong::new("this is no price", place, field, "unitPrice: { units: \"0\", nanos: 20000000 }");
     let price = rate.get("unitPrice").ok_or_else(|| wrong("unitPrice"))?;
+    in_usd(text(price, "currencyCode"), place, "currencyCode")?;
     let units: f64 = match price.get("units") {
         None => 0.0,
         Some(Value::String(text)) => text.parse().map_err(|_| wrong("units"))?,

@@ -95,6 +95,12 @@ fn what_is_no_price_names_its_place_and_field() {
         (Provider::Azure, "{}".to_owned(), "Items"),
         (Provider::Azure, AZURE.replace("\"retailPrice\": 0.019, ", ""), "retailPrice"),
         (Provider::Azure, AZURE.replace("\"currencyCode\": \"USD\"", "\"currencyCode\": \"EUR\""), "currencyCode"),
+        (
+            Provider::Azure,
+            AZURE.replace("\"BillingCurrency\": \"USD\"", "\"BillingCurrency\": \"EUR\""),
+            "BillingCurrency",
+        ),
+        (Provider::Google, GOOGLE.replace("\"currencyCode\": \"USD\"", "\"currencyCode\": \"EUR\""), "currencyCode"),
         (Provider::Google, "{}".to_owned(), "skus"),
         (Provider::Google, GOOGLE.replace("\"nanos\": 20000000", "\"nanos\": \"many\""), "nanos"),
         (Provider::Google, "not JSON".to_owned(), ""),
@@ -120,4 +126,17 @@ fn lists_say_what_listing_costs_so_that_a_region_can_be_ranked() {
     let catalog = laid("azure", &read(Provider::Azure, "azure.json", &listing).unwrap());
     assert_eq!(usd(&catalog, "azure.blob.hot", Charge::List, "westeurope"), Some(0.005 * 1e-4));
     assert_eq!(usd(&catalog, "azure.blob.hot", Charge::Write, "westeurope"), None, "a list is no write");
+}
+
+#[test]
+fn a_list_that_goes_on_says_so() {
+    let azure = |text: &str| read(Provider::Azure, "azure.json", text).unwrap().goes_on;
+    let first =
+        AZURE.replacen('{', "{\"NextPageLink\": \"https://prices.azure.com/api/retail/prices?$skip=1000\", ", 1);
+    let last = AZURE.replacen('{', "{\"NextPageLink\": null, ", 1);
+    assert_eq!((azure(&first), azure(&last), azure(AZURE)), (Some("NextPageLink"), None, None));
+    assert_eq!(azure(&format!("[{first},{last}]")), None, "all pages are here");
+    assert_eq!(azure(&format!("[{first},{first}]")), Some("NextPageLink"));
+    let google = GOOGLE.replacen('{', "{\"nextPageToken\": \"x\", ", 1);
+    assert_eq!(read(Provider::Google, "google.json", &google).unwrap().goes_on, Some("nextPageToken"));
 }

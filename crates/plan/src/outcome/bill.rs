@@ -16,6 +16,7 @@ use crate::supply::{Cap, least};
 const NAMES_OF_LIST: f64 = 1000.0;
 /// Stoker asks again for one request of so many at most, where an answer is late.
 const SERVED_PER_HEDGED: f64 = 400.0;
+const DAY_HOURS: f64 = 24.0;
 /// Checkpoints are written in parts of this size.
 const PART_BYTES: f64 = 16.0 * 1_048_576.0;
 
@@ -32,23 +33,29 @@ impl<'a> Case<'a> {
     pub(super) fn prices(&self, service: &'a Service) -> Prices<'a> {
         let (demand, luck, factor) = (self.scene.demand, self.knobs.price, self.knobs.storage_price);
         let is_store = service.id == self.store().id && !demand.data.replica;
-        let region = if is_store { demand.away(service) } else { None };
+        let region = self.away().filter(|_| is_store).or(Some(self.nodes.home));
         Prices { service, demand, region, luck, factor }
     }
 
     /// The same of the data that a replica is a copy of.
     fn original(&self) -> Option<Prices<'a>> {
-        let region = self.scene.demand.away(self.store()).filter(|_| self.scene.demand.data.replica)?;
+        let region = self.away().filter(|_| self.scene.demand.data.replica)?;
         Some(Prices { region: Some(region), ..self.prices(self.store()) })
+    }
+
+    /// Whether each epoch reads from another region.
+    fn is_far(&self) -> bool {
+        self.away().is_some() && !self.scene.demand.data.replica
     }
 
     /// What the data are charged for beside what the service always charges.
     fn also(&self) -> Vec<Charge> {
         let (demand, store) = (self.scene.demand, self.store());
-        let away = demand.away(store).is_some() && !demand.data.replica;
+        let away = self.is_far();
         // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
         let sends = matches!(self.candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
-        let crosses = demand.beside(store) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
+        let crosses =
+            demand.beside(store, self.nodes.home) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
         let also = [(away, Charge::Egress), (crosses, Charge::CrossZone)];
         also.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
     }
@@ -81,13 +88,15 @@ impl<'a> Case<'a> {
         let ideal = demand.ideal_hours();
         let epoch = ideal / demand.epochs;
         let checkpoint_hours = demand.checkpoint.map_or(0.0, |checkpoint| self.checkpoint_hours(&checkpoint, flow));
-        let training = epoch / au_cold + (demand.epochs - 1.0) * epoch / au_warm + checkpoint_hours;
+        let asked = self.asked(flow);
+        // The rate has grown to what the first epoch asks for, and stays there.
+        let ramp_hours = flow.ramp.map_or(0.0, |ramp| ramp.longer(asked.bytes / 1e6, mb * au_cold) / 3600.0);
+        let training = epoch / au_cold + (demand.epochs - 1.0) * epoch / au_warm + checkpoint_hours + ramp_hours;
         let training = training + self.lost_hours(training, flow);
         let hours = flow.staging_hours + training;
         let node = self.nodes.usd_hour(demand, knobs.price).unwrap_or(0.0) * knobs.accelerator_price;
         let nodes_usd_hour = node * self.nodes.count;
-        let held_usd_hour = self.held(flow);
-        let asked = self.asked(flow);
+        let held_usd_hour = self.held(flow, hours);
         let mut money = self.fees(&asked, flow);
         money.busy = nodes_usd_hour * ideal;
         money.idle = nodes_usd_hour * (training - ideal).max(0.0);
@@ -103,6 +112,7 @@ impl<'a> Case<'a> {
             hours,
             staging_hours: flow.staging_hours,
             checkpoint_hours,
+            ramp_hours,
             ready_hours: way.map_or(0.0, |mb| demand.dataset_bytes / 1e6 / mb / 3600.0),
             money,
             bounds: bounds(&flow.warm, mb),
@@ -126,19 +136,23 @@ impl<'a> Case<'a> {
         demand.losses_per_node_hour * training * of_all
     }
 
-    /// USD for an hour of training: what is held all month is paid by the hours in which it is used.
-    fn held(&self, flow: &Flow) -> f64 {
+    /// USD for an hour of a run of so many: what exists all month, volumes as well, is paid by the hours in which it is used, and
+    /// what is deleted early for the days that it is charged at least.
+    fn held(&self, flow: &Flow, hours: f64) -> f64 {
         let (demand, candidate) = (self.scene.demand, &self.candidate);
         let month = demand.hours_per_month.map_or(1.0, |hours| crate::catalog::quantity::MONTH_HOURS / hours);
+        let paid = |service: &Service| month.max(service.min_days * DAY_HOURS / hours);
         let units = f64::from(candidate.units);
         let data = demand.dataset_bytes / crate::catalog::quantity::GIB;
-        let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * month;
-        let bought = |service: &'a Service| self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units;
-        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * month);
+        let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * paid(service);
+        let bought = |service: &'a Service| {
+            self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units * paid(service)
+        };
+        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * paid(prices.service));
         original
             + match candidate.way {
                 Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
-                Way::Straight => bought(candidate.service) * month,
+                Way::Straight => bought(candidate.service),
                 Way::Disks { origin, .. } => {
                     let copies = if candidate.service.attach == Attach::One { self.nodes.count } else { 1.0 };
                     bought(candidate.service) * copies + of(origin)
@@ -222,9 +236,9 @@ impl<'a> Case<'a> {
         let written = checkpoint.bytes * checkpoint.writes;
         let parts = (checkpoint.bytes / PART_BYTES).ceil() * checkpoint.writes;
         let zonal = if store.is_zonal { demand.across(self.nodes.count) } else { 0.0 };
-        let crossing = if demand.beside(store) { 1.0 } else { zonal };
+        let crossing = if demand.beside(store, self.nodes.home) { 1.0 } else { zonal };
         let mut egress = prices.cross_zone(self.sent_across(flow) + asked.bytes * crossing);
-        if prices.region.is_some() {
+        if self.is_far() {
             egress += prices.egress(asked.bytes);
         }
         let mut money = Money {

@@ -9,7 +9,7 @@ use crate::candidate::Way;
 use crate::catalog::quantity::{GIB, Of, Scope};
 use crate::catalog::{Attach, Client, Service};
 use crate::nodes::Nodes;
-use crate::supply::{Cap, NETWORK, Reader, through};
+use crate::supply::{Cap, NETWORK, Ramp, Reader, through};
 
 /// Limits of the first epoch and of the later ones, and what comes before.
 pub(crate) struct Flow {
@@ -25,6 +25,8 @@ pub(crate) struct Flow {
     pub gib: f64,
     pub bought: (f64, f64),
     pub request_mb: f64,
+    /// How request rates grow of what is read while accelerators compute, from the objects.
+    pub ramp: Option<Ramp>,
 }
 
 impl Case<'_> {
@@ -68,7 +70,8 @@ impl Case<'_> {
         let mut reader = self.reader(service, client, f64::from(self.candidate.units) * copies, gib);
         reader.bought = self.bought();
         reader.share = self.share(&service.id, client);
-        let flow = Flow { gib, bought: reader.bought, request_mb: reader.request_mb(), ..Flow::none() };
+        let (bought, request_mb, ramp) = (reader.bought, reader.request_mb(), reader.ramp());
+        let flow = Flow { gib, bought, request_mb, ramp, ..Flow::none() };
         Ok((reader.caps(), flow))
     }
 
@@ -85,6 +88,14 @@ impl Case<'_> {
         reader.caps().into_iter().chain(self.transit()).collect()
     }
 
+    /// Hours that a copy takes longer as its request rate grows by and by.
+    fn copy_ramp_hours(&self, service: &Service, copy: &Client, units: f64, bytes: f64, hours: f64) -> f64 {
+        let share = self.share(&service.id, copy);
+        let ramp = Reader { share, ..self.reader(service, copy, units, 0.0) }.ramp();
+        let mb = bytes / 1e6;
+        ramp.map_or(0.0, |ramp| ramp.longer(mb, mb / hours / 3600.0) / 3600.0)
+    }
+
     fn staging_hours(&self, bytes: f64, caps: &[Cap]) -> f64 {
         let mb = caps.iter().fold(f64::INFINITY, |least, cap| least.min(cap.mb));
         // A trickle instead of nothing, so that hours stay a number.
@@ -97,7 +108,9 @@ impl Case<'_> {
         let mut way = self.store_caps(origin, copy, 1.0, self.share(&origin.id, copy));
         // Written at the speed at which it is read: what volumes write is rarely listed.
         way.extend(caps.iter().cloned());
-        let staging_hours = self.staging_hours(self.scene.demand.dataset_bytes * copies, &way);
+        let bytes = self.scene.demand.dataset_bytes * copies;
+        let staging_hours = self.staging_hours(bytes, &way);
+        let staging_hours = staging_hours + self.copy_ramp_hours(origin, copy, 1.0, bytes, staging_hours);
         Ok(Flow { cold: caps.clone(), warm: caps, staging_hours, hit: 1.0, local: 1.0, ..flow })
     }
 
@@ -159,8 +172,10 @@ impl Case<'_> {
         let (service, client) = (self.candidate.service, self.candidate.client);
         let bytes = self.scene.demand.dataset_bytes;
         let refill_hours = self.staging_hours(bytes * hit / holders, &cold);
-        let request_mb = self.reader(service, client, 1.0, 0.0).request_mb();
-        Flow { cold, warm, refill_hours, holders, hit, local, gib: bytes / GIB, request_mb, ..Flow::none() }
+        let share = self.store_share(service);
+        let reader = Reader { share, ..self.reader(service, client, f64::from(self.candidate.units), 0.0) };
+        let (request_mb, ramp) = (reader.request_mb(), reader.ramp());
+        Flow { cold, warm, refill_hours, holders, hit, local, gib: bytes / GIB, request_mb, ramp, ..Flow::none() }
     }
 
     fn ondemand(&self, copy: &Client) -> Result<Flow, String> {
@@ -196,6 +211,9 @@ impl Case<'_> {
         let mut way = self.store_caps(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
         way.push(disks);
         let staging_hours = self.staging_hours(demand.dataset_bytes, &way);
+        let units = f64::from(self.candidate.units);
+        let longer = self.copy_ramp_hours(service, copy, units, demand.dataset_bytes, staging_hours);
+        let staging_hours = staging_hours + longer;
         Ok(Flow {
             cold: warm.clone(),
             warm,
@@ -224,6 +242,7 @@ impl Flow {
             gib: 0.0,
             bought: (0.0, 0.0),
             request_mb: 0.0,
+            ramp: None,
         }
     }
 }

@@ -30,14 +30,20 @@ pub(super) fn check(catalog: &Catalog, demand: &Demand) -> Result<()> {
         };
         if !is_called(&node.accelerator, &demand.accelerator) {
             let what = format!("{id} has {}, and the accelerator is {}", node.accelerator, demand.accelerator);
-            return Err(of(what, "node", vec![&node.accelerator]));
+            let hint = format!("--accelerator {}, or another node", short(&node.accelerator));
+            return Err(Wrong::new(what, "the demand", "node", hint));
         }
     }
     if !accelerators().any(|node| is_called(&node.accelerator, &demand.accelerator)) {
-        let names = accelerators().map(|node| node.accelerator.as_str()).collect();
+        let names = accelerators().map(|node| short(&node.accelerator)).collect();
         return Err(of(format!("no node with `{}` is known", demand.accelerator), "accelerator", names));
     }
     Ok(())
+}
+
+/// As it is called without the size of its memory: by that, workloads know how fast it is.
+fn short(accelerator: &str) -> &str {
+    accelerator.split('-').next().unwrap_or(accelerator)
 }
 
 fn region(catalog: &Catalog, field: &str, region: Option<&str>) -> Result<()> {
@@ -46,7 +52,9 @@ fn region(catalog: &Catalog, field: &str, region: Option<&str>) -> Result<()> {
     match known.contains(&region) {
         true => Ok(()),
         false => {
-            Err(Wrong::new(format!("no price of a region `{region}` is known"), "the demand", field, listed(known)))
+            let what = format!("no price of a region `{region}` is known");
+            let hint = format!("{}; of another, import a price list (`stoker plan catalog import`)", listed(known));
+            Err(Wrong::new(what, "the demand", field, hint))
         }
     }
 }

@@ -25,6 +25,9 @@ pub struct Offer {
     pub method: &'static str,
     pub node: String,
     pub nodes: f64,
+    /// Where the nodes are, and the service; and where the data are read from, if that is elsewhere.
+    pub region: String,
+    pub data_region: Option<String>,
     pub accelerators_per_node: f64,
     pub units: u32,
     pub cache_nodes: u32,
@@ -37,8 +40,12 @@ pub struct Offer {
     pub au_run_percent: f64,
     pub hours: Range,
     pub staging_hours: f64,
+    /// By how much the run takes longer as request rates grow by and by.
+    pub ramp_hours: f64,
     /// What a copy of the data to the region takes, before anything is rented.
     pub ready_hours: f64,
+    /// After how many minutes such a copy has what changed; None where it is no copy, or nobody tells.
+    pub replica_lag_minutes: Option<f64>,
     pub total_usd: Range,
     pub usd_per_epoch: f64,
     pub busy_usd: f64,
@@ -95,14 +102,11 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
     let (worst, best) = (evaluate(scene, candidate, WORST)?, evaluate(scene, candidate, BEST)?);
     let case = Case::of(scene, candidate, Knobs::default())?;
     let range = |of: fn(&Outcome) -> f64| Range::of(of(&best), of(&likely), of(&worst));
-    let demand = scene.demand;
+    let (demand, nodes) = (scene.demand, &case.nodes);
     let Money { busy, idle, staging, capacity, requests, bytes, egress } = likely.money;
     let (total, storage) = (likely.money.total(), likely.money.storage());
-    let storage_hour = storage / likely.hours;
-    let (binding, next) = limits(&likely);
-    let nodes = &case.nodes;
-    let delivered = demand.mb() * likely.au_warm;
-    let figures = case.figures();
+    let (binding_limit, next_limit) = limits(&likely);
+    let (storage_hour, figures) = (storage / likely.hours, case.figures());
     Ok(Offer {
         id,
         ranked: true,
@@ -113,6 +117,8 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         method: method(candidate),
         node: nodes.node.id.clone(),
         nodes: nodes.count,
+        region: nodes.home.to_owned(),
+        data_region: case.away().filter(|_| !demand.data.replica).map(str::to_owned),
         accelerators_per_node: f64::from(nodes.node.accelerators),
         units: candidate.units,
         cache_nodes: if let Way::Rented { count, .. } = candidate.way { count } else { 0 },
@@ -124,7 +130,9 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         au_run_percent: likely.au_run * 100.0,
         hours: range(|outcome| outcome.hours),
         staging_hours: likely.staging_hours,
+        ramp_hours: likely.ramp_hours,
         ready_hours: likely.ready_hours,
+        replica_lag_minutes: lag(scene, candidate),
         total_usd: range(|outcome| outcome.money.total()),
         usd_per_epoch: total / demand.epochs,
         busy_usd: busy,
@@ -142,10 +150,10 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         cold_supply_mb_per_s: likely.cold_mb,
         first_byte_ms: first_byte(scene, candidate),
         node_network_mb_per_s: nodes.has(Of::Network, demand, Luck::LIKELY),
-        mb_per_s_per_usd_hour: if storage_hour > 0.0 { delivered / storage_hour } else { 0.0 },
+        mb_per_s_per_usd_hour: if storage_hour > 0.0 { demand.mb() * likely.au_warm / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
-        binding_limit: binding,
-        next_limit: next,
+        binding_limit,
+        next_limit,
         extrapolated: likely.bounds.iter().any(|bound| bound.extrapolated),
         limits: likely.bounds.clone(),
         provisioned_gib: likely.gib,
@@ -156,7 +164,7 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         chance_of_best: 0.0,
         oldest_price: figures.iter().filter_map(|figure| figure.origin.date).min(),
         undated_prices: figures.iter().any(|figure| figure.origin.date.is_none()),
-        warnings: unopened(candidate).into_iter().collect(),
+        warnings: unopened(candidate).into_iter().chain(lags(scene, candidate)).collect(),
     })
 }
 
@@ -182,6 +190,22 @@ fn reached(scene: Scene, candidate: &Candidate) -> Efficiency {
 fn first_byte(scene: Scene, candidate: &Candidate) -> Option<f64> {
     let limit = candidate.service.limit(Of::FirstByte, Scope::Connection, &candidate.client.id);
     trusted(limit, scene.demand).map(|limit| limit.figure.value.likely)
+}
+
+/// How long a copy in another region lags behind what changes.
+fn lag(scene: Scene, candidate: &Candidate) -> Option<f64> {
+    let store = if let Way::Disks { origin, .. } = candidate.way { origin } else { candidate.service };
+    let limit = store.limit(Of::ReplicaLag, Scope::Service, &candidate.client.id);
+    trusted(limit, scene.demand).filter(|_| scene.demand.data.replica).map(|limit| limit.figure.value.likely)
+}
+
+fn lags(scene: Scene, candidate: &Candidate) -> Option<String> {
+    scene.demand.data.replica.then(|| match lag(scene, candidate) {
+        Some(minutes) => {
+            format!("what changes is in the copy after up to {minutes} minutes, where its provider is asked for that")
+        }
+        None => "it is not known how long the copy lags behind what changes".into(),
+    })
 }
 
 /// The service and client whose efficiency decides later epochs.

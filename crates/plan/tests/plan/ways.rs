@@ -311,6 +311,48 @@ fn each_file_is_a_request_at_least() {
 }
 
 #[test]
+fn what_is_deleted_early_is_paid_for_the_days_that_are_charged_at_least() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 8e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    let found = plan(&with(&[]), &demand);
+    let (cold, warm) = (offer(&found, "aws.s3.ia/rest"), offer(&found, "aws.s3.standard/rest"));
+    // By hand: 8 TB are 7450.58 GiB, in a run of hours. IA is charged for 30 days, Standard for the hours.
+    let gib = 8e12 / 1_073_741_824.0;
+    assert!(cold.hours.likely < 30.0 * 24.0);
+    assert!((cold.capacity_usd / (gib * 0.0125 / 730.0 * 720.0) - 1.0).abs() < 1e-9, "{}", cold.capacity_usd);
+    assert!(
+        (warm.capacity_usd / (gib * 0.023 / 730.0 * warm.hours.likely) - 1.0).abs() < 1e-9,
+        "{}",
+        warm.capacity_usd
+    );
+    // A run of more than 30 days is charged as it lasts.
+    demand.epochs = 1000.0;
+    let found = plan(&with(&[]), &demand);
+    let long = offer(&found, "aws.s3.ia/rest");
+    assert!(long.hours.likely > 720.0);
+    assert!(
+        (long.capacity_usd / (gib * 0.0125 / 730.0 * long.hours.likely) - 1.0).abs() < 1e-9,
+        "{}",
+        long.capacity_usd
+    );
+}
+
+#[test]
+fn what_exists_all_month_is_paid_all_month_volumes_as_well() {
+    let mut demand = Demand::new("A100", 32, 100.0, 1e6, 8e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    let always = plan(&with(&[]), &demand);
+    // A tenth of each month: volumes are filled once, and stand there in between.
+    demand.hours_per_month = Some(73.0);
+    let tenth = plan(&with(&[]), &demand);
+    for id in ["aws.ebs.gp2/disk/from-aws.s3.standard", "aws.fsx_lustre.scratch2/lustre", "aws.s3.standard/rest"] {
+        let (always, tenth) = (offer(&always, id), offer(&tenth, id));
+        assert!((tenth.capacity_usd / always.capacity_usd / 10.0 - 1.0).abs() < 1e-9, "{id}: {}", tenth.capacity_usd);
+        assert!((tenth.busy_usd / always.busy_usd - 1.0).abs() < 1e-9, "nodes are paid for the hours trained");
+    }
+}
+
+#[test]
 fn what_stoker_cant_mount_yet_says_so() {
     let found = plan(&with(&[]), &cosmoflow());
     let blob = offer(&found, "stoker/own-disks/azure.blob.hot");
@@ -318,4 +360,71 @@ fn what_stoker_cant_mount_yet_says_so() {
     assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
     let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
     assert!(offer(&found, "stoker/own-disks/aws.s3.standard").warnings.is_empty());
+}
+
+#[test]
+fn request_rates_that_grow_by_and_by_take_the_first_epoch_longer() {
+    // What clients reach of this store is told, so that figures can be computed by hand.
+    let reached = r#"
+provider = "gcp"
+version = "mine"
+currency = "USD"
+[[source]]
+id = "mine"
+title = "our own"
+date = "2026-11"
+[[client]]
+id = "rest"
+observed = [{ service = "gcp.gcs.standard", case = "mine", unit = "of-listed", value = 1, source = "mine", confidence = "high" }]
+"#;
+    // 32 accelerators ask for 500 files of 100 KB a second each: 16,000 requests, 1,600 MB/s. The store begins with 5,000 a second,
+    // 500 MB/s, and doubles in 20 minutes: 20 minutes at 500 MB/s and 20 at 1,000, then all that is asked for.
+    let mut demand = Demand::new("A100", 32, 500.0, 1e5, 1e8);
+    (demand.node, demand.streams, demand.epochs) = (Some("gcp.a2-highgpu-8g".into()), 64.0, 3.0);
+    let found = plan(&with(&[(Layer::Site, reached)]), &demand);
+    let straight = offer(&found, "gcp.gcs.standard/rest");
+    let longer = 1200.0 * (1.0 - 500.0 / 1600.0) + 1200.0 * (1.0 - 1000.0 / 1600.0);
+    assert!((longer - 1275.0_f64).abs() < 1e-9);
+    assert!((straight.ramp_hours * 3600.0 - longer).abs() < 1e-6, "{}", straight.ramp_hours);
+    let ideal = 3.0 * 1e8 / 16e3 / 3600.0;
+    assert!((straight.hours.likely - ideal - longer / 3600.0).abs() < 1e-9 && straight.idle_usd > 0.0);
+    assert_eq!(straight.au_cold_percent, 100.0, "in the end all comes that is asked for");
+    // Two buckets begin with twice as much: 20 minutes at 1,000 MB/s.
+    let two = offer(&found, "gcp.gcs.standardx2/rest");
+    assert!((two.ramp_hours * 3600.0 - 450.0).abs() < 1e-6, "{}", two.ramp_hours);
+    // A run that ends before never sees the rest: 100 GB at 500 MB/s take 200 s, and would have taken 62.5.
+    (demand.dataset_bytes, demand.files, demand.epochs) = (1e11, 1e6, 1.0);
+    let short = plan(&with(&[(Layer::Site, reached)]), &demand);
+    let short = offer(&short, "gcp.gcs.standard/rest");
+    assert!((short.ramp_hours * 3600.0 - 137.5).abs() < 1e-6, "{}", short.ramp_hours);
+    // Where no pace is told, the least that is promised is the limit.
+    let amazon = plan(&with(&[]), &Demand { node: Some("aws.p4d.24xlarge".into()), ..demand });
+    let straight = offer(&amazon, "aws.s3.standard/rest");
+    assert_eq!((straight.ramp_hours, straight.binding_limit.as_str()), (0.0, "requests"));
+}
+
+#[test]
+fn a_copy_in_another_region_says_how_long_it_lags() {
+    let away = CONTRACT
+        .replace("provider = \"azure\"", "provider = \"aws\"")
+        .replace("region = \"westus\"", "region = \"us-west-2\"")
+        .replace("azure.blob.hot", "aws.s3.standard")
+        .replace(
+            "{ of = \"capacity\", unit = \"GiB-month\", value = VALUE, source = \"contract\", confidence = \"high\" }",
+            &[("capacity", "GiB-month"), ("read", "1k"), ("write", "1k"), ("list", "1k"), ("egress", "GiB")]
+                .map(|(of, unit)| {
+                    let figure = "value = 0.02, source = \"contract\", confidence = \"high\"";
+                    format!("{{ of = \"{of}\", unit = \"{unit}\", {figure} }}, ")
+                })
+                .concat(),
+        );
+    let mut demand = Demand::new("A100", 8, 100.0, 1e6, 1e6);
+    demand.node = Some("aws.p4d.24xlarge".into());
+    (demand.data.region, demand.data.transit_mb) = (Some("us-west-2".into()), Some(500.0));
+    let found = plan(&with(&[(Layer::Site, &away)]), &demand);
+    let (copy, afar) = (offer(&found, "aws.s3.standard/rest+replica"), offer(&found, "aws.s3.standard/rest"));
+    assert_eq!((copy.replica_lag_minutes, afar.replica_lag_minutes), (Some(15.0), None));
+    assert!(copy.warnings.iter().any(|warning| warning.contains("15 minutes")), "{:?}", copy.warnings);
+    assert_eq!((copy.data_region.as_deref(), afar.data_region.as_deref()), (None, Some("us-west-2")));
+    assert!(copy.region == "us-east-1" && copy.ready_hours > 0.0 && afar.warnings.is_empty());
 }

@@ -48,7 +48,7 @@ pub struct Asked {
     /// Passes over the data
     #[arg(long, value_name = "N", value_parser = typed::epochs, allow_hyphen_values = true)]
     epochs: Option<f64>,
-    /// Hours of a month in which it trains, while the data are held all month; else they are held as long as it trains
+    /// Hours of a month in which it trains, while data, file systems and volumes are held all month; else as long as it trains
     #[arg(long, value_name = "H", value_parser = typed::hours_per_month, allow_hyphen_values = true)]
     hours_per_month: Option<f64>,
     /// What an hour of one accelerator costs you, USD: it decides most
@@ -122,7 +122,7 @@ impl Asked {
             }
         };
         let sizes = match &self.dataset {
-            Some(typed) => typed.split(',').map(size).collect::<Result<_>>()?,
+            Some(typed) => typed.split(',').map(|each| size(each, typed)).collect::<Result<_>>()?,
             None => vec![job.dataset_bytes],
         };
         if counts.len().saturating_mul(sizes.len()) > POINTS_MAX {
@@ -141,11 +141,10 @@ impl Asked {
         Ok((demand, self.job()?.workload))
     }
 
-    /// The job in the words of `stoker bench train`.
-    pub fn job_flags(&self) -> String {
-        let of = |flag: &str, value: &Option<String>| value.as_ref().map(|value| format!("{flag} {value}"));
-        let flags = [of("--workload", &self.workload), of("--accelerator", &self.accelerator)];
-        flags.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    /// The workload as it was typed, and the accelerator where its list says how fast it is.
+    pub fn named(&self) -> (Option<&str>, Option<&str>) {
+        let is_listed = self.target_rate.is_none() && self.measured.is_none();
+        (self.workload.as_deref(), self.accelerator.as_deref().filter(|_| is_listed))
     }
 
     #[cfg(test)]
@@ -221,7 +220,13 @@ impl Asked {
                 (workload, Some(rate))
             }
             (Err(_), Some(_)) => (workload, None),
-            (Err(error), None) => return Err(error.hint("or give --target-rate 4200images/s").into()),
+            (Err(error), None) => {
+                let listed = accelerator::names().collect::<Vec<_>>().join(", ");
+                let hint = format!(
+                    "one of {listed} where its speed is listed for this workload; else --target-rate 4200images/s beside it"
+                );
+                return Err(error.hint(hint).into());
+            }
         };
         Ok(of_workload(&workload, name, rate))
     }
@@ -246,8 +251,8 @@ fn of_flag<T>(flag: &str, typed: &str, read: Result<T, Error>) -> Result<T, Erro
 }
 
 /// One size of the data.
-fn size(typed: &str) -> Result<f64> {
-    let bytes = of_flag("--dataset", typed, parse::size(typed.trim()))?;
+fn size(each: &str, typed: &str) -> Result<f64> {
+    let bytes = of_flag("--dataset", typed, parse::size(each.trim()))?;
     match bytes {
         0 => {
             Err(Error::invalid("there are no data", format!("--dataset `{typed}`")).hint("5.5TB, or 10TB,100TB").into())

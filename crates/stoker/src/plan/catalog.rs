@@ -167,6 +167,12 @@ fn import(provider: &str, list: &Path, out: &Path) -> Result<()> {
     let imported = read_list(which, &list.display().to_string(), &read_up_to(list, TEXT_BYTES_MAX)?).map_err(wrong)?;
     let shipped = Layers::default().catalog()?;
     crate::report::replace(out, &imported.toml(provider, &format!("imported {}", today()), &shipped))?;
+    if let Some(field) = imported.goes_on {
+        note!(
+            "stoker: warning: `{field}` in {} says that the list goes on, and the rest is missing: import all pages as one list, [PAGE, PAGE]",
+            list.display()
+        );
+    }
     let charges = CHARGES.iter().filter(|(_, charge)| imported.found.iter().any(|found| found.charge == *charge));
     let charges: Vec<&str> = charges.map(|(name, _)| *name).collect();
     say!(

@@ -76,9 +76,14 @@ pub fn read(path: &Path) -> Result<String> {
     read_up_to(path, TEXT_BYTES_MAX)
 }
 
-/// A text of a user's: what is larger, or no text, is refused before more of it is read.
+/// A text of a user's: what is no file, larger, or no text, is refused before more of it is read.
 pub fn read_up_to(path: &Path, most: usize) -> Result<String> {
     let failed = |error| crate::bench::named(Error::io("cannot read the file", path.display(), &error));
+    // A pipe would be waited for, a device read without end.
+    if !path.metadata().map_err(failed)?.is_file() {
+        let error = Error::invalid("this is no regular file", path.display());
+        return Err(error.hint("save what it gives to a file, and name that").into());
+    }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -116,8 +121,13 @@ mod tests {
         std::fs::write(&path, b"abc\xff").unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("byte 3") && error.contains("prices.toml"), "{error}");
-        let error = read_up_to(Path::new("/dev/zero"), 1 << 20).unwrap_err().to_string();
-        assert!(error.contains("more than 1 MiB") && error.contains("/dev/zero"), "{error}");
+        std::fs::File::create(&path).unwrap().set_len((1 << 20) + 1).unwrap();
+        let error = read_up_to(&path, 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("more than 1 MiB") && error.contains("prices.toml"), "{error}");
+        for path in [Path::new("/dev/zero"), folder.path()] {
+            let error = read(path).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+        }
         assert!(read(&folder.path().join("none")).is_err());
     }
 }

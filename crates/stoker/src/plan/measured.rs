@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use ::plan::wrong::plain;
 use anyhow::Result;
 use block::Error;
 use report::{Epoch, Kind, Report};
@@ -24,7 +25,7 @@ const FROM_AFAR: f64 = 0.5;
 /// The demand of a run: a report of a benchmark, or what was observed of any program.
 pub fn demand(path: &Path, accelerator: Option<&str>) -> Result<Job> {
     let refused = |what: String| {
-        Error::invalid(what, format!("--measured {}", path.display()))
+        Error::invalid(plain(what), format!("--measured {}", path.display()))
             .hint("a report of `stoker bench train` on local NVMe, or what `stoker observe --save` wrote")
     };
     let document: serde_json::Value =
@@ -46,7 +47,8 @@ pub fn demand(path: &Path, accelerator: Option<&str>) -> Result<Job> {
 }
 
 fn report(document: serde_json::Value, path: &Path) -> Result<Report> {
-    let refused = |error| Error::invalid(format!("this is no report of `stoker bench`: {error}"), path.display());
+    let refused =
+        |error| Error::invalid(plain(format!("this is no report of `stoker bench`: {error}")), path.display());
     Ok(Report::deserialize(document).map_err(|error| refused(error).hint("name a file that --save wrote"))?)
 }
 
@@ -85,6 +87,9 @@ fn benchmarked(report: &Report, accelerator: Option<&str>) -> Result<Job, String
     }
     let named = accelerator.or(report.accelerator.as_deref());
     let named = named.ok_or("no accelerator was named: --accelerator h100")?;
+    if named.chars().any(char::is_control) {
+        return Err(format!("`{named}` is no name of an accelerator"));
+    }
     let workload = Workload::deserialize(&report.settings["workload"])
         .map_err(|error| format!("it doesn't hold the loop that was run: settings.workload: {error}"))?;
     let rate = samples / (au / 100.0) / count as f64;
@@ -93,7 +98,7 @@ fn benchmarked(report: &Report, accelerator: Option<&str>) -> Result<Job, String
 
 /// What a service gave through a client in a run, as a layer: the mean bandwidth of its epochs, with so many nodes.
 pub fn supply(typed: &str) -> Result<String> {
-    let refused = |what: &str| Error::invalid(what, format!("--supply {typed}"));
+    let refused = |what: &str| Error::invalid(plain(what.to_owned()), format!("--supply {typed}"));
     let needs = "a run of `stoker bench train` on the service, from machines beside it, that accelerators waited for: \
                  azure.blob.hot/blobfuse=run.json";
     let (of, path) = typed.split_once('=').ok_or_else(|| refused("this names no report").hint(needs))?;
@@ -238,6 +243,7 @@ mod tests {
         assert!(fast.contains("103.0 %") && fast.contains("local NVMe"), "{fast}");
         assert!(with(|report| report.settings["workload"] = serde_json::Value::Null).contains("settings.workload"));
         assert!(with(|report| report.kind = Kind::Simulated).contains("simulated"));
+        assert!(with(|report| report.accelerator = Some("\u{1b}[31mh100".into())).contains("no name"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub fn of(catalog: &Catalog, plans: &[Plan], simulated: &[Row]) -> String {
 }
 
 /// The nodes of the provider of the first offer.
-fn nodes_of<'a>(catalog: &'a Catalog, plan: &Plan) -> Option<Nodes<'a>> {
+fn nodes_of<'a>(catalog: &'a Catalog, plan: &'a Plan) -> Option<Nodes<'a>> {
     let node = &plan.offers.first()?.node;
     let provider = &catalog.nodes.iter().find(|known| known.id == *node)?.provider;
     of_provider(catalog, provider, &plan.demand).ok()
@@ -282,7 +282,7 @@ mod tests {
     fn a_page_has_all_pictures_and_nothing_of_what_was_typed_becomes_markup() {
         let catalog = Catalog::of(&SHIPPED).unwrap();
         let mut demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
-        demand.node = Some("azure.ND40rs_v2".into());
+        (demand.node, demand.accelerator_usd_hour) = (Some("azure.ND40rs_v2".into()), Some(3.30475));
         let mut plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
         plan.demand.accelerator = "<script>alert(1)</script>".into();
         plan.offers[0].id = "</script><b>".into();

@@ -184,10 +184,11 @@ fn of_first(first: &Offer) -> Vec<String> {
     let slack = first.limits.iter().take(4).map(|bound| format!("{} {:.2}", bound.limit, bound.of_demand));
     vec![
         format!(
-            "first: {}: {} x {}, {} MB/s a $/h, {} samples a $, the cheapest in {:.0} % of draws",
+            "first: {}: {} x {} in {}, {} MB/s a $/h, {} samples a $, the cheapest in {:.0} % of draws",
             first.id,
             first.nodes,
             first.node,
+            first.region,
             number(first.mb_per_s_per_usd_hour),
             number(first.samples_per_usd),
             first.chance_of_best * 100.0
@@ -235,7 +236,7 @@ mod tests {
     fn a_table_says_what_was_carried_on_and_what_cant_be_mounted() {
         let catalog = Catalog::of(&SHIPPED).unwrap();
         let mut demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
-        demand.node = Some("azure.ND40rs_v2".into());
+        (demand.node, demand.accelerator_usd_hour) = (Some("azure.ND40rs_v2".into()), Some(3.30475));
         let mut plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
         let last = plan.offers.len();
         assert!(warned(&plan, last).iter().any(|line| line.contains("needs a mount of az://")));

@@ -15,8 +15,13 @@ use super::{asked::Asked, layers::Layers, today, wrong};
 
 /// What a machine is taken to serve itself, MB/s.
 const SCALED_MB: f64 = 200.0;
-/// What a trial reads in an epoch.
+/// What a trial reads in an epoch, and at most so that the benchmark gives a verdict.
 const DATA_BYTES: f64 = 3e9;
+const DATA_BYTES_MAX: f64 = 12e9;
+/// Steps that it asks for, of each batch that is read ahead.
+const STEPS_OF_AHEAD: u64 = 22;
+/// The workload of a job that no name and no file of the user's has.
+const JOB: &str = "FOLDER/job.toml";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -40,17 +45,34 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let plan = Plan::of(&args.layers.catalog()?, demand, today()).map_err(wrong)?;
     let found = plan.offers.iter().find(|offer| offer.id == args.offer || offer.rank.to_string() == args.offer);
-    let Some(offer) = found else {
-        let error = Error::invalid("there is no such offer", format!("--offer {}", args.offer));
-        return Err(error.hint("a rank or an id of `stoker plan`").into());
+    let Some(offer) = found else { return Err(not_offered(&plan, &args.offer).into()) };
+    let Some(workload) = args.asked.simulated()?.1 else {
+        let error = Error::invalid("what is tried is a workload, and none is known", "stoker plan try");
+        return Err(error.hint("--workload, or --measured with a run of one").into());
     };
-    let workload = args.asked.simulated()?.1;
-    let job = args.asked.job_flags();
-    let trial = Trial::of(&plan.demand, offer, args.scale, &job, workload.as_ref());
+    let job = Job::of(args.asked.named(), &plan.demand, &workload);
+    let trial = Trial::of(&plan.demand, offer, args.scale, &job, &workload);
     for line in trial.lines() {
         say!("{line}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no such offer: it can't be ranked, or is none.
+fn not_offered(plan: &Plan, typed: &str) -> Error {
+    let on = format!("--offer {typed}");
+    match plan.unranked.iter().find(|unranked| unranked.id == typed) {
+        Some(unranked) => {
+            Error::invalid("this can't be ranked", on).hint(format!("because {}", unranked.reasons.join("; ")))
+        }
+        None if plan.offers.is_empty() => {
+            Error::invalid("nothing can be ranked", on).hint("the same words without `try` say why")
+        }
+        None => {
+            let hint = format!("a rank from 1 to {}, or an id, as `stoker plan` has them", plan.offers.len());
+            Error::invalid("there is no such offer", on).hint(hint)
+        }
+    }
 }
 
 /// Whole accelerators, so that what is asked is divided exactly.
@@ -59,31 +81,58 @@ fn scaled_accelerators(demand: &Demand, scale: Option<f64>) -> u32 {
     ((f64::from(demand.accelerators) / wanted).round() as u32).max(1)
 }
 
+/// The job in the words of `stoker bench`, whoever told what it is: a list, a rate, or a run that was measured.
+struct Job {
+    /// A file that is made first, where no name and no file says what is read.
+    file: Option<String>,
+    workload: String,
+    /// How fast an accelerator is: for `train`, and for `simulate`.
+    train: String,
+    simulate: String,
+}
+
+impl Job {
+    fn of((typed, accelerator): (Option<&str>, Option<&str>), demand: &Demand, workload: &Workload) -> Job {
+        let step = workload.read.batch as f64 / demand.samples_per_second * 1e6;
+        let step = format!("{:.0}us", step.max(1.0));
+        let (train, simulate) = match accelerator {
+            Some(name) => (format!(" --accelerator {}", quoted(name)), format!("--accelerator {}", quoted(name))),
+            None => (format!(" --set step={step}"), format!("--accelerator {step}")),
+        };
+        let text = || trace::derive::text(workload);
+        let file = typed.is_none().then(|| format!("cat > {JOB} <<'END'\n{}END", text()));
+        Job { file, workload: typed.map_or(JOB.to_owned(), quoted), train, simulate }
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:@%+=,".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// An offer, scaled down.
 struct Trial<'a> {
     demand: &'a Demand,
     offer: &'a Offer,
     accelerators: u32,
     scale: f64,
-    /// The job in the words of `stoker bench train`.
-    job: &'a str,
+    job: &'a Job,
     files: f64,
     /// Steps in which each of these files is read once.
     steps: f64,
 }
 
 impl<'a> Trial<'a> {
-    fn of(
-        demand: &'a Demand,
-        offer: &'a Offer,
-        scale: Option<f64>,
-        job: &'a str,
-        workload: Option<&Workload>,
-    ) -> Trial<'a> {
+    fn of(demand: &'a Demand, offer: &'a Offer, scale: Option<f64>, job: &'a Job, workload: &Workload) -> Trial<'a> {
         let accelerators = scaled_accelerators(demand, scale);
         let file_bytes = demand.dataset_bytes / demand.files;
-        let files = (DATA_BYTES / file_bytes).clamp(1.0, demand.files).ceil();
-        let batch = workload.map_or(1.0, |workload| workload.read.batch as f64) * f64::from(accelerators);
+        let batch = workload.read.batch as f64 * f64::from(accelerators);
+        let least = (STEPS_OF_AHEAD * workload.read.prefetch_batches.max(1)) as f64 * batch * demand.sample_bytes;
+        let files = (DATA_BYTES.max(least.min(DATA_BYTES_MAX)) / file_bytes).ceil().clamp(1.0, demand.files.ceil());
         let steps = (files * file_bytes / demand.sample_bytes / batch).floor().max(1.0);
         let scale = f64::from(demand.accelerators) / f64::from(accelerators);
         Trial { demand, offer, accelerators, scale, job, files, steps }
@@ -95,9 +144,9 @@ impl<'a> Trial<'a> {
 
     /// The job on a target, in its first epoch and, where that differs, in a later one.
     fn bench(&self, target: &str, epochs: u32) -> String {
-        let Trial { job, accelerators, steps, .. } = self;
+        let Trial { job: Job { workload, train, .. }, accelerators, steps, .. } = self;
         format!(
-            "stoker bench train {job} --accelerators {accelerators} --target {target} --set epochs={epochs},steps={steps}"
+            "stoker bench train --workload {workload}{train} --accelerators {accelerators} --target {target} --set epochs={epochs},steps={steps}"
         )
     }
 
@@ -115,9 +164,9 @@ impl<'a> Trial<'a> {
                 f64::from(*accelerators) * demand.samples_per_second
             ),
         ];
-        if let Some(workload) = self.job.split_whitespace().nth(1).filter(|_| self.job.starts_with("--workload")) {
-            lines.push(format!("stoker bench data FOLDER/data --workload {workload} --files {}", self.files));
-        }
+        lines.push("mkdir -p FOLDER TRIAL".into());
+        lines.extend(self.job.file.clone());
+        lines.push(format!("stoker bench data FOLDER/data --workload {} --files {}", self.job.workload, self.files));
         lines.extend(self.reads());
         lines.extend(simulated(demand, offer, self.job));
         lines.push(String::new());
@@ -133,7 +182,9 @@ impl<'a> Trial<'a> {
         }
         let latency = offer.first_byte_ms.map_or(String::new(), |ms| format!(" --latency {}us", (ms * 1e3).round()));
         let bandwidth = self.rate(offer.cold_supply_mb_per_s);
-        let store = format!("stoker emulate FOLDER --listen 127.0.0.1:9000 --bandwidth {bandwidth}{latency}");
+        let store = format!(
+            "stoker emulate FOLDER --listen 127.0.0.1:9000 --bandwidth {bandwidth}{latency}   # in a terminal of its own"
+        );
         let reach = "--endpoint http://127.0.0.1:9000 --anonymous";
         if !offer.method.starts_with("stoker") {
             return vec![store, format!("{} {reach}", self.bench("s3://data", 1))];
@@ -154,7 +205,7 @@ impl<'a> Trial<'a> {
 }
 
 /// The same in simulated time and in full size, where the simulator knows such a way.
-fn simulated(demand: &Demand, offer: &Offer, job: &str) -> Option<String> {
+fn simulated(demand: &Demand, offer: &Offer, job: &Job) -> Option<String> {
     let network = offer.node_network_mb_per_s?;
     let cache = match offer.method {
         "straight" => String::new(),
@@ -166,7 +217,8 @@ fn simulated(demand: &Demand, offer: &Offer, job: &str) -> Option<String> {
     let count = demand.accelerators;
     let nodes = format!("{:.0},{network:.0}MB/s", offer.accelerators_per_node);
     Some(format!(
-        "stoker bench simulate {job} --accelerators {count} --store {store:.1}MB/s{cache} --node {nodes}   # in full size, in simulated time"
+        "stoker bench simulate --workload {} {} --accelerators {count} --store {store:.1}MB/s{cache} --node {nodes}   # in full size, in simulated time",
+        job.workload, job.simulate
     ))
 }
 
@@ -203,13 +255,33 @@ mod tests {
         let demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
         let plan = Plan::of(&catalog, &demand, today()).unwrap();
         let offer = plan.offers.iter().find(|offer| offer.method == "straight" && offer.au_percent < 50.0).unwrap();
-        let job = "--workload cosmoflow-hpc --accelerator v100";
-        let lines = Trial::of(&demand, offer, Some(32.0), job, None).lines();
+        let workload = workload::shipped("cosmoflow-hpc").unwrap();
+        let job = Job::of((Some("cosmoflow-hpc"), Some("v100")), &demand, &workload);
+        let lines = Trial::of(&demand, offer, Some(32.0), &job, &workload).lines();
         let bandwidth = lines
             .iter()
             .find_map(|line| line.split("--bandwidth ").nth(1)?.split("MB/s").next()?.parse::<f64>().ok())
             .unwrap();
         assert!((bandwidth / (18.75 * 16.0) * 100.0 - offer.au_percent).abs() < 0.1, "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("--accelerators 1 --target s3://data")));
+    }
+
+    #[test]
+    fn a_trial_has_the_workload_and_the_speed_of_the_job_whoever_told_them() {
+        let workload = workload::shipped("cosmoflow-hpc").unwrap();
+        let demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
+        let of = |named| Job::of(named, &demand, &workload);
+        let listed = of((Some("cosmoflow-hpc"), Some("v100")));
+        assert_eq!((listed.train.as_str(), listed.simulate.as_str()), (" --accelerator v100", "--accelerator v100"));
+        // By a rate: a batch at 18.75 samples a second of each accelerator.
+        let rate = of((Some("my job.toml"), None));
+        let step = format!("{:.0}us", workload.read.batch as f64 / 18.75 * 1e6);
+        assert_eq!((rate.workload.as_str(), rate.train), ("'my job.toml'", format!(" --set step={step}")));
+        // By a run: what it read becomes a file, which is the same workload again.
+        let measured = of((None, None));
+        let text = measured.file.expect("a file is made");
+        let text = text.strip_prefix("cat > FOLDER/job.toml <<'END'\n").unwrap().strip_suffix("END").unwrap();
+        assert_eq!(Workload::parse(text, "job.toml").unwrap(), workload);
+        assert_eq!((measured.workload.as_str(), measured.simulate), (JOB, format!("--accelerator {step}")));
     }
 }
