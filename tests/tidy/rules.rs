@@ -116,7 +116,11 @@ const BANS: [Ban; 6] = [
                 "how fast files are opened; `declared`, which decides by it, is given the time",
             ),
             ("crates/node/src/view.rs", "how long a reader waited, for the pace of the fill"),
-            ("crates/peer/src/lines.rs", "how long this node has been a member, for those who ask"),
+            ("crates/peer/src/contact.rs", "when a member was slow; the breaker is given it"),
+            (
+                "crates/peer/src/lines.rs",
+                "how long this node has been a member, for those who ask; and whether it stood still",
+            ),
         ],
     },
     Ban {

@@ -307,11 +307,12 @@ async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Resu
     if differs {
         tracing::warn!("a copy of {object} differs from what its owner keeps; it is dropped");
     }
-    // Nothing says whether a part of it is right, here or in memory.
-    if differs || copy.is_none() {
+    // Nothing says whether a part of it is right, here or in memory. A file may hold other stripes, which this node owns.
+    let is_in_doubt = copy.is_none() && blocks.len() as u32 == object.blocks();
+    if differs || is_in_doubt {
         reach.stack.drop_wrong(object, &blocks);
     }
-    Ok((brought, !is_sound || differs || copy.is_none() && was_here))
+    Ok((brought, !is_sound || differs || is_in_doubt && was_here))
 }
 
 /// The first block of each stripe of an object.
