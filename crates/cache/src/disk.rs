@@ -378,7 +378,7 @@ impl Disk {
     }
 
     /// Whether the object is kept in stripes, and no file holds all of it.
-    fn cuts(&self, object: &Arc<Object>) -> bool {
+    pub fn cuts(&self, object: &Arc<Object>) -> bool {
         Segment::is_cut(object, self.0.capacity) && matches!(self.index().known(&Segment::whole(object)), Found::Absent)
     }
 

@@ -308,9 +308,11 @@ async fn stripe_to_owner(reach: &Reach, address: &Address, verify: bool) -> Resu
         tracing::warn!("a copy of {object} differs from what its owner keeps; it is dropped");
     }
     // Nothing says whether a part of it is right, here or in memory. A file may hold other stripes, which this node owns.
-    let is_in_doubt = copy.is_none() && blocks.len() as u32 == object.blocks();
+    let is_in_doubt = copy.is_none() && (blocks.len() as u32 == object.blocks() || reach.stack.is_cut(object));
     if differs || is_in_doubt {
         reach.stack.drop_wrong(object, &blocks);
+    } else if copy.is_none() {
+        reach.stack.forget(object);
     }
     Ok((brought, !is_sound || differs || is_in_doubt && was_here))
 }

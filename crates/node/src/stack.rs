@@ -172,6 +172,11 @@ impl Stack {
         self.disk.gives_up(address);
     }
 
+    /// Whether each stripe of an object has a file of its own here.
+    pub fn is_cut(&self, object: &Arc<Object>) -> bool {
+        self.disk.cuts(object)
+    }
+
     /// Whether a block, or others of its file, are here.
     pub fn has_any(&self, address: &Address) -> bool {
         self.disk.has_any(address)

@@ -17,6 +17,17 @@ const PAUSES_OF_SLOW: (Duration, Duration) = (Duration::from_millis(500), Durati
 /// Within which after a pause it is slow again, and not anew.
 const AGAIN_WITHIN: Duration = Duration::from_secs(4);
 
+/// How a member failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It is away.
+    Gone,
+    /// It gave too little while a reader waited.
+    Slow,
+    /// It gave nothing for as long as anybody is patient.
+    Hung,
+}
+
 /// What is known of a member.
 #[derive(Debug, Default)]
 pub struct Breaker {
@@ -28,11 +39,15 @@ pub struct Breaker {
 
 impl Breaker {
     /// It did not answer, or too slowly. True for whoever is to probe it from now on: everybody else asks others.
-    pub fn failed(&mut self, is_slow: bool, now: Instant) -> bool {
+    pub fn failed(&mut self, how: How, now: Instant) -> bool {
         if self.open.is_some() {
             return false;
         }
-        self.open = Some(if is_slow { self.pause_of_slow(now) } else { PAUSES.0 });
+        self.open = Some(match how {
+            How::Gone => PAUSES.0,
+            How::Slow => self.pause_of_slow(now),
+            How::Hung => PAUSES_OF_SLOW.1,
+        });
         true
     }
 
@@ -69,13 +84,15 @@ mod tests {
         let mut breaker = Breaker::default();
         assert_eq!((breaker.is_open(), breaker.pause()), (false, None));
         let now = Instant::now();
-        assert!(breaker.failed(false, now));
-        assert!((0..100).all(|_| !breaker.failed(true, now)), "many who fail at once are one failure");
+        assert!(breaker.failed(How::Gone, now));
+        assert!((0..100).all(|_| !breaker.failed(How::Slow, now)), "many who fail at once are one failure");
         let pauses: Vec<_> = (0..9).filter_map(|_| breaker.pause()).collect();
         assert_eq!((pauses[0], pauses[1], pauses[8], pauses.len()), (PAUSES.0, 2 * PAUSES.0, PAUSES.1, 9));
         breaker.answered();
         assert_eq!((breaker.is_open(), breaker.pause()), (false, None));
-        assert!(breaker.failed(false, now) && breaker.pause() == Some(PAUSES.0), "it begins anew");
+        assert!(breaker.failed(How::Gone, now) && breaker.pause() == Some(PAUSES.0), "it begins anew");
+        breaker.answered();
+        assert!(breaker.failed(How::Hung, now) && breaker.pause() == Some(PAUSES_OF_SLOW.1));
     }
 
     #[test]
@@ -83,7 +100,7 @@ mod tests {
         let (mut breaker, mut now) = (Breaker::default(), Instant::now());
         let mut slow_after = |later: Duration| {
             now += later;
-            assert!(breaker.failed(true, now) && !breaker.failed(true, now));
+            assert!(breaker.failed(How::Slow, now) && !breaker.failed(How::Slow, now));
             let pause = breaker.pause().expect("it is open");
             breaker.answered();
             pause.as_millis()

@@ -10,11 +10,12 @@ use crate::placement::Verdict;
 use crate::wire::{Brought, Manner, Wish, Word};
 use crate::{For, Room};
 use block::{Address, Error, Kind, Object, Result, Run, Stripe};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes a second that a member brings at least, with all that others ask of it.
+/// Bytes a second of one stripe that a member brings at least, if it brings nothing else meanwhile.
 const BROUGHT_A_SECOND: u64 = 256 << 10;
 
 /// Members that are still to be asked.
@@ -25,6 +26,8 @@ struct Asking<'a> {
     /// Who named somebody; none if it was this node.
     owner: Option<Arc<Contact>>,
     manner: Manner,
+    /// This node has no room for it.
+    is_full: bool,
 }
 
 /// What an answer leads to.
@@ -42,7 +45,7 @@ impl Owners {
         let manner = Manner { verify, ..Manner::default() };
         let run = Run::new(address.object.clone(), address.index..address.index + 1);
         let line: VecDeque<_> = self.line(&run).into_iter().map(|contact| (contact, manner)).collect();
-        let mut asking = Asking { owners: self, address, line, owner: None, manner };
+        let mut asking = Asking { owners: self, address, line, owner: None, manner, is_full };
         if self.lines().first(&Stripe::of(address)) == Some(self.lines().roster().me()) {
             // Those before it are away.
             asking.line.clear();
@@ -58,12 +61,13 @@ impl Owners {
         for _ in 0..ASKED_MAX {
             let Some((contact, manner)) = asking.line.pop_front() else {
                 // Nobody of those before it answers.
-                self.lines().stands_in(&Stripe::of(address));
+                if !is_full {
+                    self.lines().stands_in(&Stripe::of(address));
+                }
                 return None;
             };
             let payload = Wish { run: run.clone(), manner }.encode()?;
-            let said = tokio::time::timeout(self.brought_within(address), contact.say(Word::Bring, payload)).await;
-            match said.unwrap_or_else(|_| Some(Err(contact.gives_nothing()))) {
+            match self.brought(&contact, address, payload).await {
                 None => {}
                 Some(Ok(words)) => match Brought::decode(&words) {
                     Some(brought) => return Some(Ok(brought)),
@@ -79,10 +83,28 @@ impl Owners {
         None
     }
 
-    /// For how long a member is waited for that only says that it lives: its store may be slow, its disk may hang.
-    fn brought_within(&self, address: &Address) -> Duration {
+    /// What a member says of a stripe that it is to bring. It is waited for as long as it brings anything at all: its store may be
+    /// slow, much may be asked of it, or its disk hangs while it says that it lives.
+    async fn brought(
+        &self,
+        contact: &Arc<Contact>,
+        address: &Address,
+        payload: Vec<u8>,
+    ) -> Option<std::result::Result<Bytes, Lost>> {
         let bytes = block::bytes_of(address.object.size, &Stripe::of(address).blocks(&address.object));
-        self.lines().patience() + Duration::from_secs(bytes / BROUGHT_A_SECOND)
+        let within = self.lines().patience() + Duration::from_secs(bytes / BROUGHT_A_SECOND);
+        let mut said = std::pin::pin!(contact.say(Word::Bring, payload));
+        loop {
+            let before = contact.brought();
+            match tokio::time::timeout(within, &mut said).await {
+                Ok(said) => {
+                    contact.has_brought();
+                    return said;
+                }
+                Err(_) if contact.brought() != before => {}
+                Err(_) => return Some(Err(contact.gives_nothing())),
+            }
+        }
     }
 }
 
@@ -119,13 +141,19 @@ impl Asking<'_> {
                 Next::Over(Err(Error::new(error.kind, error.what, on).hint(error.hint)))
             }
             // It was patient with the store already, and each of the next ones would be as long again: this node is to try.
-            Lost::Failed(error) if error.kind != Kind::Corrupt && error.passes() => {
-                self.line.clear();
-                Next::On
-            }
+            Lost::Failed(error) if error.kind != Kind::Corrupt && error.passes() => self.on_alone(),
+            lost if lost.is_nothing() => self.on_alone(),
             // Anything else may be the member's own trouble.
             Lost::NotMine | Lost::Failed(_) | Lost::Damaged(_) | Lost::Broken(_) | Lost::Slow(_) => Next::On,
         }
+    }
+
+    /// This node tries next, if it has room.
+    fn on_alone(&mut self) -> Next {
+        if !self.is_full {
+            self.line.clear();
+        }
+        Next::On
     }
 
     /// Whom this node, which owns it and has no room, names.
@@ -147,7 +175,8 @@ impl Asking<'_> {
         let roster = self.owners.lines().roster();
         if member == roster.me() {
             // It named this node by what that told some time ago.
-            let has_room = matches!((self.owners.own().room)(self.address, For::Nobody), Room::Here | Room::Free);
+            let has_room =
+                !self.is_full && matches!((self.owners.own().room)(self.address, For::Nobody), Room::Here | Room::Free);
             return if has_room { Next::Here } else { self.refused(member) };
         }
         let contact = self.owners.lines().contact(&roster, member);

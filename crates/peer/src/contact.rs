@@ -3,7 +3,7 @@
 //!
 //! Invariant: a reader waits here for a connection once, and never for a member that is known to be away.
 
-use crate::breaker::Breaker;
+use crate::breaker::{Breaker, How};
 use crate::link::{Answer, Came, Link, Lost};
 use crate::transport::Transport;
 use crate::wire::{Greeting, Wish, Word};
@@ -32,6 +32,7 @@ pub struct Contact {
     breaker: Mutex<Breaker>,
     /// Whether it answered when it was last asked how it is, which waits for no store.
     is_well: AtomicBool,
+    brought: AtomicU64,
     /// Why it was lost last.
     reason: Mutex<Option<String>>,
     links: [tokio::sync::Mutex<Option<Link>>; LINKS],
@@ -48,7 +49,7 @@ impl Contact {
         runtime: tokio::runtime::Handle,
         (figures, of_all): (Arc<Figures>, Arc<AtomicU64>),
     ) -> Arc<Contact> {
-        let (breaker, is_well, reason, links, turn, knocked) = Default::default();
+        let (breaker, is_well, brought, reason, links, turn, knocked) = Default::default();
         let came = Came { of_all, ..Came::default() };
         Arc::new(Contact {
             seat,
@@ -59,6 +60,7 @@ impl Contact {
             came,
             breaker,
             is_well,
+            brought,
             reason,
             links,
             turn,
@@ -106,18 +108,31 @@ impl Contact {
             Lost::Failed(_) | Lost::Damaged(_) | Lost::Elsewhere(_) | Lost::Lent(_) | Lost::NotHeld => {}
             Lost::Broken(error) | Lost::Slow(error) => {
                 self.figures.broken.fetch_add(1, Relaxed);
-                let is_slow = matches!(lost, Lost::Slow(_));
+                let how = match lost {
+                    Lost::Slow(_) if lost.is_nothing() => How::Hung,
+                    Lost::Slow(_) => How::Slow,
+                    _ => How::Gone,
+                };
                 self.note(error);
                 if lost.is_nothing() && self.is_well.load(Relaxed) {
                     return;
                 }
-                if self.breaker().failed(is_slow, tokio::time::Instant::now()) {
+                if self.breaker().failed(how, tokio::time::Instant::now()) {
                     tracing::warn!("another member is passed over until it answers: {error}");
                     let runtime = self.runtime.clone();
                     runtime.spawn(probe(Arc::downgrade(self)));
                 }
             }
         }
+    }
+
+    /// How often it said what became of a stripe that it was to bring.
+    pub fn brought(&self) -> u64 {
+        self.brought.load(Relaxed)
+    }
+
+    pub fn has_brought(&self) {
+        self.brought.fetch_add(1, Relaxed);
     }
 
     /// It was asked, and gives nothing.

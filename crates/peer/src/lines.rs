@@ -293,14 +293,14 @@ impl Lines {
         Some(contact)
     }
 
-    /// A member connected to this node.
-    pub(crate) fn knocks(&self, member: u128) {
+    /// A member connected to this node. `is_anew`: it has no other connection.
+    pub(crate) fn knocks(&self, member: u128, is_anew: bool) {
         let roster = self.roster();
         if let Some(contact) = self.contact(&roster, member) {
             contact.knocks();
         }
         // One that was connected before had lost this node.
-        if self.ages().known.contains_key(&member) {
+        if is_anew && self.ages().known.contains_key(&member) {
             self.doubt();
         }
         // It may have begun anew, and not know what others keep for it.
@@ -417,7 +417,9 @@ impl Lines {
                 }
                 continue;
             };
-            ages.away.remove(member);
+            if ages.away.remove(member).is_some() {
+                self.doubt();
+            }
             let known = ages.known.insert(*member, (state.age_ms, now));
             let would_be =
                 |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);

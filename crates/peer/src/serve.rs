@@ -183,7 +183,7 @@ async fn connection(handshake: Handshake, desk: Desk) -> io::Result<()> {
     let is_known = desk.lines.roster().seat(from).is_some();
     let mut guest = desk.guests.enter(if is_known { Who::Member(from) } else { Who::Unknown });
     drop(stranger);
-    desk.lines.knocks(from);
+    desk.lines.knocks(from, guest.is_alone());
     let (frames, sending) = mpsc::channel(FRAMES_WAITING);
     let (running, requests, ready) = (Default::default(), Arc::new(Semaphore::new(ANSWERED_MAX)), Default::default());
     let (Desk { giver, lines, .. }, portion) = (desk.clone(), desk.portions.portion(from));

@@ -30,8 +30,8 @@ impl View {
         let newer = newer.filter(|(_, names)| known.is_none_or(|known_ns| names.listed_ns > known_ns));
         let Some((member, names)) = newer else { return Ok(None) };
         if names.before != previous.short_id() {
-            self.seen_ns.fetch_max(names.listed_ns, Relaxed);
             if names.fingerprint == previous.fingerprint() {
+                self.seen_ns.fetch_max(names.listed_ns, Relaxed);
                 return Ok(None);
             }
             tracing::info!("listing {} too: another member's names don't follow this node's", self.url());

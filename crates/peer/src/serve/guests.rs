@@ -40,6 +40,7 @@ pub struct Guest {
     guests: Guests,
     who: Who,
     number: u64,
+    is_alone: bool,
     left: oneshot::Receiver<()>,
 }
 
@@ -55,11 +56,12 @@ impl Guests {
         places.count += 1;
         let number = places.count;
         let same = places.of.entry(who).or_default();
+        let is_alone = same.is_empty();
         if same.len() >= most {
             same.pop_front();
         }
         same.push_back((number, sender));
-        Guest { guests: self.clone(), who, number, left }
+        Guest { guests: self.clone(), who, number, is_alone, left }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -68,6 +70,11 @@ impl Guests {
 }
 
 impl Guest {
+    /// Whether there was no other of the same when it came.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     /// Ends when another one takes its place.
     pub async fn replaced(&mut self) {
         let _ = (&mut self.left).await;

@@ -139,10 +139,10 @@ async fn who_stood_still_or_was_lost_asks_for_a_while_what_others_took_meanwhile
     let cluster = Cluster::of(3, Fixed::default());
     let [stopped, lost, neither] = [0, 1, 2].map(|number| cluster.lines[number].clone());
     let in_doubt = || [&stopped, &lost, &neither].map(Lines::came_late);
-    lost.knocks(seats(3)[2].id);
-    tokio::time::sleep(Duration::from_secs(40)).await;
-    assert_eq!(in_doubt(), [false; 3], "who connects first had nothing to lose");
-    lost.knocks(seats(3)[2].id);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(in_doubt(), [false; 3], "who connects first had nothing to lose, nor has who connects once more");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    lost.knocks(seats(3)[2].id, true);
     assert_eq!(in_doubt(), [false, true, false]);
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(in_doubt(), [false; 3], "and was told meanwhile");
