@@ -24,11 +24,11 @@ use tokio::time::MissedTickBehavior;
 pub const BEAT: Duration = Duration::from_millis(100);
 pub const SILENT_BEATS: u32 = 6;
 
-/// A member of which less than so much comes meanwhile, 4 MB/s over all connections to it, is slower than any store: who reads
+/// A member of which less than so much comes meanwhile, 2 MB/s over all connections to it, is slower than any store: who reads
 /// doesn't wait for it. One of its connections may starve for as long where many share a link.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
 const SLOW_STEPS: u32 = 5;
-const SLOW_BYTES: u64 = 2 << 20;
+const SLOW_BYTES: u64 = 1 << 20;
 
 /// As long as so much comes from all members together, 32 MB/s, it is shared by many and none of them is slow.
 const SLOW_BYTES_OF_ALL: u64 = 16 << 20;
