@@ -1,5 +1,5 @@
-//! When members of a cluster change: what another one owns from now on gives way first here, as a copy; and who answers for something
-//! from now on, since an owner came back or went away, is told that this node has it: it doesn't know who keeps what in its stead.
+//! When members of a cluster change: what another one owns from now on gives way first here, as a copy; and who owns or answers for
+//! something from now on is told that this node has it: it doesn't know who keeps what in its stead.
 //!
 //! Costs a look at each object of each data set, about a microsecond, off everybody's way.
 
@@ -8,7 +8,7 @@ use crate::namespace::ROOT;
 use crate::node::Node;
 use crate::view::View;
 use block::{Address, Object, Stripe};
-use peer::{Lines, Roster};
+use peer::Lines;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -23,6 +23,7 @@ async fn watch(node: Weak<Node>, lines: Lines) {
     let mut rosters = lines.rosters();
     let mut before = rosters.borrow_and_update().clone();
     loop {
+        let told;
         tokio::select! {
             changed = rosters.changed() => {
                 let now = rosters.borrow_and_update().clone();
@@ -31,14 +32,16 @@ async fn watch(node: Weak<Node>, lines: Lines) {
                 if was.owns_like(&now) {
                     continue;
                 }
-                look(&node, move |node, address| {
+                let kept = look(&node, move |node, address| {
                     let stripe = Stripe::of(address);
-                    let is_mine = |roster: &Roster| roster.owner(&stripe) == Some(roster.me());
-                    if is_mine(&was) && !is_mine(&now) {
-                        node.stack.gives_up(address);
+                    let owner = now.owner(&stripe).filter(|owner| *owner != now.me())?;
+                    if was.owner(&stripe) != Some(was.me()) {
+                        return None;
                     }
-                    None::<()>
-                }).await;
+                    node.stack.gives_up(address);
+                    node.stack.has_any(address).then_some((owner, stripe))
+                });
+                told = kept.await;
             }
             member = lines.came_or_went() => {
                 let Some(node) = node.upgrade() else { return };
@@ -48,14 +51,20 @@ async fn watch(node: Weak<Node>, lines: Lines) {
                     let first = asked.answers_for(&stripe, member)?;
                     node.stack.has_any(address).then_some((first, stripe))
                 });
-                let mut told: BTreeMap<u128, Vec<Stripe>> = BTreeMap::new();
-                kept.await.into_iter().for_each(|(first, stripe)| told.entry(first).or_default().push(stripe));
-                drop(node);
-                for (member, kept) in told {
-                    lines.tell_kept(member, &kept).await;
-                }
+                told = kept.await;
             }
         }
+        // The node may end meanwhile.
+        tell(&lines, told).await;
+    }
+}
+
+/// Tell members which stripes this node has that they are asked for.
+async fn tell(lines: &Lines, kept: Vec<(u128, Stripe)>) {
+    let mut told: BTreeMap<u128, Vec<Stripe>> = BTreeMap::new();
+    kept.into_iter().for_each(|(member, stripe)| told.entry(member).or_default().push(stripe));
+    for (member, kept) in told {
+        lines.tell_kept(member, &kept).await;
     }
 }
 

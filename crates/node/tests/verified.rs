@@ -36,15 +36,21 @@ struct Pair {
     views: Vec<Arc<View>>,
     servers: Vec<tokio::task::JoinHandle<()>>,
     folders: Vec<TempDir>,
+    rosters: Vec<watch::Sender<Arc<Roster>>>,
+}
+
+fn seats(weights: [u32; 2]) -> Vec<Seat> {
+    (0..2).map(|n| Seat::new(format!("n{n}"), format!("n{n}:1"), weights[n])).collect()
 }
 
 impl Pair {
     async fn over(store: Arc<dyn Store>, room: u64) -> Pair {
         let (twin, runtime) = (Twin::default(), tokio::runtime::Handle::current());
-        let seats: Vec<Seat> = (0..2).map(|n| Seat::new(format!("n{n}"), format!("n{n}:1"), 1)).collect();
-        let mut pair = Pair { nodes: vec![], views: vec![], servers: vec![], folders: vec![] };
+        let seats = seats([1, 1]);
+        let mut pair = Pair { nodes: vec![], views: vec![], servers: vec![], folders: vec![], rosters: vec![] };
         for seat in &seats {
-            let (_, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
+            let (sender, roster) = watch::channel(Arc::new(Roster::of(seat.id, seats.clone())));
+            pair.rosters.push(sender);
             let folder = tempfile::tempdir().expect("a folder");
             let limits = cache::disk::Limits { bytes: room, files: 1 << 20, free_bytes_min: 0, free_files_min: 0 };
             let settings = Settings {
@@ -313,4 +319,30 @@ async fn what_lies_in_part_and_finds_no_room_is_not_left_wrong_by_a_verify() {
         assert_eq!((loaded.files_done, loaded.files_unkept, loaded.files_failed), (8, 1, 0), "{loaded:?}");
     }
     assert_eq!(wrong().await, 0, "of {files} files");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_owns_more_from_now_on_hears_who_has_it() {
+    let (store, files) = (Arc::new(Memory::new("set")), 40);
+    let name = |file: u64| format!("{file:02}");
+    (0..files).for_each(|file| drop(store.put(&name(file), bytes(file, 100_000))));
+    let pair = Pair::over(store.clone(), ROOM_WHOLE).await;
+    assert_eq!(pair.load(0, false).await.files_done, files);
+    let asked = || store.counters().snapshot().gets;
+    let (before, seats) = (asked(), seats([1, 9]));
+    assert_eq!(before, files);
+    for (number, roster) in pair.rosters.iter().enumerate() {
+        roster.send_replace(Arc::new(Roster::of(seats[number].id, seats.clone())));
+    }
+    let lines = pair.nodes[1].stack().lines().expect("it is a member").clone();
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(lines.placed() > 10, "{}", lines.placed());
+    // Longer than it would be in doubt for any other reason.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for file in 0..files {
+        assert!(pair.reads(1, &name(file), &bytes(file, 100_000)).await);
+    }
+    assert_eq!(asked(), before, "all of it lies there");
 }
