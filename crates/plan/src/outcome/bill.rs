@@ -128,10 +128,13 @@ impl<'a> Case<'a> {
     }
 
     /// Hours that lost nodes cost. With a node that trains, all go back to the last checkpoint, or to the last epoch where
-    /// none is written: half of what lies between, in the mean. With a node that holds data, these have to come again.
+    /// none is written: half of what lies between, in the mean. Whoever writes checkpoints keeps nothing at the end of an epoch
+    /// but these. With a node that holds data, these have to come again.
     fn lost_hours(&self, training: f64, flow: &Flow) -> f64 {
         let demand = self.scene.demand;
-        let spans = demand.checkpoint.map_or(0.0, |checkpoint| checkpoint.writes).max(demand.epochs - 1.0) + 1.0;
+        let writes = demand.checkpoint.map(|checkpoint| checkpoint.writes).filter(|writes| *writes > 0.0);
+        // The last is written at the end, as the last epoch is.
+        let spans = writes.unwrap_or(demand.epochs).max(1.0);
         let of_all = self.nodes.count * training / spans / 2.0 + flow.holders * flow.refill_hours;
         demand.losses_per_node_hour * training * of_all
     }
