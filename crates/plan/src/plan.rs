@@ -48,7 +48,7 @@ pub struct Plan {
 }
 
 /// What nobody should take from a plan.
-const NOT_MODELLED: [&str; 6] = [
+const NOT_MODELLED: [&str; 7] = [
     "stragglers and barriers (`stoker bench simulate` has them)",
     "whether a quota is granted and nodes can be had",
     "the first upload of the data",
@@ -58,6 +58,7 @@ const NOT_MODELLED: [&str; 6] = [
 ];
 
 /// How many offers warnings are of.
+    "disks that write slower than they read, where their nodes list no write-bandwidth",
 const CLOSER: usize = 5;
 
 /// An offer, and what it was judged by.

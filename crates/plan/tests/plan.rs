@@ -2,6 +2,8 @@
 
 #[path = "plan/ways.rs"]
 mod ways;
+#[path = "plan/writes.rs"]
+mod writes;
 
 use stoker_plan::candidate;
 use stoker_plan::catalog::layers::Source;

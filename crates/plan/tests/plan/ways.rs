@@ -378,7 +378,9 @@ fn what_stoker_cant_mount_yet_says_so() {
     assert_eq!(blob.warnings, ["needs a mount of az://, which this version can't open yet"]);
     assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
     let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
-    assert!(offer(&found, "stoker/own-disks/aws.s3.standard").warnings.is_empty());
+    // Of those of AWS it mounts all; how fast their disks are filled is another matter.
+    let aws = &offer(&found, "stoker/own-disks/aws.s3.standard").warnings;
+    assert!(!aws.iter().any(|warning| warning.contains("a mount of")), "{aws:?}");
 }
 
 #[test]
