@@ -171,7 +171,7 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
 /// What keeps an offer from being used as it is, and what it was planned with that nobody lists.
 fn warnings(case: &Case) -> Vec<String> {
     let flow = case.flow().ok();
-    let planned = [flow.as_ref().and_then(|flow| case.unlisted_writes(flow))];
+    let planned = [flow.as_ref().and_then(|flow| case.unlisted_writes(flow)), case.unlisted_checkpoints()];
     let used = [unopened(&case.candidate), lags(case.scene, &case.candidate)];
     used.into_iter().chain(planned).flatten().collect()
 }

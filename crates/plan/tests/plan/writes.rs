@@ -1,6 +1,6 @@
 //! What is written: a cache in its first epoch, checkpoints.
 
-use stoker_plan::demand::Demand;
+use stoker_plan::demand::{Checkpoint, Demand};
 use stoker_plan::figure::Layer;
 
 use super::{offer, plan, with};
@@ -71,4 +71,22 @@ fn an_offer_says_where_it_rests_on_what_disks_read() {
     // Half of 8,192 MB/s a node holds nothing back.
     let found = plan(&with(&[]), &demand(1e12));
     assert!(offer(&found, id).warnings.is_empty(), "{:?}", offer(&found, id).warnings);
+}
+
+#[test]
+fn an_offer_says_where_nobody_lists_what_a_checkpoint_is_held_by() {
+    let mut demand = demand(1e12);
+    let silent = plan(&with(&[]), &demand);
+    demand.checkpoint = Some(Checkpoint { bytes: 1e12, writes: 10.0 });
+    let found = plan(&with(&[]), &demand);
+    let said = |plan, id| offer(plan, id).warnings.join("; ");
+    for id in ["aws.s3.standard/rest", "stoker/own-disks/aws.s3.standard"] {
+        let warning =
+            "what aws.s3.standard takes of writes is not listed: checkpoints are held by the nodes' network alone";
+        assert_eq!((said(&found, id).as_str(), said(&silent, id).as_str()), (warning, ""), "{id}");
+    }
+    demand = super::cosmoflow();
+    demand.checkpoint = Some(Checkpoint { bytes: 1e12, writes: 10.0 });
+    let listed = plan(&with(&[]), &demand);
+    assert_eq!(said(&listed, "azure.blob.hot/rest"), "");
 }
