@@ -14,6 +14,8 @@ pub mod shipped;
 
 pub use read::TEXT_BYTES_MAX;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::figure::{Figure, Layer, Range};
@@ -220,7 +222,7 @@ pub struct Client {
     pub name: String,
     pub method: Method,
     /// Services that it reads: their ids, or beginnings of ids.
-    pub services: Vec<String>,
+    pub services: BTreeSet<String>,
     /// What its documentation grants.
     pub grants: Vec<Need>,
     pub limits: Vec<Limit>,
@@ -279,7 +281,10 @@ impl Client {
     }
 
     pub fn reads(&self, service: &Service) -> bool {
-        self.services.iter().any(|id| is_within(&service.id, id))
+        // An overlay may name thousands: only those are looked up that the id may lie below.
+        let id = &service.id;
+        let above = id.match_indices('.').map(|(end, _)| &id[..end]);
+        above.chain([id.as_str()]).any(|above| self.services.contains(above))
     }
 }
 

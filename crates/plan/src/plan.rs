@@ -14,6 +14,9 @@ pub use known::priced;
 pub use offer::{Offer, Unranked};
 pub use sense::{BreakEven, Sensitivity};
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use serde::Serialize;
 
 use crate::candidate::{self, Candidate};
@@ -48,13 +51,14 @@ pub struct Plan {
 }
 
 /// What nobody should take from a plan.
-const NOT_MODELLED: [&str; 6] = [
+const NOT_MODELLED: [&str; 7] = [
     "stragglers and barriers (`stoker bench simulate` has them)",
     "whether a quota is granted and nodes can be had",
     "the first upload of the data",
     "taxes, support plans and the people who run it",
     "how request rates grow where a provider tells no pace (S3: the least that it promises is planned with)",
     "changes to the data while a job runs",
+    "disks that write slower than they read, where their nodes list no write-bandwidth",
 ];
 
 /// How many offers warnings are of.
@@ -134,16 +138,18 @@ impl Plan {
 
 /// More accounts or a larger size that change nothing are no offer of their own.
 fn fewest(judged: &mut Vec<Judged>) {
-    let mut kept: Vec<(String, String, bool, u64, u64)> = Vec::new();
-    judged.retain(|judged| {
-        let Judged { offer, candidate, scene } = judged;
+    first_of(judged, |Judged { offer, candidate, scene }| {
         let one = Candidate { units: 1, size: candidate::Size::Data, ..*candidate };
         let (usd, hours) = (offer.total_usd.likely.to_bits(), offer.hours.likely.to_bits());
-        let key = (one.id(), offer.node.clone(), scene.demand.data.replica, usd, hours);
-        let is_new = !kept.contains(&key);
-        kept.push(key);
-        is_new
+        (one.id(), offer.node.clone(), scene.demand.data.replica, usd, hours)
     });
+}
+
+/// Keep the first of those that have the same key. A catalogue may make a hundred thousand of them: none is compared with
+/// all others.
+fn first_of<T, K: Hash + Eq>(all: &mut Vec<T>, key: impl Fn(&T) -> K) {
+    let mut kept = HashSet::new();
+    all.retain(|one| kept.insert(key(one)));
 }
 
 /// By what a run costs; what may be as cheap as the first is a tie.
@@ -166,12 +172,7 @@ fn rank(judged: &mut [Judged]) {
 
 /// One line for all sizes that lack the same.
 fn once(unranked: &mut Vec<Unranked>) {
-    let mut kept: Vec<Vec<String>> = Vec::new();
-    unranked.retain(|unranked| {
-        let is_new = !kept.contains(&unranked.reasons);
-        kept.push(unranked.reasons.clone());
-        is_new
-    });
+    first_of(unranked, |unranked| unranked.reasons.clone());
 }
 
 /// Offers than which none is both cheaper and faster.
@@ -191,4 +192,42 @@ fn pareto<'a>(offers: impl Iterator<Item = &'a Offer>) -> Vec<String> {
         is_cheaper
     });
     offers.into_iter().map(|offer| offer.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::hash::Hasher;
+
+    use super::*;
+
+    thread_local! {
+        static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A key that counts how often it is compared.
+    struct Counted(u64);
+
+    impl Hash for Counted {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Counted) -> bool {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0 == other.0
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn of_many_offers_none_is_compared_with_all_others() {
+        let mut all: Vec<u64> = (0..20_000).collect();
+        first_of(&mut all, |one| Counted(one / 2));
+        assert!(all.iter().copied().eq((0..20_000).step_by(2)));
+        assert!((10_000..40_000).contains(&COMPARED.get()), "{}", COMPARED.get());
+    }
 }

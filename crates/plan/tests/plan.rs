@@ -2,6 +2,8 @@
 
 #[path = "plan/ways.rs"]
 mod ways;
+#[path = "plan/writes.rs"]
+mod writes;
 
 use stoker_plan::candidate;
 use stoker_plan::catalog::layers::Source;
@@ -429,6 +431,24 @@ fn texts_that_are_wrong_name_file_entry_and_field() {
         let overlay = Source { layer: Layer::Site, place: "site.toml", text: &text };
         let error = Catalog::of(&SHIPPED.into_iter().chain([overlay]).collect::<Vec<_>>()).unwrap_err();
         assert!(error.field == field && error.place.starts_with("site.toml"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn a_share_that_nobody_reaches_names_its_field() {
+    let head = CONTRACT.split("[[service]]").next().unwrap();
+    for (figure, field) in [("value = 50", "value"), ("value = 1.51", "value"), ("value = 1, high = 5", "high")] {
+        let text = format!(
+            "{head}[[client]]\nid = \"rest\"\nobserved = [{{ service = \"azure.blob.hot\", case = \"ours\", unit = \"of-listed\", \
+            {figure}, source = \"contract\", confidence = \"high\" }}]\n"
+        );
+        let of = |text: &str| {
+            let overlay = Source { layer: Layer::Site, place: "site.toml", text };
+            Catalog::of(&SHIPPED.into_iter().chain([overlay]).collect::<Vec<_>>())
+        };
+        let error = of(&text).unwrap_err();
+        assert!(error.field == field && error.hint.contains("1.5"), "{figure}: {error}");
+        assert!(of(&text.replace(figure, "value = 1.2, high = 1.5")).is_ok());
     }
 }
 

@@ -15,6 +15,7 @@ mod table;
 mod trial;
 mod typed;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -127,8 +128,10 @@ fn unranked(catalog: &::plan::catalog::Catalog, plan: &Plan) -> String {
 fn lacking(plan: &Plan) -> Option<&str> {
     let ways = || plan.unranked.iter().map(|unranked| &unranked.reasons);
     let is_price = |reason: &str| reason.starts_with("no price") || reason.starts_with("no verified price");
+    let mut counts = HashMap::<&String, usize>::new();
+    ways().flatten().for_each(|reason| *counts.entry(reason).or_default() += 1);
     let rank = |(fewest, reason): &(usize, &String)| {
-        let count = ways().filter(|reasons| reasons.contains(*reason)).count();
+        let count = counts.get(reason).copied().unwrap_or(0);
         (std::cmp::Reverse(*fewest), !is_price(reason), count, std::cmp::Reverse(reason.len()))
     };
     let all = ways().flat_map(|reasons| reasons.iter().map(|reason| (reasons.len(), reason)));

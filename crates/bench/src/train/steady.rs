@@ -61,8 +61,19 @@ impl Steady {
 
     /// Samples and files of the smallest set that gives each accelerator the least steps.
     pub fn least_set(&self, job: &Job) -> (u64, u64) {
-        let samples = self.least * job.workload.read.batch * job.accelerators;
-        (samples, (samples as f64 / self.samples_per_file).ceil() as u64)
+        self.set_of(job, self.least)
+    }
+
+    /// The same of so many steps. Where whole files are dealt, each accelerator has as many of them as the others.
+    pub fn set_of(&self, job: &Job, steps: u64) -> (u64, u64) {
+        let own = steps * job.workload.read.batch;
+        let files = |samples: u64| (samples as f64 / self.samples_per_file).ceil() as u64;
+        let samples = own * job.accelerators;
+        let are_dealt = matches!(job.workload.read.order, Order::Sequential | Order::Shards);
+        match files(samples) {
+            even if are_dealt && even >= job.accelerators => (samples, files(own) * job.accelerators),
+            even => (samples, even),
+        }
     }
 
     /// Why epochs of so many steps have no verdict.

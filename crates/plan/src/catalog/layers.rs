@@ -106,7 +106,7 @@ impl Catalog {
             method: text.method.ok_or_else(|| lacks(&text.place, "method"))?,
             name: text.name.unwrap_or_else(|| text.id.clone()),
             id: text.id,
-            services: text.services,
+            services: text.services.into_iter().collect(),
             grants: text.grants,
             limits: text.limits,
             observed: text.observed,

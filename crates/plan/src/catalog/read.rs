@@ -18,6 +18,8 @@ const MINUTES_LEAST: f64 = 0.01;
 const MINUTES_MOST: f64 = 10_000.0;
 /// No provider asks for more days of storage.
 const DAYS_MAX: f64 = 3650.0;
+/// Of a listed limit somebody may well reach more, but no multiple: that is another unit, or the wrong limit.
+const SHARE_MAX: f64 = 1.5;
 /// An id is no longer, and has no other letters.
 const ID_BYTES_MAX: usize = 120;
 
@@ -366,6 +368,11 @@ fn client((id, mut entry): (String, Entry), sources: &Sources) -> Result<ClientT
         let (figure, _) = sources.figure(&mut entry, &[("of-listed", 1.0)])?;
         if figure.value.low <= 0.0 {
             return Err(entry.wrong("value", "nothing at all was read", "above 0"));
+        }
+        let fields = [("value", figure.value.likely), ("high", figure.value.high)];
+        if let Some((field, share)) = fields.into_iter().find(|(_, share)| *share > SHARE_MAX) {
+            let what = format!("nobody reaches {share} times what is listed");
+            return Err(entry.wrong(field, what, "a share of the listed limit, up to 1.5: 0.8 for 80 %"));
         }
         entry.finish()?;
         Ok(Observed { service, case, figure })

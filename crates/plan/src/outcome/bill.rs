@@ -6,7 +6,7 @@ use super::flow::Flow;
 use super::{Case, Outcome, bounds};
 use crate::candidate::Way;
 use crate::catalog::quantity::{Charge, Of, Scope};
-use crate::catalog::{Attach, Class, Method, Service};
+use crate::catalog::{Attach, Class, Client, Method, Service};
 use crate::demand::Checkpoint;
 use crate::figure::Figure;
 use crate::money::{Money, Prices};
@@ -128,10 +128,13 @@ impl<'a> Case<'a> {
     }
 
     /// Hours that lost nodes cost. With a node that trains, all go back to the last checkpoint, or to the last epoch where
-    /// none is written: half of what lies between, in the mean. With a node that holds data, these have to come again.
+    /// none is written: half of what lies between, in the mean. Whoever writes checkpoints keeps nothing at the end of an epoch
+    /// but these. With a node that holds data, these have to come again.
     fn lost_hours(&self, training: f64, flow: &Flow) -> f64 {
         let demand = self.scene.demand;
-        let spans = demand.checkpoint.map_or(0.0, |checkpoint| checkpoint.writes).max(demand.epochs - 1.0) + 1.0;
+        let writes = demand.checkpoint.map(|checkpoint| checkpoint.writes).filter(|writes| *writes > 0.0);
+        // The last is written at the end, as the last epoch is.
+        let spans = writes.unwrap_or(demand.epochs).max(1.0);
         let of_all = self.nodes.count * training / spans / 2.0 + flow.holders * flow.refill_hours;
         demand.losses_per_node_hour * training * of_all
     }
@@ -256,16 +259,36 @@ impl<'a> Case<'a> {
         money
     }
 
-    /// Accelerators wait while the state of the model is written, to where the data lie: nothing is read meanwhile, and what
-    /// a client reaches of the limits of reading it reaches of those of writing.
-    fn checkpoint_hours(&self, checkpoint: &Checkpoint, flow: &Flow) -> f64 {
+    /// Who writes checkpoints, and what share of the limits it reaches.
+    fn writer(&self) -> (&'a Client, f64) {
         let (store, client) = (self.store(), self.candidate.client);
-        let (writer, share) = match self.candidate.way {
+        match self.candidate.way {
             Way::Disks { origin, copy } => (copy, self.share(&origin.id, copy)),
             Way::Ondemand { copy } => (copy, self.share(&store.id, copy)),
             Way::Own | Way::Rented { .. } => (client, self.store_share(store)),
             Way::Straight => (client, self.share(&store.id, client)),
-        };
+        }
+    }
+
+    /// Where checkpoints are written and nobody lists how fast: what holds them instead.
+    pub(crate) fn unlisted_checkpoints(&self) -> Option<String> {
+        let (store, (writer, _)) = (self.store(), self.writer());
+        let reader = self.reader(store, writer, 1.0, 0.0);
+        let has = |of| reader.has(of, Scope::Service).is_some();
+        let is_written =
+            self.scene.demand.checkpoint.is_some_and(|checkpoint| checkpoint.bytes * checkpoint.writes > 0.0);
+        if !is_written || has(Of::WriteBandwidth) {
+            return None;
+        }
+        let by = if has(Of::Bandwidth) { "what is read of it" } else { "the nodes' network alone" };
+        Some(format!("what {} takes of writes is not listed: checkpoints are held by {by}", store.id))
+    }
+
+    /// Accelerators wait while the state of the model is written, to where the data lie: nothing is read meanwhile, and what
+    /// a client reaches of the limits of reading it reaches of those of writing.
+    fn checkpoint_hours(&self, checkpoint: &Checkpoint, flow: &Flow) -> f64 {
+        let store = self.store();
+        let (writer, share) = self.writer();
         let is_straight = matches!(self.candidate.way, Way::Straight);
         let units = if matches!(self.candidate.way, Way::Disks { .. }) { 1 } else { self.candidate.units };
         let reader = self.reader(store, writer, f64::from(units), flow.gib);

@@ -11,6 +11,9 @@ use crate::catalog::{Attach, Client, Service};
 use crate::nodes::Nodes;
 use crate::supply::{Cap, NETWORK, Ramp, Reader, through};
 
+/// The limit of what a cache is filled with.
+const WRITTEN: &str = "writes to the disks of the nodes";
+
 /// Limits of the first epoch and of the later ones, and what comes before.
 pub(crate) struct Flow {
     pub cold: Vec<Cap>,
@@ -125,6 +128,26 @@ impl Case<'_> {
         all.ok_or_else(|| format!("no verified figure of {} of {}", of.name(), nodes.node.id))
     }
 
+    /// What the disks of nodes write, MB/s of all of them: as much as they read where that alone is listed.
+    fn written(&self, nodes: &Nodes) -> Result<f64, String> {
+        self.has(nodes, Of::WriteBandwidth).or_else(|_| self.has(nodes, Of::LocalBandwidth))
+    }
+
+    /// Whose disks are filled, where what they write is not listed, and half of what they read would hold the filling back.
+    pub(crate) fn unlisted_writes(&self, flow: &Flow) -> Option<String> {
+        let nodes = self.keepers.as_ref().unwrap_or(&self.nodes);
+        let is_listed = nodes.has(Of::WriteBandwidth, self.scene.demand, self.knobs.supply).is_some();
+        let of_disks = flow.cold.iter().find(|cap| cap.name == WRITTEN).filter(|_| !is_listed)?;
+        let others = flow.cold.iter().filter(|cap| cap.name != WRITTEN).map(|cap| cap.mb);
+        let is_near = of_disks.mb / 2.0 < others.fold(self.scene.demand.mb(), f64::min);
+        is_near.then(|| {
+            format!(
+                "what disks of {} write is not listed: the first epoch is planned with what they read",
+                nodes.node.id
+            )
+        })
+    }
+
     fn own(&self) -> Result<Flow, String> {
         let count = self.nodes.count;
         let has = |of| self.has(&self.nodes, of);
@@ -145,7 +168,9 @@ impl Case<'_> {
         if peers > 0.0 || hit < 1.0 {
             warm.push(network(1.0 - hit, peers));
         }
-        let cold = store.into_iter().chain([network(1.0, 0.0)]).collect();
+        // What is kept is written once; what finds no room is not.
+        let written = Cap::new(WRITTEN, self.written(&self.nodes)? * disk_share / hit);
+        let cold = store.into_iter().chain([network(1.0, 0.0), written]).collect();
         Ok(self.cached(cold, warm, hit, local, count))
     }
 
@@ -163,7 +188,8 @@ impl Case<'_> {
         let mut warm = through(store.clone(), 1.0 - hit);
         warm.extend(networks.clone());
         warm.push(Cap::new("disks of the cache nodes", self.has(keepers, Of::LocalBandwidth)? * disk_share / hit));
-        let cold = store.into_iter().chain(networks).collect();
+        let written = Cap::new(WRITTEN, self.written(keepers)? * disk_share / hit);
+        let cold = store.into_iter().chain(networks).chain([written]).collect();
         Ok(self.cached(cold, warm, hit, 0.0, keepers.count))
     }
 
@@ -191,7 +217,7 @@ impl Case<'_> {
         let (service, client) = (self.candidate.service, self.candidate.client);
         let share = self.share("ondemand.local", client);
         let disks = Cap::new("disks of the nodes", disk * share);
-        let mut warm = vec![disks.clone()];
+        let mut warm = vec![disks];
         let network = self.nodes.has(Of::Fabric, demand, luck).or(self.nodes.has(Of::Network, demand, luck));
         warm.extend(
             network
@@ -209,7 +235,7 @@ impl Case<'_> {
             Cap::new("metadata", opens * demand.dataset_bytes / demand.files / 1e6)
         }));
         let mut way = self.store_caps(service, copy, f64::from(self.candidate.units), self.share(&service.id, copy));
-        way.push(disks);
+        way.push(Cap::new(WRITTEN, self.written(&self.nodes)? * share));
         let staging_hours = self.staging_hours(demand.dataset_bytes, &way);
         let units = f64::from(self.candidate.units);
         let longer = self.copy_ramp_hours(service, copy, units, demand.dataset_bytes, staging_hours);

@@ -164,8 +164,16 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         chance_of_best: 0.0,
         oldest_price: figures.iter().filter_map(|figure| figure.origin.date).min(),
         undated_prices: figures.iter().any(|figure| figure.origin.date.is_none()),
-        warnings: unopened(candidate).into_iter().chain(lags(scene, candidate)).collect(),
+        warnings: warnings(&case),
     })
+}
+
+/// What keeps an offer from being used as it is, and what it was planned with that nobody lists.
+fn warnings(case: &Case) -> Vec<String> {
+    let flow = case.flow().ok();
+    let planned = [flow.as_ref().and_then(|flow| case.unlisted_writes(flow)), case.unlisted_checkpoints()];
+    let used = [unopened(&case.candidate), lags(case.scene, &case.candidate)];
+    used.into_iter().chain(planned).flatten().collect()
 }
 
 /// What binds, and what would bind next.

@@ -211,6 +211,25 @@ fn a_lost_node_costs_everybody_what_was_not_written_yet() {
 }
 
 #[test]
+fn what_a_lost_node_costs_lies_between_checkpoints_where_they_are_written() {
+    // Of 48 epochs, one checkpoint after every twelfth: no epoch between them is kept.
+    let more = |writes: Option<f64>| {
+        let mut demand = cosmoflow();
+        demand.checkpoint = writes.map(|writes| Checkpoint { bytes: 1.0, writes });
+        let before = plan(&with(&[]), &demand);
+        demand.losses_per_node_hour = 0.001;
+        let (before, after) = (offer(&before, "azure.blob.hot/rest"), plan(&with(&[]), &demand));
+        (before.hours.likely, offer(&after, &before.id).hours.likely - before.hours.likely)
+    };
+    for (writes, spans) in [(Some(4.0), 4.0), (Some(96.0), 96.0), (Some(1.0), 1.0), (None, 48.0), (Some(0.0), 48.0)] {
+        let (hours, more) = more(writes);
+        // By hand: 4 nodes, each lost 0.001 times an hour, and each time half of what lies between.
+        let expected = 4.0 * 0.001 * hours * hours / spans / 2.0;
+        assert!((more / expected - 1.0).abs() < 1e-9, "{writes:?}: {more} {expected}");
+    }
+}
+
+#[test]
 fn a_service_that_nobody_reads_is_a_reason_and_one_with_a_client_an_offer() {
     let service = CONTRACT.replace(
         "id = \"azure.blob.hot\"",
@@ -359,7 +378,9 @@ fn what_stoker_cant_mount_yet_says_so() {
     assert_eq!(blob.warnings, ["needs a mount of az://, which this version can't open yet"]);
     assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
     let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
-    assert!(offer(&found, "stoker/own-disks/aws.s3.standard").warnings.is_empty());
+    // Of those of AWS it mounts all; how fast their disks are filled is another matter.
+    let aws = &offer(&found, "stoker/own-disks/aws.s3.standard").warnings;
+    assert!(!aws.iter().any(|warning| warning.contains("a mount of")), "{aws:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use ::bench::train::{Cause, Chill, Job as Loop};
 use ::plan::demand::Demand;
 use ::plan::plan::{Offer, Plan};
 use anyhow::Result;
@@ -15,11 +16,8 @@ use super::{asked::Asked, layers::Layers, today, wrong};
 
 /// What a machine is taken to serve itself, MB/s.
 const SCALED_MB: f64 = 200.0;
-/// What a trial reads in an epoch, and at most so that the benchmark gives a verdict.
+/// What a trial reads in an epoch, or more where the benchmark gives no verdict on so little.
 const DATA_BYTES: f64 = 3e9;
-const DATA_BYTES_MAX: f64 = 12e9;
-/// Steps that it asks for, of each batch that is read ahead.
-const STEPS_OF_AHEAD: u64 = 22;
 /// The workload of a job that no name and no file of the user's has.
 const JOB: &str = "FOLDER/job.toml";
 
@@ -122,20 +120,38 @@ struct Trial<'a> {
     scale: f64,
     job: &'a Job,
     files: f64,
-    /// Steps in which each of these files is read once.
-    steps: f64,
+    file_bytes: f64,
+    /// Steps of an epoch: these files have as many for each accelerator.
+    steps: u64,
+}
+
+/// The loop that is tried, as the benchmark counts its steps.
+fn looped(workload: &Workload, accelerators: u32, samples_per_second: f64) -> Loop {
+    Loop {
+        workload: workload.clone(),
+        step_seconds: workload.read.batch as f64 / samples_per_second,
+        changes: Vec::new(),
+        accelerators: u64::from(accelerators),
+        repetitions: 1,
+        seed: 0,
+        decode: false,
+        together: true,
+        transfer: Cause::Store,
+        chill: Chill::Each,
+    }
 }
 
 impl<'a> Trial<'a> {
     fn of(demand: &'a Demand, offer: &'a Offer, scale: Option<f64>, job: &'a Job, workload: &Workload) -> Trial<'a> {
         let accelerators = scaled_accelerators(demand, scale);
-        let file_bytes = demand.dataset_bytes / demand.files;
-        let batch = workload.read.batch as f64 * f64::from(accelerators);
-        let least = (STEPS_OF_AHEAD * workload.read.prefetch_batches.max(1)) as f64 * batch * demand.sample_bytes;
-        let files = (DATA_BYTES.max(least.min(DATA_BYTES_MAX)) / file_bytes).ceil().clamp(1.0, demand.files.ceil());
-        let steps = (files * file_bytes / demand.sample_bytes / batch).floor().max(1.0);
+        let file_bytes = workload.files.sample_bytes * workload.files.samples_per_file as f64;
+        let each = looped(workload, accelerators, demand.samples_per_second);
+        let steady = each.steady(None);
+        let step_bytes = (workload.read.batch * each.accelerators) as f64 * demand.sample_bytes;
+        let steps = steady.least.max((DATA_BYTES.min(demand.dataset_bytes) / step_bytes) as u64);
+        let (_, files) = steady.set_of(&each, steps);
         let scale = f64::from(demand.accelerators) / f64::from(accelerators);
-        Trial { demand, offer, accelerators, scale, job, files, steps }
+        Trial { demand, offer, accelerators, scale, job, files: files as f64, file_bytes, steps }
     }
 
     fn rate(&self, mb: f64) -> String {
@@ -164,6 +180,12 @@ impl<'a> Trial<'a> {
                 f64::from(*accelerators) * demand.samples_per_second
             ),
         ];
+        lines.push(format!(
+            "# {:.1} GB in {} files, of which an epoch takes {} steps",
+            self.files * self.file_bytes / 1e9,
+            self.files,
+            self.steps
+        ));
         lines.push("mkdir -p FOLDER TRIAL".into());
         lines.extend(self.job.file.clone());
         lines.push(format!("stoker bench data FOLDER/data --workload {} --files {}", self.job.workload, self.files));
@@ -190,7 +212,7 @@ impl<'a> Trial<'a> {
             return vec![store, format!("{} {reach}", self.bench("s3://data", 1))];
         }
         let kept = (offer.cache_ratio < 1.0).then(|| {
-            let bytes = offer.cache_ratio * self.files * self.demand.dataset_bytes / self.demand.files;
+            let bytes = offer.cache_ratio * self.files * self.file_bytes;
             format!(" --cache-size {:.0}MB", (bytes / 1e6).max(1.0))
         });
         let kept = kept.unwrap_or_default();
@@ -264,6 +286,33 @@ mod tests {
             .unwrap();
         assert!((bandwidth / (18.75 * 16.0) * 100.0 - offer.au_percent).abs() < 0.1, "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("--accelerators 1 --target s3://data")));
+    }
+
+    #[test]
+    fn a_trial_has_the_steps_that_a_verdict_takes() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        for (name, accelerators, steps) in [("unet3d", 1, 176), ("resnet50", 5, 176), ("cosmoflow", 2, 530)] {
+            let workload = workload::shipped(name).unwrap();
+            let known = workload::accelerator::shipped("v100").unwrap();
+            let step = known.step(name).unwrap_or_else(|_| panic!("{name} on v100"));
+            let workload = step.applied(workload);
+            let rate = workload.read.batch as f64 / step.step_seconds;
+            let (bytes, count) = (workload.bytes_per_sample(), workload.files.count * workload.files.samples_per_file);
+            let demand = Demand::new("V100", 8 * accelerators, rate, bytes, count as f64);
+            let plan = Plan::of(&catalog, &demand, today()).unwrap();
+            let job = Job::of((Some(name), Some("v100")), &demand, &workload);
+            let trial = Trial::of(&demand, &plan.offers[0], Some(8.0), &job, &workload);
+            assert_eq!((trial.accelerators, trial.steps), (accelerators, steps), "{name}");
+            // As the benchmark counts them of the set that is made.
+            let mut each = looped(&workload, accelerators, rate);
+            let samples = trial.files as u64 * workload.files.samples_per_file;
+            let set = ::bench::samples::Set::imagined(&workload.files, samples, 1);
+            assert_eq!(set.files.len() as f64, trial.files);
+            assert!(each.steps(&set).unwrap() >= trial.steps, "{name}: {} files", trial.files);
+            each.workload.read.steps_max = Some(trial.steps);
+            let (found, steady) = (each.steps(&set).unwrap(), each.steady(Some(&set)));
+            assert!(found == trial.steps && steady.invalid(&each, found).is_none(), "{name}: {found}");
+        }
     }
 
     #[test]
