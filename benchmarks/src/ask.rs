@@ -133,7 +133,7 @@ fn encode(run: &Run) -> Vec<u8> {
     // A reader waits for it; nobody was named before, and nobody knows when it is due.
     let mut out = vec![1];
     out.extend(u32::MAX.to_le_bytes());
-    out.extend([0; 24]);
+    out.extend([0; 32]);
     out.extend(run.blocks.start.to_le_bytes());
     out.extend(run.blocks.end.to_le_bytes());
     out.extend(size.to_le_bytes());
