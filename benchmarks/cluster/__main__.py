@@ -61,9 +61,9 @@ def run(rows, name, measure):
     try:
         measure(rows)
     except Exception as error:
-        # The others are measured all the same.
+        # The others are measured all the same. What it says may name paths of this machine.
         traceback.print_exc()
-        rows.add(f"{name} ran to its end", 1, 0, "= 1", False, str(error))
+        rows.add(f"{name} ran to its end", 1, 0, "= 1", False, type(error).__name__)
     seconds = time.monotonic() - began
     print(f"       {name}: {seconds:.0f} s", flush=True)
     return seconds
