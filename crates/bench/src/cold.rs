@@ -286,12 +286,11 @@ mod tests {
         let seen = |range| resident(&File::open(&path).expect("the file"), range).expect("mincore");
         let end = 25 * MIB + 5;
         let forget = |range| Cooler::default().forget(folder.path(), &[(path.clone(), range)]).expect("advice");
-        // Others may drop everything at any moment; then it is looked at again.
+        // Others may drop everything at any moment, and the kernel keep what it is writing; then it is looked at again.
         let is_so = |range: Range<u64>, beside: Range<u64>| {
             fs::read(&path).expect("the file");
             let was = forget(range.clone());
-            assert_eq!(seen(range), 0);
-            was == [true] && seen(beside.clone()) == beside.end - beside.start
+            was == [true] && seen(range) == 0 && seen(beside.clone()) == beside.end - beside.start
         };
         assert!((0..50).any(|_| is_so(8 * MIB..16 * MIB, 0..8 * MIB)), "in the middle");
         assert!((0..50).any(|_| is_so(24 * MIB..end, 16 * MIB..24 * MIB)), "at the end");
