@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The first offers of a plan, run as `stoker plan try` writes them: same order, and how far utilisation is off.
 
-    python3 benchmarks/plan-trial.py STOKER FOLDER OUT.json WORDS OF THE PLAN...        (up to 13 GB in FOLDER)
+    python3 benchmarks/plan-trial.py STOKER FOLDER OUT.json WORDS OF THE PLAN...        (the first line of what is tried says how much FOLDER takes)
 
 Of offers that differ in price alone, one is run: the first three that differ in how the job is fed. Each command is one that
 `stoker plan try` printed; only its folders are filled in. Steps of the first epoch and of later ones are held against what

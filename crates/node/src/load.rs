@@ -125,7 +125,7 @@ pub async fn load(reach: &Reach, wanted: &Wanted, verify: bool, tally: &Arc<Load
     for look in 0..LOOKS_MAX {
         let count = files.len();
         files = pass(reach, files, verify, tally).await;
-        // As long as that helps.
+        // As long as that helps; of room, owners may hear late.
         if files.is_empty() || reach.stack.lines().is_none() || (look > 1 && files.len() == count) {
             break;
         }

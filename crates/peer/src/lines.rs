@@ -417,10 +417,12 @@ impl Lines {
                 }
                 continue;
             };
-            if ages.away.remove(member).is_some() {
+            let was_away = ages.away.remove(member).is_some_and(|times| times > 0);
+            let known = ages.known.insert(*member, (state.age_ms, now));
+            // One that was not there yet had nothing to take.
+            if was_away && known.is_some() {
                 self.doubt();
             }
-            let known = ages.known.insert(*member, (state.age_ms, now));
             let would_be =
                 |(age, at): (u64, Instant)| age.saturating_add(now.saturating_duration_since(at).as_millis() as u64);
             if known.is_some_and(|known| state.age_ms.saturating_add(YOUNGER_MS) < would_be(known)) {
