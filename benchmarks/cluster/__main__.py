@@ -78,5 +78,6 @@ if __name__ == "__main__":
             rows.write(Path(out) / "rows.json")
             setup.write(Path(out) / "setup.json", name, built, seconds)
     short = [row for row in rows.all if not row["holds"]]
-    print(f"{len(rows.all) - len(short)} of {len(rows.all)} rows hold, in {(time.monotonic() - began) / 60:.1f} minutes")
+    told = [row for row in rows.all if row["goal"].startswith("none")]
+    print(f"{len(rows.all) - len(short) - len(told)} of {len(rows.all) - len(told)} rows hold, in {(time.monotonic() - began) / 60:.1f} minutes")
     sys.exit(1 if short else 0)

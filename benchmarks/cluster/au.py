@@ -6,8 +6,8 @@ from bed import Bed
 from job import Job
 
 FILES, BYTES, STORE, DEMAND, NODES, EPOCHS = 300, 4_000_000, 64e6, 132.4e6, 4, 5
-# Around the one that is needed for JuiceFS's figure.
-NEEDED = [0.48, 0.49, 0.5]
+# From the least on that disks alone can explain, for JuiceFS's figure.
+NEEDED = [0.485, 0.49, 0.5]
 
 
 def measure(rows, ratio, declared=True):

@@ -143,6 +143,8 @@ class Pool:
         # Who reads it from the disk, or who it is sent to.
         told = lambda: any("damaged" in error["text"] and error["at"] > began for node in self.bed.status() for error in node["errors"])
         wait_for(lambda: told() or self.bed.figure("damaged") > noticed, "somebody notices a damaged block")
+        # The others are read meanwhile, too.
+        time.sleep(2)
 
     def two_views(self):
         """Two of the members are told of three, the others of four."""

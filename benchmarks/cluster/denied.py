@@ -113,7 +113,7 @@ def judge(rows, bed, policy):
     rows.add(f"reads through {NODES} members by a principal that is denied GET, cache warm for another: EACCES", reads, refused, f"= {reads}", refused == reads, note)
     had = bed.figure("had_bytes")
     wrong = sum(sum_of(at / f"{number:05}") != bed.sums[number] for at in warm for number in range(FILES))
-    rows.at_most("reads of the other principal meanwhile that are wrong", 0, wrong, 0, f"{len(warm) * FILES} reads, {bed.figure('had_bytes') - had} bytes of them from members")
+    rows.at_most("reads of the other principal after that which are wrong", 0, wrong, 0, f"{len(warm) * FILES} reads, {bed.figure('had_bytes') - had} bytes of them from members")
     # Else nothing could be read for another reason.
     policy.denied = set()
     for node in range(NODES):

@@ -25,16 +25,15 @@ def bare(net):
 
 def crossing(files, holders, nodes):
     """Bytes that have to go through each link if nodes read these files, one way and the other. `files`: who reads which, of what size;
-    `holders`: which of the names lie on the disk of each. Of several who have it, the first gives it; what nobody has comes from the store."""
+    `holders`: which of the names lie on the disk of each. Of several who have it, each gives as much; what nobody has comes from the store."""
     into, out = nodes * [0], nodes * [0]
     for node, name, size in files:
         if name in holders[node]:
             continue
         into[node] += size
-        for holder in range(nodes):
-            if name in holders[holder]:
-                out[holder] += size
-                break
+        givers = [holder for holder in range(nodes) if name in holders[holder]]
+        for holder in givers:
+            out[holder] += size / len(givers)
     return into, out
 
 

@@ -11,6 +11,8 @@ from bed import STOKER, Bed, content, sum_of, wait_for
 from store import epoch
 
 FILES, BYTES, NODES, PAGE = 2_000, 100_000, 4, 1_000
+# So large that whoever holds one open in the middle has yet to ask for most of it.
+LARGE, LARGE_BYTES = 8, 20_000_000
 CHANGED = range(0, FILES, 2)
 
 
@@ -43,11 +45,11 @@ class Readers:
 
 
 class Held:
-    """A file that was opened, and read to its half, before anything changed."""
+    """A file that was opened, and read in part, before anything changed."""
 
-    def __init__(self, bed, node, number):
-        self.file = open(bed.at(node) / f"{number:05}", "rb", buffering=0)
-        self.sum, self.crc = bed.sums[number], zlib.crc32(self.file.read(BYTES // 2))
+    def __init__(self, bed, node, name, crc):
+        self.file = open(bed.at(node) / name, "rb", buffering=0)
+        self.sum, self.crc = crc, zlib.crc32(self.file.read(BYTES // 2))
 
     def ends_right(self):
         with self.file:
@@ -67,32 +69,40 @@ def listed(bed):
 def run(rows):
     with Bed(FILES, BYTES) as bed:
         # Room for what is old and what is new.
-        bed.mount(NODES, int(2.2 * bed.total / NODES))
+        large = {large_name(number): bed.put(large_name(number), content(4 * FILES + number, LARGE_BYTES)) for number in range(LARGE)}
+        bed.mount(NODES, int(2.2 * (bed.total + LARGE * LARGE_BYTES) / NODES))
         bed.load(0)
         epoch(bed, list(range(NODES)))
         newer = {number: content(number + FILES, BYTES) for number in CHANGED}
         readers = Readers(bed, {number: zlib.crc32(each) for number, each in newer.items()})
         try:
-            judge(rows, bed, readers, newer)
+            judge(rows, bed, readers, newer, large)
         finally:
             readers.close()
 
 
-def judge(rows, bed, readers, newer):
+def large_name(number):
+    return f"large-{number:02}"
+
+
+def judge(rows, bed, readers, newer, large):
     chance = random.Random(5)
-    held = [Held(bed, node, number) for node in range(NODES) for number in chance.sample(CHANGED, 16)]
+    held = [Held(bed, node, f"{number:05}", bed.sums[number]) for node in range(NODES) for number in chance.sample(CHANGED, 16)]
+    held += [Held(bed, node, name, crc) for node in range(NODES) for name, crc in large.items()]
     time.sleep(2)
     lists, before = bed.counters()["list"]["requests"], listed(bed)
     for number, each in newer.items():
         bed.put(number, each)
     bed.put(FILES, content(3 * FILES, BYTES))
+    for number in range(LARGE):
+        bed.put(large_name(number), content(5 * FILES + number, LARGE_BYTES))
     time.sleep(1)
     told = time.monotonic()
     subprocess.run([STOKER, "refresh", bed.at(1)], env=bed.environment, check=True, stdout=subprocess.DEVNULL)
     wait_for(lambda: len(set(listed(bed))) == 1 and min(listed(bed)) > max(before), "all members go by the new names")
     followed = time.monotonic()
     time.sleep(3)
-    count, pages = bed.counters()["list"]["requests"] - lists, -(-(FILES + 1) // PAGE)
+    count, pages = bed.counters()["list"]["requests"] - lists, -(-(FILES + 1 + LARGE) // PAGE)
     ended_right = sum(each.ends_right() for each in held)
     readers.close()
     odd = {}
@@ -107,5 +117,5 @@ def judge(rows, bed, readers, newer):
     rows.at_most("reads meanwhile that fail or mix two versions", 0, sum(odd.values()), 0, f"{len(readers.reads)} reads {odd or ''}")
     rows.add("files that were open before and are read to their end in their version", len(held), ended_right, f"= {len(held)}", ended_right == len(held))
     note = f"{after} reads, {names} names, {followed - told:.2f} s until all members followed"
-    alike = len(set(names)) == 1 and names[0] == FILES + 1
+    alike = len(set(names)) == 1 and names[0] == FILES + 1 + LARGE
     rows.add("reads of an old version once all members go by the new names, or of a new one before", 0, early + late, "<= 0, all names", early + late == 0 and alike, note)

@@ -8,8 +8,8 @@
 use crate::Roster;
 use crate::contact::Contact;
 use crate::lines::Lines;
-use crate::wire::{Reader, Word};
-use block::{ONE_STRIPE_BYTES_MAX, ObjectId, Stripe, blocks_of};
+use crate::wire::{Reader, Wish, Word};
+use block::{Address, ONE_STRIPE_BYTES_MAX, ObjectId, Stripe, blocks_of};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -224,6 +224,10 @@ impl Lines {
         let used = Use { object, size, set_bytes: 0, is_new: false };
         untold.open.entry(object).or_insert((0, used)).0 += 1;
         drop(untold);
+        // No request for some of it reaches all who own others.
+        if size > ONE_STRIPE_BYTES_MAX {
+            self.uses().wanted.notify_one();
+        }
         Some(Reading(self.clone(), object))
     }
 
@@ -232,6 +236,21 @@ impl Lines {
         let roster = self.roster();
         let owners = if is_passed_on { Owners::default() } else { self.owners(&used) };
         self.counted(&roster, used, owners)
+    }
+
+    /// What is to be counted of a request for blocks: that a reader opened the object, if it says so; and that one has it open who waits
+    /// for some of it, and may ask for the rest much later.
+    pub(crate) fn asked(&self, wish: &Wish) -> Vec<Count> {
+        let Wish { run, manner } = wish;
+        let used = Use { object: run.object.id(), size: run.object.size, set_bytes: 0, is_new: false };
+        let opened = manner.opened.map(|set_bytes| self.heard(Use { set_bytes, is_new: true, ..used }, false));
+        let parts = || {
+            let first = Address { object: run.object.clone(), index: run.blocks.start };
+            vec![Stripe::of(&first).blocks(&run.object)]
+        };
+        let is_open = manner.is_urgent && run.object.blocks() > 1;
+        let open = is_open.then(|| Count { used, parts: parts(), set_bytes: 0, is_own: false });
+        opened.into_iter().chain(open).collect()
     }
 
     /// The same of all uses of one request, as far as they lead to bounded work.
@@ -301,7 +320,9 @@ impl Lines {
         let now = self.now();
         // It counts for three times as long.
         let is_due = untold.open_told.is_none_or(|at| now.saturating_duration_since(at) >= TOLD_EVERY);
-        let open: Vec<Use> = untold.open.values().filter(|_| is_due).map(|(_, used)| *used).collect();
+        // Of what was opened just now, also sooner: its next version may take its place before.
+        let open = untold.open.iter().filter(|(object, _)| is_due || opened.contains_key(object));
+        let open: Vec<Use> = open.map(|(_, (_, used))| *used).collect();
         untold.open_told = if is_due { Some(now) } else { untold.open_told };
         untold.bytes = 0;
         drop(untold);

@@ -3,7 +3,7 @@
 use super::answer::{Frame, answer};
 use super::ready::Waiting;
 use super::{Parts, wrong};
-use crate::uses::{self, Use};
+use crate::uses;
 use crate::wire::{self, HEADER, Header, REQUEST_BYTES_MAX, State, Wish, Word};
 use block::{Course, Run};
 use std::io;
@@ -101,9 +101,8 @@ impl Asker {
         }
         let turn = parts.requests.clone().acquire_owned().await.expect("it is never closed");
         let is_fetched = header.word == Word::Fetch && wish.manner.lent.is_none();
-        if is_fetched && let Some(set_bytes) = wish.manner.opened {
-            let used = Use { object: wish.run.object.id(), size: wish.run.object.size, set_bytes, is_new: true };
-            parts.giver.used(vec![parts.lines.heard(used, false)]);
+        if is_fetched {
+            parts.giver.used(parts.lines.asked(&wish));
         }
         let is_plain = is_fetched && !wish.manner.verify;
         if is_plain && let Some(file) = parts.giver.open(&wish.run) {

@@ -349,3 +349,45 @@ async fn what_is_gathered_for_a_member_that_is_away_is_bounded_and_dropped() {
     drop(open);
     assert!(lines.uses().untold().open.is_empty());
 }
+
+/// Between two times that owners are told what is open, a refresh may come.
+#[tokio::test(start_paused = true)]
+async fn what_is_opened_and_stays_open_is_told_with_the_open() {
+    let cluster = Cluster::of(2);
+    let lines = &cluster.lines[1];
+    tokio::time::sleep(TOLD_EVERY + Duration::from_secs(1)).await;
+    let (object, closed) = (ObjectId(cluster.owned_by(0, 0)), ObjectId(cluster.owned_by(0, 1 << 60)));
+    let reading = lines.reads(object, 5);
+    drop(lines.reads(closed, 5));
+    // As much of the set as is told soon.
+    lines.opened(object, 5, 5);
+    lines.opened(closed, 5, 5);
+    tokio::time::sleep(3 * TOLD_AT_MOST_EVERY).await;
+    let told = std::mem::take(&mut *cluster.counted[0].lock().expect("nobody panicked"));
+    let told: Vec<_> = told.iter().map(|count| (count.used.object, count.used.is_new)).collect();
+    assert_eq!(told, [(object, true), (closed, true), (object, false)]);
+    drop(reading);
+}
+
+#[tokio::test]
+async fn what_a_reader_waits_for_counts_as_open_where_it_is_asked() {
+    let cluster = Cluster::of(1);
+    let object = |blocks: u64| {
+        let size = blocks * block::BLOCK;
+        Arc::new(block::Object { store: "s".into(), key: "key".into(), version: "v".into(), size })
+    };
+    let wish = |blocks, is_urgent, opened| Wish {
+        run: block::Run::new(object(blocks), 1..2),
+        manner: crate::Manner { is_urgent, opened, ..crate::Manner::default() },
+    };
+    let asked = |wish: &Wish| {
+        let counts = cluster.lines[0].asked(wish);
+        counts.into_iter().map(|count| (count.used.is_new, count.parts)).collect::<Vec<_>>()
+    };
+    let stripe = |blocks| std::iter::once(blocks).collect::<Vec<Range<u32>>>();
+    assert_eq!(asked(&wish(20, true, None)), [(false, stripe(0..20))]);
+    assert_eq!(asked(&wish(2000, true, None)), [(false, stripe(0..STRIPE_BLOCKS))], "of a large one what lies there");
+    assert_eq!(asked(&wish(20, false, None)), [], "nobody waits for it");
+    assert_eq!(asked(&wish(20, true, Some(5))), [(true, stripe(0..20)), (false, stripe(0..20))]);
+    assert_eq!(asked(&wish(1, true, None)), [], "all of it comes at once");
+}
