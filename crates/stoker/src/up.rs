@@ -60,6 +60,18 @@ pub struct Args {
     /// Bytes that the cache of each host may hold, such as 500GB
     #[arg(long, value_name = "SIZE", value_parser = crate::args::cache_size, allow_hyphen_values = true)]
     cache_size: Option<u64>,
+    /// Anonymous memory that each node may use, as of `mount`
+    #[arg(long, value_name = "SIZE", value_parser = emulate::parse::size, allow_hyphen_values = true)]
+    memory: Option<u64>,
+    /// When each node fetches the rest of its part in the background, as of `mount`: auto, off or all
+    #[arg(long, value_name = "WHEN", value_parser = ["auto", "off", "all"])]
+    fill: Option<String>,
+    /// How long a request to the store is repeated, as of `mount`
+    #[arg(long, value_name = "TIME", value_parser = crate::args::some_time, allow_hyphen_values = true)]
+    patience: Option<Duration>,
+    /// Keep the page cache of files that are never replaced, as of `mount`
+    #[arg(long)]
+    immutable: bool,
     /// Port at which hosts reach each other
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -195,13 +207,21 @@ fn words(args: &Args) -> Vec<OsString> {
     let handed = Some(PROFILE.to_owned());
     let profile = if args.send_credentials { &handed } else { profile };
     let mut words: Vec<OsString> = Vec::new();
-    let size = args.cache_size.map(|bytes| format!("{bytes}B"));
-    for (name, value) in
-        [("--endpoint", endpoint), ("--region", region), ("--profile", profile), ("--cache-size", &size)]
-    {
+    let bytes = |size: Option<u64>| size.map(|bytes| format!("{bytes}B"));
+    let patience = args.patience.map(|time| format!("{}ms", time.as_millis()));
+    for (name, value) in [
+        ("--endpoint", endpoint),
+        ("--region", region),
+        ("--profile", profile),
+        ("--cache-size", &bytes(args.cache_size)),
+        ("--memory", &bytes(args.memory)),
+        ("--fill", &args.fill),
+        ("--patience", &patience),
+    ] {
         words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
     }
-    words.extend(anonymous.then(|| OsString::from("--anonymous")));
+    let flags = [(*anonymous, "--anonymous"), (args.immutable, "--immutable")];
+    words.extend(flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| OsString::from(flag)));
     words.extend(["--".into(), (&args.url).into(), (&args.dir).into()]);
     words
 }

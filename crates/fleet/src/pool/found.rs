@@ -69,6 +69,9 @@ impl Found {
             _ if !has("fuse") => {
                 "it has no /dev/fuse that this user may open: load the module fuse, or ask who runs it".into()
             }
+            _ if !has("mounts") => {
+                "it has no fusermount3, by which users other than root mount: install fuse3, or give --sudo".into()
+            }
             _ if !has("sha256sum") => "it has no sha256sum".into(),
             _ if SHARED.contains(&&*self.file_system) => {
                 format!(
@@ -108,8 +111,16 @@ mod tests {
     }
 
     fn found(change: &[&str]) -> Found {
-        let usual =
-            ["system Linux", "arch x86_64", "now 1000", "free 9000000", "type ext2/ext3", "fuse yes", "sha256sum yes"];
+        let usual = [
+            "system Linux",
+            "arch x86_64",
+            "now 1000",
+            "free 9000000",
+            "type ext2/ext3",
+            "fuse yes",
+            "mounts yes",
+            "sha256sum yes",
+        ];
         let lines: Vec<Vec<u8>> = usual.iter().chain(change).map(|line| line.as_bytes().to_vec()).collect();
         Found::read(&lines, 1000.2, 1000.9)
     }
@@ -133,6 +144,11 @@ mod tests {
             assert!(judged.clone().is_err_and(|said| said.contains(why)), "{change}: {judged:?}");
         }
         assert!(Found::default().judge(&plan()).is_err());
+        for fact in ["fuse", "mounts"] {
+            let mut lacks = found(&[]);
+            lacks.facts.remove(fact);
+            assert!(lacks.judge(&plan()).is_err_and(|said| said.contains("fuse")));
+        }
     }
 
     #[test]

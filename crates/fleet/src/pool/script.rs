@@ -35,6 +35,7 @@ say system "$(uname -s)"
 say arch "$(uname -m)"
 say now "$(date +%s)"
 [ -w /dev/fuse ] && say fuse yes
+{ [ "$(id -u)" = 0 ] || command -v fusermount3 >/dev/null; } && say mounts yes
 command -v sha256sum >/dev/null && say sha256sum yes
 [ -d "$pool" ] && say pool yes
 if is_mounted "$dir"; then say mounted yes
