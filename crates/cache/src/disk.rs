@@ -43,7 +43,7 @@ use log::Log;
 use medium::{How, Medium};
 use segment::{STRIPE_BLOCKS, Segment};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use table::Class;
 use tokio::sync::Semaphore;
@@ -72,8 +72,9 @@ struct Parts {
     index: Mutex<Index>,
     folder: PathBuf,
     medium: Arc<dyn Medium>,
-    /// Objects up to a share of this are kept whole.
     capacity: u64,
+    /// Bytes up to which an object is one file.
+    whole_max: Arc<AtomicU64>,
     tally: Tally,
     /// What came from below since the node began.
     distinct: Mutex<Distinct>,
@@ -154,7 +155,8 @@ impl Disk {
         let mounted = medium.mounted(&folder).map_err(failed)?;
         let boot = (u128::from_le_bytes(boot) ^ mounted.wrapping_mul(SPREAD)).to_le_bytes();
         let made = medium.folder(&objects).map_err(failed)?;
-        let index = Index::new((objects, made), limits, log, (medium.clone(), boot, clock), (hold, first)).into();
+        let index = Index::new((objects, made), limits, log, (medium.clone(), boot, clock), (hold, first));
+        let (whole_max, index) = (index.whole_max.clone(), index.into());
         let (tally, distinct, dropped) = (Tally::default(), Default::default(), Mutex::new(nobody()));
         let capacity = limits.bytes;
         let (is_compacting, is_saving) = Default::default();
@@ -164,6 +166,7 @@ impl Disk {
             folder,
             medium,
             capacity,
+            whole_max,
             tally,
             distinct,
             keeps,
@@ -316,7 +319,7 @@ impl Disk {
 
     fn has(&self, index: &Index, address: &Address) -> bool {
         let (object, block) = (&address.object, address.index);
-        let is_cut = Segment::is_cut(object, self.0.capacity);
+        let is_cut = Segment::is_cut(object, self.0.whole_max.load(Relaxed));
         index.has(&Segment::whole(object), block) || is_cut && index.has(&Segment::stripe(object, block), block)
     }
 
@@ -328,7 +331,7 @@ impl Disk {
             let Found::Filling(filling) = found else { continue };
             let settled = filling.settled.notified();
             // What no room was found for will not come.
-            let may_come = filling.has_room_for(&segment.blocks);
+            let may_come = filling.has_room_for(&segment.blocks) && is_on_its_way(&filling);
             if may_come && self.index().is_filling(&filling) && !filling.is_full() {
                 let _ = tokio::time::timeout(KEPT_WITHIN, settled).await;
             }
@@ -379,7 +382,8 @@ impl Disk {
 
     /// Whether the object is kept in stripes, and no file holds all of it.
     pub fn cuts(&self, object: &Arc<Object>) -> bool {
-        Segment::is_cut(object, self.0.capacity) && matches!(self.index().known(&Segment::whole(object)), Found::Absent)
+        let is_cut = Segment::is_cut(object, self.0.whole_max.load(Relaxed));
+        is_cut && matches!(self.index().known(&Segment::whole(object)), Found::Absent)
     }
 
     /// The segments that an object is kept in.
@@ -454,6 +458,11 @@ impl Drop for Alone {
 
 /// Spreads the number of a mount over that of a boot (2^128 / golden ratio, odd).
 const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+
+/// Whether somebody brings blocks of a file, or is writing one: besides the index and who asks, somebody has it.
+fn is_on_its_way(filling: &Arc<filling::Filling>) -> bool {
+    Arc::strong_count(filling) > 2
+}
 
 fn nobody() -> Dropped {
     Arc::new(|_| ())

@@ -84,7 +84,7 @@ impl Stack {
         };
         let disk = Disk::over(below, on_disk, runtime.clone())?;
         if cluster.is_some() {
-            disk.keep_open();
+            disk.join();
         }
         let given_bytes = if cluster.is_some() { blocks_bytes / GIVEN_PART } else { 0 };
         let budget = Budget::of(blocks_bytes - given_bytes);

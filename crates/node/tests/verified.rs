@@ -1,6 +1,6 @@
 //! What `load` and `load --verify` promise on a cluster of whole nodes in one process: what they call there, or verified, is so.
 
-use block::{Checksum, Object, Result, Waiting};
+use block::{Checksum, Object, Result, Stripe, Waiting};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use peer::{Roster, Seat, Twin};
@@ -345,4 +345,46 @@ async fn who_owns_more_from_now_on_hears_who_has_it() {
         assert!(pair.reads(1, &name(file), &bytes(file, 100_000)).await);
     }
     assert_eq!(asked(), before, "all of it lies there");
+}
+
+/// What a member took while an owner stood still holds no room for good once the owner has it, too.
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_has_itself_nobody_keeps_in_its_stead() {
+    let (store, size) = (Arc::new(Memory::new("set")), 100_000);
+    (0..40).for_each(|file: u64| drop(store.put(&format!("{file:02}"), bytes(file, size))));
+    let pair = Pair::over(store.clone(), ROOM_WHOLE).await;
+    let lines = pair.nodes.iter().map(|node| node.stack().lines().expect("it is a member").clone()).collect::<Vec<_>>();
+    let (roster, names) = (lines[1].roster(), pair.views[0].manifest());
+    let objects = (0..40)
+        .map(|file| names.object(names.find(format!("{file:02}").as_bytes()).expect("a file")).expect("its object"));
+    let first = |object: Arc<block::Object>| block::Address { object, index: 0 };
+    let owned: Vec<_> =
+        objects.map(first).filter(|address| roster.owner(&Stripe::of(address)) == Some(roster.me())).collect();
+    assert!(owned.len() > 10);
+    let spare = || pair.nodes[0].stack().spare_bytes();
+    let before = spare();
+    for node in &pair.nodes {
+        for address in &owned {
+            let brought = node.giving().bring(address.clone(), peer::Manner::default()).expect("the set is known");
+            assert!(matches!(brought.await.expect("bytes"), peer::Brought::There { .. }));
+        }
+    }
+    let kept = owned.len() as u64 * size;
+    assert_eq!(before - spare(), kept, "it keeps them as its own");
+    let stripes: Vec<_> = owned.iter().map(Stripe::of).collect();
+    assert!(lines[0].tell_kept(roster.me(), &stripes).await);
+    // As others, it is asked a moment later, on a thread of its own.
+    for _ in 0..300 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((before - spare(), lines[1].placed()), (0, 0), "they are copies by now");
+    let asked = store.counters().snapshot().gets;
+    for number in [0, 1] {
+        for file in 0..40 {
+            assert!(pair.reads(number, &format!("{file:02}"), &bytes(file, size)).await);
+        }
+    }
+    let rest = 40 - owned.len() as u64;
+    assert_eq!(store.counters().snapshot().gets - asked, rest, "what is owned is there still");
 }

@@ -5,12 +5,13 @@
 //! Invariant: only what lies on the other's disk is asked for, so nobody waits here for somebody who waits for a store.
 
 use crate::contact::Contact;
-use crate::lines::Lines;
+use crate::lines::{Lines, OLDER};
 use crate::link::{Answer, Lost, Slowness};
-use crate::wire::{Manner, Wish, Word};
+use crate::wire::{self, Manner, Wish, Word};
 use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
 use futures_util::StreamExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Asks who was the owner before, over the store.
 pub struct Elders {
@@ -83,22 +84,39 @@ impl Asking {
     }
 }
 
-/// What the next in line has of a run, or who keeps it in its stead. `None` if this node neither owns it nor stands in for who does,
-/// or nobody is next.
-async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<(Arc<Contact>, Answer)> {
+/// Who owned a run before this node did: the next in line, or who keeps it in its stead. `None` if this node neither owns it nor stands
+/// in for who does, or nobody is next.
+fn before(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Arc<Contact>> {
     let roster = lines.roster();
     let stripe = Stripe::of(&Address { object: run.object.clone(), index: run.blocks.start });
     if lines.first(&stripe) != Some(roster.me()) {
         return None;
     }
-    // Whoever was not away either: the others had nothing to keep.
-    let line = roster.order(&stripe);
-    let next = line.into_iter().skip_while(|id| *id != roster.me()).skip(1).find(|id| lines.answers(*id))?;
-    let contact = lines.contact(&roster, keeper.unwrap_or(next))?;
+    // Whoever was not away either: the others had nothing to keep. And nobody who came together with this node, if one is older.
+    let line = roster.order(&stripe).into_iter().skip_while(|id| *id != roster.me()).skip(1);
+    let line: Vec<u128> = line.filter(|id| lines.answers(*id)).collect();
+    let next = line.iter().find(|id| lines.is_older(**id)).or(line.first())?;
+    lines.contact(&roster, keeper.unwrap_or(*next))
+}
+
+/// What it has of it.
+async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<(Arc<Contact>, Answer)> {
+    let contact = before(lines, run, keeper)?;
     run.course.enter(Cause::Peer);
     let wish = Wish { run: run.clone(), manner: Manner::default() };
     let asked = tokio::time::timeout(lines.patience(), contact.ask(Word::Held, &wish)).await.ok()??.ok()?;
     Some((contact, asked))
+}
+
+impl Lines {
+    /// Whether a member was one for a while before this node was.
+    fn is_older(&self, member: u128) -> bool {
+        let known = self.ages().known.get(&member).copied();
+        known.is_some_and(|(age_ms, at)| {
+            let age = Duration::from_millis(age_ms).saturating_add(at.elapsed());
+            age > Duration::from_millis(self.age_ms()) + OLDER
+        })
+    }
 }
 
 impl Source for Elders {
@@ -113,8 +131,24 @@ impl Source for Elders {
         futures_util::stream::unfold(asking, Asking::step).boxed()
     }
 
+    /// Who gave the bytes compared the whole, if it is complete there.
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
-        self.store.checksum(object, via)
+        let (store, lines, object) = (self.store.clone(), self.lines.clone(), object.clone());
+        let keeper = lines.keeper(&Address { object: object.clone(), index: 0 });
+        if keeper.is_none() && !lines.came_late() {
+            return store.checksum(&object, via);
+        }
+        Box::pin(async move {
+            let run = Run::new(object.clone(), 0..1);
+            if let Some(contact) = before(&lines, &run, keeper)
+                && let Some(payload) = (Wish { run, manner: Manner::default() }).encode()
+                && let Ok(Some(words)) = tokio::time::timeout(lines.patience(), contact.words(Word::Sum, payload)).await
+                && let Some(sum) = wire::decode_sum(&words)
+            {
+                return Ok(sum);
+            }
+            store.checksum(&object, via).await
+        })
     }
 
     fn holds(&self, address: &Address, may_wait: bool) -> bool {

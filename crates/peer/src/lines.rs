@@ -2,19 +2,22 @@
 //!
 //! Invariant: who has left the cluster is forgotten when the next one is looked for.
 
+mod stead;
+
 use crate::contact::Contact;
 use crate::link::{BEAT, SILENT_BEATS};
 use crate::placement::{Placement, Verdict};
 use crate::transport::Transport;
 use crate::unkept::{Lender, Loan, Turn, Unkept};
 use crate::uses::Uses;
-use crate::wire::{self, State, Word};
+use crate::wire::{State, Word};
 use crate::{Figures, Roster};
 use block::{Address, Course, Run, Stripe};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use stead::Stead;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -31,9 +34,6 @@ const YOUNGER_MS: u64 = 1000;
 /// Times that a member is asked in vain how it is before it counts as gone for long: each node looks at all it has then.
 const AWAY_TIMES: u32 = 2;
 
-/// Stripes of others that this node remembers to tell them of. Of more they hear nothing.
-const UNTOLD_MAX: usize = 1 << 16;
-
 /// How long each is waited for.
 const STATE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ const IN_DOUBT: Duration = Duration::from_secs(30);
 const STILL_LOOK: Duration = Duration::from_millis(100);
 
 /// A member that is older than this node by so much, and has something, was there before it.
-const OLDER: Duration = Duration::from_secs(3);
+pub(crate) const OLDER: Duration = Duration::from_secs(3);
 
 /// Lines to the other members.
 #[derive(Clone)]
@@ -58,8 +58,7 @@ struct Parts {
     unkept: Mutex<Unkept>,
     ages: Mutex<Ages>,
     somebody_changed: Notify,
-    /// What this node keeps in the stead of others who weren't told yet.
-    untold: Mutex<BTreeMap<u128, BTreeSet<Stripe>>>,
+    stead: Stead,
     /// Somebody wants to know how the others are now.
     wanted: Arc<Notify>,
     /// When this node became a member, and whether others were there long before.
@@ -88,8 +87,8 @@ impl Known {
 
 /// How long others have been members, and who of them came back or went away, for which nobody was told yet what this node keeps.
 #[derive(Default)]
-struct Ages {
-    known: HashMap<u128, (u64, Instant)>,
+pub(crate) struct Ages {
+    pub(crate) known: HashMap<u128, (u64, Instant)>,
     /// How often those were asked in vain who don't answer.
     away: HashMap<u128, u32>,
     changed: BTreeSet<u128>,
@@ -103,7 +102,7 @@ impl Lines {
         patience: Duration,
         runtime: tokio::runtime::Handle,
     ) -> Lines {
-        let (contacts, placement, unkept, ages, somebody_changed, untold) = Default::default();
+        let (contacts, placement, unkept, ages, somebody_changed, stead) = Default::default();
         let (wanted, figures, came_late, in_doubt, of_all, uses) = Default::default();
         let began = Instant::now();
         let lines = Lines(Arc::new(Parts {
@@ -113,7 +112,7 @@ impl Lines {
             unkept,
             ages,
             somebody_changed,
-            untold,
+            stead,
             wanted,
             began,
             came_late,
@@ -157,7 +156,7 @@ impl Lines {
         &self.0.uses
     }
 
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
         &self.0.runtime
     }
 
@@ -200,67 +199,6 @@ impl Lines {
         let line = roster.order(stripe);
         line.into_iter().find(|id| *id == first || *id == came_or_went).filter(|id| *id == came_or_went)?;
         Some(first)
-    }
-
-    /// Tell a member what this node keeps in its stead; whether it heard all of it. One that only says that it lives holds up nobody
-    /// who is told next.
-    pub async fn tell_kept(&self, member: u128, stripes: &[Stripe]) -> bool {
-        let Some(contact) = self.contact(&self.roster(), member) else { return false };
-        for some in stripes.chunks(wire::STRIPES_MAX) {
-            let told = contact.words(Word::Kept, wire::encode_stripes(some));
-            if tokio::time::timeout(self.patience(), told).await.ok().flatten().is_none() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// This node keeps from now on what another one owns, who is away, or whom an asker doesn't reach: it hears so once it answers.
-    /// Whether it is this node that answers for it.
-    pub(crate) fn stands_in(&self, stripe: &Stripe) -> bool {
-        let roster = self.roster();
-        let Some(owner) = roster.owner(stripe).filter(|owner| *owner != roster.me()) else { return false };
-        if self.remember(owner, [*stripe]) {
-            self.0.wanted.notify_one();
-        }
-        self.first(stripe) == Some(roster.me())
-    }
-
-    /// Remember what is to be told to a member, as far as there is room for that. Whether there was some.
-    fn remember(&self, member: u128, stripes: impl IntoIterator<Item = Stripe>) -> bool {
-        let mut untold = self.in_stead();
-        let left = UNTOLD_MAX.saturating_sub(untold.values().map(BTreeSet::len).sum());
-        if left > 0 {
-            untold.entry(member).or_default().extend(stripes.into_iter().take(left));
-        }
-        left > 0
-    }
-
-    /// Tell those who answer what this node keeps in their stead. Who doesn't hear it is told again.
-    async fn tell_untold(&self) {
-        let (roster, all) = (self.roster(), std::mem::take(&mut *self.in_stead()));
-        let tell =
-            all.into_iter().filter(|(member, _)| roster.seat(*member).is_some()).map(|(member, stripes)| async move {
-                let some: Vec<Stripe> = stripes.iter().copied().collect();
-                let telling = tokio::time::timeout(STATE_WITHIN, self.tell_kept(member, &some));
-                if !self.answers(member) || !telling.await.unwrap_or(false) {
-                    // Others took some of the room meanwhile.
-                    self.remember(member, stripes);
-                }
-            });
-        futures_util::future::join_all(tell).await;
-    }
-
-    /// A member says that it keeps these in this node's stead.
-    pub(crate) fn keeps(&self, member: u128, stripes: &[Stripe]) {
-        let roster = self.roster();
-        if roster.seat(member).is_none() {
-            return;
-        }
-        // Not of its own: those it is asked for. This node may answer for others of which it doesn't know yet that they are away.
-        let mine: Vec<_> = stripes.iter().filter(|stripe| roster.owner(stripe) != Some(member)).collect();
-        let mut placement = self.placement();
-        mine.into_iter().for_each(|stripe| placement.keeps(*stripe, member));
     }
 
     /// Whether a member answered when it was asked last. One that nobody asked does.
@@ -352,7 +290,7 @@ impl Lines {
     }
 
     /// Who keeps the stripe of a block in this node's stead.
-    pub(crate) fn keeper(&self, address: &Address) -> Option<u128> {
+    pub fn keeper(&self, address: &Address) -> Option<u128> {
         self.keeper_of(&Stripe::of(address))
     }
 
@@ -437,11 +375,7 @@ impl Lines {
         ages.away.retain(|member, _| roster.seat(*member).is_some());
     }
 
-    fn in_stead(&self) -> MutexGuard<'_, BTreeMap<u128, BTreeSet<Stripe>>> {
-        self.0.untold.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ages(&self) -> MutexGuard<'_, Ages> {
+    pub(crate) fn ages(&self) -> MutexGuard<'_, Ages> {
         self.0.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -467,33 +401,5 @@ async fn notice_stops(lines: Known) {
         if before.elapsed() > BEAT * SILENT_BEATS {
             lines.doubt();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Seat, Twin};
-    use block::ObjectId;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_members_are_still_to_be_told_is_bounded_also_while_they_are_told_in_vain() {
-        let seats = ["a", "b", "c"].map(|name| Seat::new(name, format!("{name}:1"), 1));
-        let (_sender, roster) = watch::channel(Arc::new(Roster::of(seats[0].id, seats.clone())));
-        let runtime = tokio::runtime::Handle::current();
-        let twin = Twin::default();
-        // Somebody who never greets.
-        let _silent = twin.listen("b:1");
-        let lines = Lines::new(roster, Arc::new(twin), Duration::from_secs(1), runtime);
-        let stripe = |object| Stripe { object: ObjectId(object), index: 0 };
-        let known = || lines.in_stead().values().map(BTreeSet::len).sum::<usize>();
-        lines.remember(seats[1].id, (0..UNTOLD_MAX as u128).map(stripe));
-        let (telling, meanwhile) = (lines.tell_untold(), async {
-            assert_eq!(known(), 0, "they are being told");
-            lines.remember(seats[2].id, (0..100).map(stripe));
-        });
-        tokio::join!(telling, meanwhile);
-        assert_eq!(known(), UNTOLD_MAX);
-        assert!(!lines.remember(seats[1].id, [stripe(u128::MAX)]));
     }
 }

@@ -83,10 +83,15 @@ impl Placement {
         self.placed.get(stripe).copied()
     }
 
-    /// A member says that it keeps a stripe in this owner's stead.
-    pub fn keeps(&mut self, stripe: Stripe, member: u128) {
+    /// A member says that it keeps a stripe in this owner's stead. Who does: the first that said so.
+    pub fn keeps(&mut self, stripe: Stripe, member: u128) -> u128 {
         self.make_room();
-        self.placed.entry(stripe).or_insert(member);
+        *self.placed.entry(stripe).or_insert(member)
+    }
+
+    /// The owner has a stripe itself. Who kept it in its stead.
+    pub fn forget(&mut self, stripe: &Stripe) -> Option<u128> {
+        self.placed.remove(stripe)
     }
 
     /// Forget some stripe where there are too many.

@@ -280,7 +280,8 @@ impl Flow {
             let end = (self.next + 1..self.run.blocks.end).find(|index| self.filling.has(*index));
             let end = end.unwrap_or(self.run.blocks.end);
             let missing = self.run.part(self.next..end);
-            self.is_compared = missing.is_whole();
+            // Who answers for other members compares nothing of the whole.
+            self.is_compared = missing.is_whole() && self.disk.1.class == Some(Class::Owned);
             self.below = Some((self.disk.ask_below(missing, self.keeps), end));
         }
         let (below, end) = self.below.as_mut().expect("it was set above");
@@ -294,6 +295,7 @@ impl Flow {
             self.disk.flawed(&self.filling);
         }
         let block = got?;
+        self.is_compared &= block.proof() == Proof::Store;
         self.unkept = Some(block.clone());
         Ok(block)
     }

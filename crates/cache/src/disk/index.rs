@@ -25,7 +25,7 @@ use super::room::{Limits, Used};
 use super::segment::{Residency, Segment};
 use super::table::{Class, Slot, State, Table};
 use super::whole::Whole;
-use block::{Clock, Error, Object, ObjectId, Result};
+use block::{Clock, Error, ONE_STRIPE_BYTES_MAX, Object, ObjectId, Result};
 pub use borrow::Borrowed;
 #[cfg(any(test, feature = "simulate"))]
 pub use compaction::{Compaction, Written};
@@ -35,7 +35,7 @@ use recent::Recent;
 use space::Look;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 /// Open files remembered before those that nobody holds any more are swept out.
@@ -48,6 +48,8 @@ pub struct Index {
     /// What tells it from another in its place; none if none could be made.
     made: Option<Made>,
     pub limits: Limits,
+    /// Bytes up to which an object is one file.
+    pub whole_max: Arc<AtomicU64>,
     log: Log,
     boot: [u8; 16],
     table: Table,
@@ -154,6 +156,7 @@ impl Index {
             folder,
             made: Some(made),
             limits,
+            whole_max: Arc::new(Segment::whole_max(limits.bytes).into()),
             log,
             boot,
             table: Table::new(limits.bytes),
@@ -282,9 +285,11 @@ impl Index {
         open.filter(|whole| whole.segment == *segment && whole.residency == residency)
     }
 
-    /// From now on some files stay open although nobody holds them, for others who ask for what was asked for before.
-    pub fn keep_open(&mut self) {
+    /// From now on some files stay open although nobody holds them, for others who ask for what was asked for before; and of objects
+    /// in stripes of many members room is taken for those alone that are kept here.
+    pub fn join(&mut self) {
         self.recent.begin();
+        self.whole_max.fetch_min(ONE_STRIPE_BYTES_MAX, Relaxed);
     }
 
     /// The slot of a residency, as long as it lasts.

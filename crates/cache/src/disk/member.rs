@@ -28,9 +28,9 @@ impl Disk {
         Disk(self.0.clone(), Below { source: below, class: Some(Class::Copy) })
     }
 
-    /// Some files stay open although nobody holds them: others ask for the same again.
-    pub fn keep_open(&self) {
-        self.index().keep_open();
+    /// Others are members, too: they ask for the same again and again, and each keeps some stripes of a large object.
+    pub fn join(&self) {
+        self.index().join();
     }
 
     /// The file that has all blocks of a run that this member owns, if it is open: whoever sends them from there compares nothing.
@@ -126,7 +126,8 @@ impl Disk {
             while !has_all() {
                 let found = self.index().known(&segment);
                 let Found::Filling(filling) = found else { return };
-                if !filling.has_room_for(&run.blocks) || !self.index().is_filling(&filling) {
+                let may_come = filling.has_room_for(&run.blocks) && super::is_on_its_way(&filling);
+                if !may_come || !self.index().is_filling(&filling) {
                     return;
                 }
                 tokio::time::sleep(KEPT_LOOK_EVERY).await;

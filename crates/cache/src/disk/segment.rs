@@ -1,7 +1,8 @@
 //! Segments: the part of an object that one file of the cache holds, and how long each file is the same.
 //!
 //! An object is one segment, so that the kernel can read its file, unless it is large beside the capacity: then it
-//! is cut at stripes, so that a part of it can be kept and give way.
+//! is cut at stripes, so that a part of it can be kept and give way; or is to be shared with other members, each of whom
+//! keeps some of its stripes.
 //!
 //! Invariant: a residency is never given twice, not even after a restart, and is part of the file's name. So what
 //! was begun for one file is never taken for another file of the same object.
@@ -50,14 +51,19 @@ impl Segment {
         (fits && is_aligned).then_some(Segment { object, blocks })
     }
 
-    /// Whether a cache of this capacity keeps the object in stripes.
-    pub fn is_cut(object: &Object, capacity: u64) -> bool {
-        Segment::is_size_cut(object.size, object.blocks(), capacity)
+    /// Bytes up to which a cache of this capacity keeps an object in one file.
+    pub fn whole_max(capacity: u64) -> u64 {
+        (capacity / WHOLE_SHARE).min(WHOLE_BYTES_MAX)
+    }
+
+    /// Whether a cache that keeps objects up to so many bytes in one file keeps this one in stripes.
+    pub fn is_cut(object: &Object, whole_max: u64) -> bool {
+        Segment::is_size_cut(object.size, object.blocks(), whole_max)
     }
 
     /// The same of an object of which no more is known.
-    pub fn is_size_cut(size: u64, blocks: u32, capacity: u64) -> bool {
-        size > (capacity / WHOLE_SHARE).min(WHOLE_BYTES_MAX) && blocks > STRIPE_BLOCKS
+    pub fn is_size_cut(size: u64, blocks: u32, whole_max: u64) -> bool {
+        size > whole_max && blocks > STRIPE_BLOCKS
     }
 
     pub fn is_whole(&self) -> bool {
@@ -148,9 +154,9 @@ mod tests {
 
     #[test]
     fn only_what_is_large_beside_the_capacity_is_cut() {
-        assert!(!Segment::is_cut(&object(100 << 20), 400 << 20));
-        assert!(Segment::is_cut(&object((100 << 20) + 1), 400 << 20));
-        assert!(!Segment::is_cut(&object(16 << 20), 1 << 20), "a stripe is not cut further");
+        assert!(!Segment::is_cut(&object(100 << 20), Segment::whole_max(400 << 20)));
+        assert!(Segment::is_cut(&object((100 << 20) + 1), Segment::whole_max(400 << 20)));
+        assert!(!Segment::is_cut(&object(16 << 20), Segment::whole_max(1 << 20)), "a stripe is not cut further");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::segment::{STRIPE_BLOCKS, Segment};
 use super::{Alone, Disk, log};
 use block::{Error, Object, ObjectId, blocks_of, bytes_of};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Opens after which the uses are written again, at least; and one in so many of the segments, since all of them are
 /// written each time. Opens that a kill loses are counted anew within an epoch.
@@ -67,7 +68,7 @@ impl Index {
     fn pieces(&self, used: &Use) -> Vec<(ObjectId, u64)> {
         let Use { object, size, parts, .. } = used;
         let blocks = blocks_of(*size).unwrap_or(0);
-        if !Segment::is_size_cut(*size, blocks, self.limits.bytes) || self.is_kept_whole(*object) {
+        if !Segment::is_size_cut(*size, blocks, self.whole_max.load(Relaxed)) || self.is_kept_whole(*object) {
             return vec![(*object, parts.iter().map(|part| bytes_of(*size, part)).sum())];
         }
         let stripes = parts.iter().flat_map(|part| part.clone().step_by(STRIPE_BLOCKS as usize));

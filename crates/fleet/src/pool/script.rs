@@ -63,7 +63,8 @@ plan() {
 plan "$dir"
 [ -z "$at" ] || plan "$at"
 plan "$base"
-mkdir -p "$base"
+# What is run from there nobody else may change.
+(umask 077; mkdir -p "$base")
 if [ -e "$pool" ]; then echo 'a pool has this mount point already' >&2; exit 1; fi
 new=$(mktemp -d "$base/.new.XXXXXXXX")
 trap 'rm -rf "$new"' EXIT

@@ -27,6 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 
 /// Idle connections kept to one host: as many as requests are ever in flight, so that none is opened twice.
@@ -228,6 +229,10 @@ impl Stream for Arriving {
     }
 }
 
+/// Names that are looked up at once. Each takes a thread of those that wait for disks, and a name server that is silent holds it for
+/// ten seconds and more.
+static LOOKUPS: Semaphore = Semaphore::const_new(4);
+
 /// Looks names up and begins with another address each time, so that many connections spread over the
 /// many machines behind the name of a store.
 #[derive(Clone)]
@@ -246,9 +251,11 @@ impl tower_service::Service<Name> for Spread {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let found = self.resolver.call(name);
-        let chance = self.chance.next();
-        Box::pin(async move { Ok(spread(found.await?.collect(), chance).into_iter()) })
+        let (mut resolver, chance) = (self.resolver.clone(), self.chance.next());
+        Box::pin(async move {
+            let _turn = LOOKUPS.acquire().await;
+            Ok(spread(resolver.call(name).await?.collect(), chance).into_iter())
+        })
     }
 }
 

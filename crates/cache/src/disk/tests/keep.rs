@@ -268,3 +268,40 @@ async fn what_goes_on_aside_goes_on_once() {
     drop(first);
     assert!(begin().is_some(), "the next one, after the first has ended");
 }
+
+/// Whoever answers for other members gives blocks that nobody compared as a whole yet; so may an elder, below what is owned.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_other_members_give_is_called_complete_only_if_the_whole_agrees() {
+    for is_copy in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut store = Store::default();
+        let object = store.below.add("large", content(3, 3 * SMALL));
+        store.checksums.lock().expect("checksums").insert(object.key.clone(), Checksum::Crc64Nvme(1));
+        let below: Arc<dyn Source> = Arc::new(Elsewhere(Arc::new(store)));
+        let disk = moody(&Arc::new(Store::default()), folder.path(), 1, &Moody::new(), PLENTY);
+        let disk = if is_copy {
+            disk.of_copies(below)
+        } else {
+            Disk(disk.0.clone(), Below { source: below, ..disk.1.clone() })
+        };
+        let got: Vec<_> = disk.fetch(Run::new(object.clone(), 0..object.blocks())).collect().await;
+        assert!(got.last().is_some_and(Result::is_err), "who reads hears of it");
+        assert!(!disk.is_complete(&object) && disk.held_bytes(&object) == 0);
+    }
+}
+
+/// Gives what it has as another member does.
+struct Elsewhere(Arc<Store>);
+
+impl Source for Elsewhere {
+    fn fetch(&self, run: Run) -> Blocks {
+        let as_a_member = |got: Result<Block>| {
+            got.and_then(|block| Block::verified(block.address.clone(), block.pieces().to_vec(), block::Proof::Peer))
+        };
+        self.0.fetch(run).map(as_a_member).boxed()
+    }
+
+    fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
+        self.0.checksum(object, via)
+    }
+}

@@ -69,6 +69,26 @@ async fn an_object_that_is_cut_asks_for_the_room_that_its_missing_stripes_take()
     assert!(!disk.has_room(&half), "there is room for one");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_large_object_a_member_takes_room_for_the_stripes_that_it_keeps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut store, size) = (Store::default(), block::ONE_STRIPE_BYTES_MAX + STRIPE);
+    let objects: Vec<_> = (0..6).map(|n| store.below.add(&format!("{n}"), vec![0; size as usize])).collect();
+    let disk = small_disk(&Arc::new(store), folder.path(), 4 * size);
+    disk.join();
+    // Every third stripe, as one of three members owns them: of six objects as much as two.
+    for object in &objects {
+        for stripe in Segment::stripes(object).into_iter().step_by(3) {
+            let first = block::Address { object: object.clone(), index: stripe.blocks.start };
+            assert!(disk.has_room_for(&first) && disk.may_admit(&first));
+            let _: Vec<_> =
+                disk.fetch(Run::new(object.clone(), stripe.blocks.start..stripe.blocks.start + 1)).collect().await;
+            assert!(disk.keeps(&first));
+        }
+    }
+    assert_eq!(disk.usage().0.bytes, 6 * 6 * STRIPE);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_at_the_head_of_a_file_takes_room_for_one_stripe() {
     let folder = tempfile::tempdir().expect("a folder");
