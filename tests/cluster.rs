@@ -89,10 +89,12 @@ impl Pool {
         compare(&self.bed.path(&format!("m{number}")), &self.bed.path("data"));
     }
 
-    /// Bytes of objects that left the store so far.
+    /// Bytes of objects that left the store so far, by its own count. The nodes say the same.
     fn sent(&self) -> u64 {
-        let nodes = self.bed.nodes();
-        nodes.iter().map(|status| status["tiers"]["origin"]["bytes"].as_u64().expect("a number")).sum()
+        let (nodes, sent) = (self.bed.nodes(), self.bed.sent());
+        let said = |status: &serde_json::Value| status["tiers"]["origin"]["bytes"].as_u64().expect("a number");
+        assert_eq!(nodes.iter().map(said).sum::<u64>(), sent, "{nodes:?}");
+        sent
     }
 
     /// A figure of the cluster, summed over the nodes.
