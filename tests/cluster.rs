@@ -89,10 +89,21 @@ impl Pool {
         compare(&self.bed.path(&format!("m{number}")), &self.bed.path("data"));
     }
 
-    /// Bytes of objects that left the store so far.
+    /// By all nodes at once.
+    fn read_together(&self) {
+        std::thread::scope(|scope| {
+            for number in 0..self.daemons.len() {
+                scope.spawn(move || self.read_all(number));
+            }
+        });
+    }
+
+    /// Bytes of objects that left the store so far, by its own count. The nodes say the same.
     fn sent(&self) -> u64 {
-        let nodes = self.bed.nodes();
-        nodes.iter().map(|status| status["tiers"]["origin"]["bytes"].as_u64().expect("a number")).sum()
+        let (nodes, sent) = (self.bed.nodes(), self.bed.sent());
+        let said = |status: &serde_json::Value| status["tiers"]["origin"]["bytes"].as_u64().expect("a number");
+        assert_eq!(nodes.iter().map(said).sum::<u64>(), sent, "{nodes:?}");
+        sent
     }
 
     /// A figure of the cluster, summed over the nodes.
@@ -101,6 +112,9 @@ impl Pool {
         nodes.iter().map(|status| status["cluster"][figure].as_u64().expect("a number")).sum()
     }
 }
+
+/// Bytes of a file that is in stripes of several owners.
+const LARGE: usize = 300 << 20;
 
 /// Files of every kind of size; their bytes in all.
 fn set(bed: &Bed) -> u64 {
@@ -116,27 +130,33 @@ fn set(bed: &Bed) -> u64 {
 
 #[test]
 fn each_byte_leaves_the_store_once_for_all_nodes() {
-    let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
-    let total = set(&pool.bed);
-    pool.start(3);
-    (0..3).for_each(|number| pool.read_all(number));
-    assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
-    assert_eq!(pool.sum("around") + pool.sum("not_mine"), 0);
-    let had = pool.sum("had_bytes");
-    assert!(had == pool.sum("served_bytes") && had > total, "{had} of {total}");
-    // There is room for all on each disk: nobody asks anybody any more.
-    drop_page_cache();
-    (0..3).for_each(|number| pool.read_all(number));
-    assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, had));
+    for together in [false, true] {
+        let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
+        pool.bed.put("large", &noise(LARGE, 9));
+        let total = set(&pool.bed) + LARGE as u64;
+        pool.start(3);
+        let read = || match together {
+            true => pool.read_together(),
+            false => (0..3).for_each(|number| pool.read_all(number)),
+        };
+        read();
+        assert_eq!(pool.sent(), total, "{:?}", pool.bed.nodes());
+        assert_eq!(pool.sum("around") + pool.sum("not_mine"), 0);
+        let had = pool.sum("had_bytes");
+        assert!(had == pool.sum("served_bytes") && had > total, "{had} of {total}");
+        // There is room for all on each disk: nobody asks anybody any more.
+        drop_page_cache();
+        read();
+        assert_eq!((pool.sent(), pool.sum("had_bytes")), (total, had));
+    }
 }
 
 #[test]
 fn a_load_brings_each_byte_to_its_owner_and_to_nobody_else() {
     let Some(mut pool) = Pool::of(3, &["--fill", "off"]) else { return };
     let total = set(&pool.bed);
-    // In stripes of several owners.
-    pool.bed.put("large", &noise(300 << 20, 9));
-    let total = total + (300 << 20);
+    pool.bed.put("large", &noise(LARGE, 9));
+    let total = total + LARGE as u64;
     pool.start(3);
     let part = support::finished(pool.bed.stoker(["load"]).arg(pool.at(2, "f1")));
     assert!(part.status.success() && support::text(&part).contains("7 files"), "{}", support::text(&part));

@@ -119,6 +119,11 @@ impl Bed {
         self.counters().of(Operation::Get).requests
     }
 
+    /// Bytes of objects that left the store so far, as it counts them.
+    pub fn sent(&self) -> u64 {
+        self.counters().of(Operation::Get).bytes_out
+    }
+
     /// Requests of all kinds so far.
     pub fn requests(&self) -> u64 {
         self.counters().requests()

@@ -13,6 +13,7 @@ use stoker_node::fill::When;
 use stoker_node::namespace::{Namespace, Opening, Reading};
 use stoker_node::select::Wanted;
 use stoker_node::{DataSet, Home, Membership, Node, Settings, View};
+use store::Store;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -37,7 +38,7 @@ impl Chance {
 
 /// Nodes that are one cache, each of which mounts both sets.
 struct Pool {
-    nodes: Vec<Arc<Node>>,
+    store: Arc<store::Memory>,
     /// Of each set, a view on each node.
     views: [Vec<Arc<View>>; 2],
     servers: Vec<tokio::task::JoinHandle<()>>,
@@ -100,7 +101,7 @@ impl Pool {
                 views.push(View::open(node.clone(), source, play.fill, |_| ()).await.expect("a view"));
             }
         }
-        Pool { nodes, views, servers, chance: RefCell::new(Chance(7)), folders }
+        Pool { store, views, servers, chance: RefCell::new(Chance(7)), folders }
     }
 
     /// The files of what lies on all disks, each of which has a name of its own.
@@ -111,9 +112,9 @@ impl Pool {
         objects.flat_map(|near| below(&near).collect::<Vec<_>>()).collect()
     }
 
-    /// Bytes that left the store so far.
+    /// Bytes that left the store so far, by its own count: each file is one request.
     fn sent(&self) -> u64 {
-        self.nodes.iter().map(|node| node.figures().origin.1).sum()
+        self.store.counters().snapshot().gets * BYTES
     }
 
     /// Each file of a set is read once, by any of the members, in an order of its own. What of it did not leave the store.

@@ -458,7 +458,9 @@ impl Source for Owners {
         let (owners, object) = (self.clone(), object.clone());
         Box::pin(async move {
             let run = Run::new(object.clone(), 0..1);
-            if let Some(owner) = owners.line(&run).pop_front()
+            // Of one in stripes nobody has the whole.
+            if object.size <= block::ONE_STRIPE_BYTES_MAX
+                && let Some(owner) = owners.line(&run).pop_front()
                 && let Some(payload) = (Wish { run, manner: Manner::default() }).encode()
                 && let asked = tokio::time::timeout(owners.lines.patience(), owner.words(Word::Sum, payload))
                 && let Ok(Some(words)) = asked.await

@@ -187,6 +187,48 @@ async fn an_owner_that_only_says_that_it_lives_is_waited_for_no_longer_than_a_st
     assert!(cluster.inners[asker].fetched.load(Relaxed) > 0, "by its own credentials");
 }
 
+/// Have one of them brought as a member would that has room for it.
+async fn bring(cluster: &Cluster, number: usize, object: &Arc<Object>) -> Option<Result<Brought>> {
+    cluster.owners[number].bring(&Address { object: object.clone(), index: 0 }, false, false).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_never_brings_what_it_is_to_is_waited_for_no_longer_than_a_store() {
+    for only_beats in [false, true] {
+        let mut fixed = Fixed::default();
+        let samples = small(&mut fixed);
+        let mut cluster = Cluster::of(2, fixed);
+        let (object, _) = samples.iter().find(|(object, _)| cluster.owner(object) == 0).expect("about a half");
+        *cluster.inners[0].mood.lock().expect("nobody panicked") = Mood::Hung;
+        let connections = only_beats.then(|| stop_all_but_beats(&mut cluster, 0));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let began = tokio::time::Instant::now();
+        let brought = tokio::time::timeout(2 * PATIENCE, bring(&cluster, 1, object)).await.expect("a load goes on");
+        assert!(brought.is_none(), "this one is to bring it");
+        assert!(began.elapsed() >= PATIENCE, "as patient as with a store");
+        connections.inspect(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_is_waited_for_as_long_as_it_brings_anything() {
+    let mut fixed = Fixed::default();
+    let samples = small(&mut fixed);
+    let cluster = Cluster::of(2, fixed);
+    let mut owned = samples.iter().filter(|(object, _)| cluster.owner(object) == 0).map(|(object, _)| object);
+    let hung = owned.next().expect("about a half");
+    let mood = |mood| *cluster.inners[0].mood.lock().expect("nobody panicked") = mood;
+    mood(Mood::Hung);
+    let mut bringing = std::pin::pin!(bring(&cluster, 1, hung));
+    assert!(tokio::time::timeout(PATIENCE / 2, &mut bringing).await.is_err());
+    mood(Mood::Well);
+    for other in owned.take(8) {
+        assert!(matches!(bring(&cluster, 1, other).await, Some(Ok(Brought::There { .. }))));
+        assert!(tokio::time::timeout(PATIENCE / 2, &mut bringing).await.is_err(), "others were brought meanwhile");
+    }
+    assert!(tokio::time::timeout(2 * PATIENCE, &mut bringing).await.expect("nothing was any more").is_none());
+}
+
 #[tokio::test]
 async fn an_owner_hears_when_a_reader_comes_to_wait_for_what_was_asked_for_ahead() {
     let (fixed, samples) = objects();
