@@ -47,6 +47,23 @@ fn a_plan_is_a_table_a_document_and_a_page_that_say_the_same() {
     assert!(text(&output).contains("can't be ranked") && text(&output).contains("because"));
     let page = std::fs::read_to_string(folder.path().join("plan.html")).expect("a page");
     assert!(page.contains(first) && page.contains("<svg"));
+    // The same figures: of each offer that the table shows its rank, its share of time and its cost, in the page and in the document.
+    let said = text(&output);
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    for offer in document["offers"].as_array().expect("offers").iter().take(10) {
+        let (id, au) = (offer["id"].as_str().expect("an id"), offer["au_percent"].as_f64().expect("a number"));
+        let au = format!("{au:.1}");
+        let row = rows.iter().find(|row| row.len() > 4 && row[1] == id).unwrap_or_else(|| panic!("{id} in {said}"));
+        assert!(row[0].trim_start_matches('=') == offer["rank"].to_string() && row[2] == au, "{row:?} {offer}");
+        let (hours, usd) = (row[3], row[4]);
+        assert!((usd.parse::<f64>().expect("a number") / offer["total_usd"].as_f64().expect("USD") - 1.0).abs() < 0.01);
+        let cells =
+            format!(">{id}</td><td class=\"n\">{au}</td><td class=\"n\">{hours}</td><td class=\"n\">{usd}</td>");
+        assert!(page.contains(&cells), "{cells}");
+    }
+    let embedded = page.split("application/json\">").nth(1).and_then(|rest| rest.split("</script>").next());
+    let embedded: Value = serde_json::from_str(embedded.expect("a document")).expect("JSON");
+    assert_eq!(embedded["offers"], document["offers"]);
 }
 
 #[test]
@@ -58,6 +75,8 @@ fn a_contract_and_an_imported_list_are_layers_of_their_own() {
     assert!(imported.status.success(), "{}", text(&imported));
     let shown = plan(folder.path(), &["catalog", "show", "azure.blob.hot", "--catalog", "refreshed=new.toml"]);
     assert!(text(&shown).contains("refreshed") && text(&shown).contains("2026-09-01"), "{}", text(&shown));
+    // USD of a GiB-month that are shipped: 5.5 TB lie below the second tier.
+    let shipped = 0.0208;
     let usd = |more: &[&str]| {
         assert!(plan(folder.path(), &words(&[&["--json", "plan.json"], more].concat())).status.success());
         let offers = read(&folder.path().join("plan.json"))["offers"].clone();
@@ -65,7 +84,39 @@ fn a_contract_and_an_imported_list_are_layers_of_their_own() {
             offers.as_array().expect("offers").iter().find(|offer| offer["id"] == "azure.blob.hot/blobfuse").cloned();
         found.expect("it is ranked")["capacity_usd"].as_f64().expect("a number")
     };
-    assert!(usd(&["--catalog", "refreshed=new.toml"]) > 10.0 * usd(&[]));
+    let ratio = usd(&["--catalog", "refreshed=new.toml"]) / usd(&[]);
+    assert!((ratio - 0.5 / shipped).abs() < 1e-6 * ratio, "{ratio} {shipped}");
+    // A contract replaces the list in turn, whatever stands first.
+    let contract = "provider = \"azure\"\nversion = \"1\"\ncurrency = \"USD\"\nregion = \"westus\"\n[[source]]\nid = \"s\"\ntitle = \"ours\"\n[[service]]\nid = \"azure.blob.hot\"\nprices = [{ of = \"capacity\", unit = \"GiB-month\", value = 0.25, source = \"s\", confidence = \"high\" }]\n";
+    std::fs::write(folder.path().join("contract.toml"), contract).expect("a contract");
+    let both = usd(&["--catalog", "site=contract.toml", "--catalog", "refreshed=new.toml"]) / usd(&[]);
+    assert!((both - 0.25 / shipped).abs() < 1e-6 * both, "{both}");
+}
+
+#[test]
+fn a_list_of_which_nothing_is_of_use_writes_no_layer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let item = |region: &str| {
+        format!(
+            r#"{{"Items": [{{"currencyCode": "USD", "retailPrice": 0.5, "armRegionName": "{region}", "productName": "General Block Blob v2", "skuName": "Hot LRS", "meterName": "Hot LRS Data Stored", "meterId": "m", "unitOfMeasure": "1 GB/Month", "type": "Consumption"}}]}}"#
+        )
+    };
+    for (list, why) in [
+        ("{\"Items\": []}".to_owned(), "no price in it"),
+        (item(""), "1 price of no region"),
+        (item("us(1)"), "no region"),
+    ] {
+        std::fs::write(folder.path().join("list.json"), list).expect("a list");
+        let output = plan(folder.path(), &["catalog", "import", "azure", "list.json", "--out", "new.toml"]);
+        assert!(output.status.code() == Some(2) && text(&output).contains(why), "{}", text(&output));
+        assert!(!folder.path().join("new.toml").exists(), "{why}");
+    }
+    let shown = text(&plan(folder.path(), &["catalog", "show", "aws.s3.ia"]));
+    for fact in ["charged: capacity, read", "30 days at least", "a file below 128 KiB", "at least"] {
+        assert!(shown.contains(fact), "{fact}: {shown}");
+    }
+    let shown = text(&plan(folder.path(), &["catalog", "show", "aws.ebs.st1"]));
+    assert!(shown.contains("a TiB, credit of") && shown.contains("up to") && !shown.contains("0000000"), "{shown}");
 }
 
 #[test]

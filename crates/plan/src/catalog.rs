@@ -83,6 +83,8 @@ pub struct Service {
     pub max_gib: Option<f64>,
     /// What is deleted before so many days is paid for so many.
     pub min_days: f64,
+    /// A smaller file is paid for as one of so many KiB.
+    pub min_object_kib: f64,
     /// It is in one zone: who reads it from another pays for the way.
     pub is_zonal: bool,
     /// The region that is meant where none is named.
@@ -127,6 +129,13 @@ pub struct Limit {
     pub doubles_minutes: Option<f64>,
     /// With how many nodes it was measured.
     pub clients: Option<f64>,
+}
+
+impl Price {
+    /// Whether it is one that a node can be ranked by: an hour for nothing is paid elsewhere, as that of a block of capacity.
+    pub fn costs(&self) -> bool {
+        self.of != Charge::Hour || self.figure.value.likely > 0.0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

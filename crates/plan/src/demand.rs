@@ -145,14 +145,19 @@ impl Demand {
         service.is_zonal && self.data.zone.is_some() && self.away(home).is_none()
     }
 
-    /// What the way to the data adds to an answer.
-    pub fn delay_ms(&self) -> f64 {
-        if self.data.replica { 0.0 } else { self.data.delay_ms }
+    /// Whether each epoch reads a service from elsewhere, seen from the region of the nodes. What is at home has no way.
+    fn is_far(&self, service: &Service, home: &str) -> bool {
+        (self.away(home).is_some() || self.beside(service, home)) && !self.data.replica
+    }
+
+    /// What the way to the data adds to an answer of a service.
+    pub fn delay_ms(&self, service: &Service, home: &str) -> f64 {
+        if self.is_far(service, home) { self.data.delay_ms } else { 0.0 }
     }
 
     /// MB/s of the way to the data, where it is a limit.
-    pub fn transit_mb(&self) -> Option<f64> {
-        self.data.transit_mb.filter(|_| !self.data.replica)
+    pub fn transit_mb(&self, service: &Service, home: &str) -> Option<f64> {
+        self.data.transit_mb.filter(|_| self.is_far(service, home))
     }
 
     /// Of what so many nodes read from places that are spread over all zones, the share that comes from another zone.

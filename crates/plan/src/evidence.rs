@@ -45,9 +45,20 @@ impl Evidence<'_> {
     }
 }
 
-/// What a client reaches on a service.
-pub fn efficiency(catalog: &Catalog, service: &str, client: &Client, evidence: Evidence) -> Efficiency {
-    let counts = |observed: &&Observed| evidence.counts(&observed.case);
+/// Whether an observation decides: of a case that counts, and trusted.
+pub fn counts(observed: &Observed, evidence: Evidence, unverified: bool) -> bool {
+    evidence.counts(&observed.case) && observed.figure.is_trusted(unverified)
+}
+
+/// What a client reaches on a service; `unverified` lets observations decide that nobody verified.
+pub fn efficiency(
+    catalog: &Catalog,
+    service: &str,
+    client: &Client,
+    evidence: Evidence,
+    unverified: bool,
+) -> Efficiency {
+    let counts = |observed: &&Observed| counts(observed, evidence, unverified);
     let all: Vec<&Observed> = client.observed.iter().filter(counts).collect();
     let here: Vec<&Observed> = all.iter().copied().filter(|observed| is_within(service, &observed.service)).collect();
     if let Some(share) = spread(&here) {

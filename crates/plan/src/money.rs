@@ -62,9 +62,12 @@ impl<'a> Prices<'a> {
 
     /// Why it can't be told what the service costs, if `also` is charged as well.
     pub fn reasons(&self, also: &[Charge]) -> Vec<String> {
-        let region = self.region();
-        let charges = self.service.charges.iter().chain(also);
-        charges.filter_map(|charge| self.missing(*charge, region)).collect()
+        [self.lacks(&self.service.charges), self.lacks(also)].concat()
+    }
+
+    /// Why it can't be told what these cost.
+    pub fn lacks(&self, charges: &[Charge]) -> Vec<String> {
+        charges.iter().filter_map(|charge| self.missing(*charge, self.region())).collect()
     }
 
     fn missing(&self, charge: Charge, region: Option<&str>) -> Option<String> {
@@ -146,7 +149,14 @@ impl<'a> Prices<'a> {
 
     /// The figures that decide, if `also` is charged as well.
     pub fn figures(&self, also: &[Charge]) -> Vec<&'a Figure> {
-        let charges = self.service.charges.iter().chain(also);
-        charges.flat_map(|charge| self.service.prices(*charge, self.region())).map(|price| &price.figure).collect()
+        [self.figures_of(&self.service.charges), self.figures_of(also)].concat()
+    }
+
+    pub fn figures_of(&self, charges: &[Charge]) -> Vec<&'a Figure> {
+        charges
+            .iter()
+            .flat_map(|charge| self.service.prices(*charge, self.region()))
+            .map(|price| &price.figure)
+            .collect()
     }
 }

@@ -59,8 +59,13 @@ fn nodes<'a>(node: &'a Node, demand: &Demand, home: &'a str) -> Nodes<'a> {
 
 /// So many nodes of a kind in a region, at the price of the list where it may decide.
 pub fn of_count<'a>(node: &'a Node, count: f64, demand: &Demand, home: &'a str) -> Nodes<'a> {
-    let price = node.price(Some(home)).filter(|price| price.figure.is_trusted(demand.unverified));
+    let price = node.price(Some(home)).filter(|price| decides(price, demand));
     Nodes { node, count, home, price }
+}
+
+/// Whether the listed price of an hour may decide.
+fn decides(price: &Price, demand: &Demand) -> bool {
+    price.figure.is_trusted(demand.unverified) && price.costs()
 }
 
 /// Regions in which a provider keeps data at known prices: all that some service of it charges. Most services first.
@@ -95,7 +100,7 @@ fn home<'a>(node: &'a Node, demand: &'a Demand, stored: &[&'a str]) -> &'a str {
         return region;
     }
     let hour = |region: &&'a str| {
-        let price = node.price(Some(region)).filter(|price| price.figure.is_trusted(demand.unverified))?;
+        let price = node.price(Some(region)).filter(|price| decides(price, demand))?;
         Some((price.figure.value.likely, *region))
     };
     let cheapest = stored.iter().filter_map(hour).min_by(|left, right| left.0.total_cmp(&right.0));

@@ -9,13 +9,13 @@ mod size;
 
 use crate::candidate::{Candidate, Way};
 use crate::catalog::quantity::Of;
-use crate::catalog::{Attach, Catalog, Client, Method, Service};
+use crate::catalog::{Attach, Catalog, Client, Method, Observed, Service, is_within};
 use crate::demand::Demand;
-use crate::evidence::{Efficiency, Evidence, efficiency};
+use crate::evidence::{Efficiency, Evidence, counts, efficiency};
 use crate::luck::Luck;
 use crate::money::Money;
 use crate::nodes::{self, Nodes};
-use crate::supply::{Cap, Reader};
+use crate::supply::{Cap, Reader, doubtful};
 
 /// What candidates are judged in.
 #[derive(Clone, Copy, Debug)]
@@ -145,12 +145,20 @@ impl<'a> Case<'a> {
             reasons.push(format!("{} is attached within one zone, and the nodes are in {}", service.id, demand.zones));
         }
         reasons.extend(self.readers().iter().flat_map(Reader::unknown));
+        if matches!(candidate.way, Way::Ondemand { .. }) {
+            reasons.extend(doubtful(candidate.client, demand));
+        }
         reasons
     }
 
     /// The region of the data, where it is not that of the nodes.
     pub(crate) fn away(&self) -> Option<&'a str> {
         self.scene.demand.away(self.nodes.home)
+    }
+
+    /// What the way to the data adds to an answer.
+    pub(crate) fn way_ms(&self) -> f64 {
+        self.scene.demand.delay_ms(self.store(), self.nodes.home)
     }
 
     /// Who reads which service on the way.
@@ -173,7 +181,8 @@ impl<'a> Case<'a> {
     }
 
     fn share_at(&self, luck: Luck, service: &str, client: &Client) -> f64 {
-        let Efficiency { share, .. } = efficiency(self.scene.catalog, service, client, self.scene.evidence);
+        let Scene { catalog, demand, evidence } = self.scene;
+        let Efficiency { share, .. } = efficiency(catalog, service, client, evidence, demand.unverified);
         share.at(luck.place(&["share", service, &client.id]))
     }
 
@@ -186,7 +195,11 @@ impl<'a> Case<'a> {
     /// reached holds for both until somebody does.
     fn store_share(&self, service: &Service) -> f64 {
         let client = self.candidate.client;
-        let own = client.observed.iter().any(|observed| crate::catalog::is_within(&service.id, &observed.service));
+        let is_own = |observed: &Observed| {
+            is_within(&service.id, &observed.service)
+                && counts(observed, self.scene.evidence, self.scene.demand.unverified)
+        };
+        let own = client.observed.iter().any(is_own);
         let mut clients = self.scene.catalog.clients.iter();
         let copy = clients.find(|client| client.method == Method::Copy && client.reads(service));
         match (own, copy) {

@@ -51,10 +51,11 @@ pub struct Plan {
 }
 
 /// What nobody should take from a plan.
-const NOT_MODELLED: [&str; 7] = [
+const NOT_MODELLED: [&str; 8] = [
     "stragglers and barriers (`stoker bench simulate` has them)",
     "whether a quota is granted and nodes can be had",
     "the first upload of the data",
+    "the room that checkpoints take",
     "taxes, support plans and the people who run it",
     "how request rates grow where a provider tells no pace (S3: the least that it promises is planned with)",
     "changes to the data while a job runs",

@@ -192,7 +192,8 @@ impl Reader<'_> {
     /// Little's law: what is in flight, over the time that an answer takes.
     fn first_byte(&self) -> Option<Cap> {
         let limit = self.limit(Of::FirstByte, Scope::Connection)?;
-        let delay = limit.figure.value.at(1.0 - self.place(limit)) + self.demand.delay_ms();
+        let delay =
+            limit.figure.value.at(1.0 - self.place(limit)) + self.demand.delay_ms(self.service, self.nodes.home);
         let request = self.request_mb();
         let each = self.has(Of::Bandwidth, Scope::Connection).unwrap_or(f64::INFINITY);
         let seconds = self.client_has(Of::RoundTrips).unwrap_or(1.0) * delay / 1e3 + request / each;
@@ -237,7 +238,7 @@ impl Reader<'_> {
                 format!("{id} was measured with {clients} nodes, and no verified limit says how far more of them get");
             return if is_bounded { Vec::new() } else { vec![what] };
         }
-        let mut reasons: Vec<String> = self.unverified().collect();
+        let mut reasons: Vec<String> = self.unverified().chain(doubtful(self.client, self.demand)).collect();
         let has = |of, scope| self.limit(of, scope).is_some();
         let knows = |of| has(of, Scope::Service);
         // A volume always has both; a store or a file system may well have no limit but one.
@@ -283,6 +284,17 @@ impl Reader<'_> {
             format!("the limit of {of} of {} is not verified ({source})", self.service.id)
         })
     }
+}
+
+/// Limits of a client that are listed and not verified: to take them as none would be to verify that there is none.
+pub fn doubtful<'a>(client: &'a Client, demand: &'a Demand) -> impl Iterator<Item = String> + 'a {
+    let is_doubtful = |limit: &&Limit| {
+        limit.figure.origin.confidence == Confidence::Unverified && !limit.figure.is_trusted(demand.unverified)
+    };
+    client.limits.iter().filter(is_doubtful).map(|limit| {
+        let (of, source) = (limit.of.name(), &limit.figure.origin.source);
+        format!("the limit of {of} of {} is not verified ({source})", client.name)
+    })
 }
 
 /// The network of the nodes that read.

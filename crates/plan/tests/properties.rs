@@ -157,6 +157,13 @@ proptest! {
             Drawn { slope: drawn.slope * factor, ..drawn.clone() },
         ] {
             let fast = plan(&faster.text(), &drawn.demand);
+            let (before, after) = (by_id(&slow, "x.store/plain").unwrap(), by_id(&fast, "x.store/plain").unwrap());
+            // What held it back is wider: it is faster by as much, until something else holds it.
+            let is_wider = faster.speed > drawn.speed && before.binding_limit == "service bandwidth";
+            let wider: f64 = before.au_percent * factor;
+            let next = before.limits.get(1).map_or(100.0, |next| next.of_demand * 100.0);
+            let expected = wider.min(100.0).min(next);
+            prop_assert!(!is_wider || after.au_percent >= expected * (1.0 - 1e-6), "{} to {}", before.au_percent, after.au_percent);
             // A file system that is bought for its speed is bought smaller when it is faster: the same AU, but for the step.
             for offer in slow.offers.iter().filter(|offer| !offer.id.contains("sized-for-speed")) {
                 if let Some(after) = by_id(&fast, &offer.id) {
@@ -205,7 +212,9 @@ proptest! {
         let bits = format!("unit = \"Gbit/s\", value = {}, source", drawn.speed / 125.0);
         let read = format!("unit = \"1k\", value = {}, source", drawn.read);
         let million = format!("unit = \"1M\", value = {}, source", drawn.read * 1e3);
+        prop_assert!(text.contains(&speed) && text.contains(&read), "the units are written as they stand there");
         let (before, after) = (plan(&text, &drawn.demand), plan(&text.replace(&speed, &bits).replace(&read, &million), &drawn.demand));
+        prop_assert!(by_id(&before, "x.store/plain").is_some() && by_id(&after, "x.store/plain").is_some());
         for offer in &before.offers {
             let after = by_id(&after, &offer.id);
             let same = |left: f64, right: f64| (left - right).abs() <= 1e-6 * left.abs().max(1e-6);

@@ -38,10 +38,28 @@ impl Catalog {
                 doubts.push(doubt(&node.id, "price of hour", "none is known: it can't be ranked"));
             }
             for price in &node.prices {
+                if !price.costs() {
+                    let what = format!("it is 0 in {}: it never decides, as --accelerator-price 0 does", price.region);
+                    doubts.push(doubt(&node.id, "price of hour", what));
+                }
                 judge(&node.id, "price of hour", &price.figure.origin, today, &mut doubts);
             }
             for limit in &node.limits {
                 judge(&node.id, &format!("limit of {}", limit.of.name()), &limit.figure.origin, today, &mut doubts);
+            }
+        }
+        for client in &self.clients {
+            for limit in &client.limits {
+                judge(&client.id, &format!("limit of {}", limit.of.name()), &limit.figure.origin, today, &mut doubts);
+            }
+            for observed in &client.observed {
+                judge(
+                    &client.id,
+                    &format!("reached on {}", observed.service),
+                    &observed.figure.origin,
+                    today,
+                    &mut doubts,
+                );
             }
         }
         doubts

@@ -57,6 +57,7 @@ impl Catalog {
             set(&mut known.min_gib, text.min_gib);
             set(&mut known.step_gib, text.step_gib);
             set(&mut known.min_days, text.min_days);
+            set(&mut known.min_object_kib, text.min_object_kib);
             set(&mut known.is_zonal, text.is_zonal);
             known.max_gib = text.max_gib.or(known.max_gib);
             known.note = text.note.or(known.note.take());
@@ -140,6 +141,7 @@ fn whole_service(text: ServiceText, provider: &str) -> Result<Service> {
         step_gib: text.step_gib.unwrap_or(1.0),
         max_gib: text.max_gib,
         min_days: text.min_days.unwrap_or(0.0),
+        min_object_kib: text.min_object_kib.unwrap_or(0.0),
         is_zonal: text.is_zonal.unwrap_or(false),
         region: text.region,
         prices: text.prices,

@@ -18,6 +18,8 @@ const MINUTES_LEAST: f64 = 0.01;
 const MINUTES_MOST: f64 = 10_000.0;
 /// No provider asks for more days of storage.
 const DAYS_MAX: f64 = 3650.0;
+/// Nor for larger files.
+const OBJECT_KIB_MAX: f64 = 1_048_576.0;
 /// Of a listed limit somebody may well reach more, but no multiple: that is another unit, or the wrong limit.
 const SHARE_MAX: f64 = 1.5;
 /// An id is no longer, and has no other letters.
@@ -42,6 +44,7 @@ pub struct ServiceText {
     pub step_gib: Option<f64>,
     pub max_gib: Option<f64>,
     pub min_days: Option<f64>,
+    pub min_object_kib: Option<f64>,
     pub is_zonal: Option<bool>,
     pub region: String,
     pub prices: Vec<Price>,
@@ -324,6 +327,7 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
         step_gib: entry.number("step-gib")?,
         max_gib: entry.number("max-gib")?,
         min_days: entry.number("min-days")?,
+        min_object_kib: entry.number("min-object-kib")?,
         is_zonal: entry.has("zonal").then(|| entry.flag("zonal")).transpose()?,
         region: sources.region.clone(),
         prices: sources.prices(&mut entry)?,
@@ -336,6 +340,9 @@ fn service((id, mut entry): (String, Entry), sources: &Sources) -> Result<Servic
     }
     if text.min_days.is_some_and(|days| days > DAYS_MAX) {
         return Err(entry.wrong("min-days", "nothing is kept for so long", "days, up to 3650"));
+    }
+    if text.min_object_kib.is_some_and(|kib| kib > OBJECT_KIB_MAX) {
+        return Err(entry.wrong("min-object-kib", "no file is paid for as so large a one", "KiB, up to 1048576"));
     }
     entry.finish()?;
     Ok(text)

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, Imported, Page, in_usd, price, text};
+use super::{Found, Known, Page, Product, Read, in_usd, price, text};
 use crate::catalog::quantity::Charge;
 use crate::date::Date;
 use crate::wrong::{Result, Wrong};
@@ -17,29 +17,38 @@ const STORAGE: [(&str, &str, Charge); 6] = [
     ("Regional Standard Class B Operations", "gcp.gcs.standard", Charge::Read),
 ];
 
-pub(super) fn read(list: &Value, place: &str) -> Result<Imported> {
+/// What descriptions have of data in several regions: other prices of other services.
+const SEVERAL: [&str; 2] = ["Dual-region", "Multi-region"];
+
+pub(super) fn read(list: &Value, place: &str, entries: &Known) -> Result<Read> {
     let page = Page {
         whose: "Google's billing catalogue",
         field: "skus",
         next: "nextPageToken",
         hint: "the answer to services.skus.list",
     };
-    page.read(list, place, of_sku)
+    page.read(list, place, |sku, place| of_sku(sku, place, entries))
 }
 
-fn of_sku(sku: &Value, place: &str) -> Result<Vec<Found>> {
+fn of_sku(sku: &Value, place: &str, entries: &Known) -> Result<Product> {
     let description = text(sku, "description");
+    let is_one = !SEVERAL.iter().any(|several| description.contains(several));
     let on_demand = sku.get("category").map(|category| text(category, "usageType")) == Some("OnDemand");
-    let known = STORAGE.iter().find(|(known, ..)| description.starts_with(known));
-    let Some((_, id, charge)) = known.filter(|_| on_demand) else { return Ok(Vec::new()) };
-    let Some(pricing) = sku.get("pricingInfo").and_then(Value::as_array).and_then(|all| all.last()) else {
+    let known = STORAGE.iter().find(|(known, id, _)| description.starts_with(known) && entries.has(id));
+    let Some((_, id, charge)) = known.filter(|_| on_demand && is_one) else { return Ok(Product::Unknown) };
+    let all = sku.get("pricingInfo").and_then(Value::as_array).filter(|all| !all.is_empty());
+    let Some(all) = all else {
         return Err(Wrong::new("a price is missing", place, "pricingInfo", "a list of prices"));
     };
+    // The last that has begun; where none has, that it is of a day to come is told.
+    let has_begun =
+        |pricing: &&Value| Date::of_moment(text(pricing, "effectiveTime")).is_none_or(|date| date <= entries.today);
+    let pricing = all.iter().rfind(has_begun).unwrap_or(&all[0]);
     let expression = pricing.get("pricingExpression").unwrap_or(&Value::Null);
     let unit = match (charge, text(expression, "usageUnit")) {
         (Charge::Capacity, "GiBy.mo") => "GiB-month",
         (Charge::Read | Charge::Write, "count") => "1",
-        _ => return Ok(Vec::new()),
+        _ => return Ok(Product::Unit),
     };
     let mut found = Vec::new();
     let regions = sku.get("serviceRegions").and_then(Value::as_array);
@@ -54,13 +63,13 @@ fn of_sku(sku: &Value, place: &str) -> Result<Vec<Found>> {
                 region: region.to_owned(),
                 unit,
                 usd,
-                from_gib: if *charge == Charge::Capacity { from } else { 0.0 },
+                from,
                 date: Date::of_moment(text(pricing, "effectiveTime")),
                 sku: text(sku, "skuId").to_owned(),
             });
         }
     }
-    Ok(found)
+    Ok(Product::Prices(found))
 }
 
 /// Whole dollars as a text, and billionths.

@@ -5,11 +5,12 @@
 use super::flow::Flow;
 use super::{Case, Outcome, bounds};
 use crate::candidate::Way;
-use crate::catalog::quantity::{Charge, Of, Scope};
+use crate::catalog::quantity::{Charge, GIB, MONTH_HOURS, Of, Scope};
 use crate::catalog::{Attach, Class, Client, Method, Service};
-use crate::demand::Checkpoint;
+use crate::demand::{Checkpoint, Demand};
 use crate::figure::Figure;
 use crate::money::{Money, Prices};
+use crate::nodes::trusted;
 use crate::supply::{Cap, least};
 
 /// Names in one answer to a LIST.
@@ -48,20 +49,42 @@ impl<'a> Case<'a> {
         self.away().is_some() && !self.scene.demand.data.replica
     }
 
-    /// What the data are charged for beside what the service always charges.
-    fn also(&self) -> Vec<Charge> {
+    /// The prices of what leaves the nodes, where these are.
+    fn at_home(&self) -> Prices<'a> {
+        Prices { region: Some(self.nodes.home), ..self.prices(self.store()) }
+    }
+
+    /// What the data are charged for, where they lie, beside what the service always charges.
+    fn also(&self) -> &'static [Charge] {
+        if self.is_far() { &[Charge::Egress] } else { &[] }
+    }
+
+    /// The share of what is read and written that crosses zones between the nodes and the service.
+    fn crossing(&self) -> f64 {
         let (demand, store) = (self.scene.demand, self.store());
-        let away = self.is_far();
+        match () {
+            // Whoever pays for the way between regions pays for no zones on it.
+            () if self.is_far() => 0.0,
+            () if demand.beside(store, self.nodes.home) => 1.0,
+            () if store.is_zonal => demand.across(self.nodes.count),
+            () => 0.0,
+        }
+    }
+
+    /// What is charged where the nodes are: what they send each other from zone to zone, and what they write to another region.
+    fn of_home(&self) -> Vec<Charge> {
+        let demand = self.scene.demand;
         // Nodes in several zones pay for what they send each other, and nothing for a service that all zones reach.
         let sends = matches!(self.candidate.way, Way::Own | Way::Rented { .. } | Way::Ondemand { .. });
-        let crosses =
-            demand.beside(store, self.nodes.home) || demand.across(self.nodes.count) > 0.0 && (sends || store.is_zonal);
-        let also = [(away, Charge::Egress), (crosses, Charge::CrossZone)];
-        also.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
+        let crosses = self.crossing() > 0.0 || sends && demand.across(self.nodes.count) > 0.0;
+        let leaves = self.is_far() && written(demand) > 0.0;
+        let charges = [(leaves, Charge::Egress), (crosses, Charge::CrossZone)];
+        charges.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, charge)| charge).collect()
     }
 
     pub(super) fn price_reasons(&self) -> Vec<String> {
-        let mut reasons = self.prices(self.store()).reasons(&self.also());
+        let mut reasons = self.prices(self.store()).reasons(self.also());
+        reasons.extend(self.at_home().lacks(&self.of_home()));
         if self.candidate.service.id != self.store().id {
             reasons.extend(self.prices(self.candidate.service).reasons(&[]));
         }
@@ -71,7 +94,8 @@ impl<'a> Case<'a> {
 
     /// All prices that it rests on; those of nodes where no contract replaces them.
     pub(crate) fn figures(&self) -> Vec<&'a Figure> {
-        let mut figures = self.prices(self.store()).figures(&self.also());
+        let mut figures = self.prices(self.store()).figures(self.also());
+        figures.extend(self.at_home().figures_of(&self.of_home()));
         if self.candidate.service.id != self.store().id {
             figures.extend(self.prices(self.candidate.service).figures(&[]));
         }
@@ -103,7 +127,6 @@ impl<'a> Case<'a> {
         money.staging = nodes_usd_hour * flow.staging_hours;
         money.capacity = held_usd_hour * hours;
         let (first, _) = least(&flow.warm);
-        let way = demand.data.transit_mb.filter(|_| self.original().is_some());
         Outcome {
             au_run: ideal / hours,
             au: ideal / training,
@@ -113,7 +136,7 @@ impl<'a> Case<'a> {
             staging_hours: flow.staging_hours,
             checkpoint_hours,
             ramp_hours,
-            ready_hours: way.map_or(0.0, |mb| demand.dataset_bytes / 1e6 / mb / 3600.0),
+            ready_hours: self.ready_hours(),
             money,
             bounds: bounds(&flow.warm, mb),
             cold_mb: least(&flow.cold).0.map_or(mb, |cap| cap.mb),
@@ -139,19 +162,34 @@ impl<'a> Case<'a> {
         demand.losses_per_node_hour * training * of_all
     }
 
-    /// USD for an hour of a run of so many: what exists all month, volumes as well, is paid by the hours in which it is used, and
-    /// what is deleted early for the days that it is charged at least.
+    /// Hours that a copy of the data to this region takes, before anything is rented.
+    pub(crate) fn ready_hours(&self) -> f64 {
+        let demand = self.scene.demand;
+        let way = demand.data.transit_mb.filter(|_| self.original().is_some());
+        way.map_or(0.0, |mb| demand.dataset_bytes / 1e6 / mb / 3600.0)
+    }
+
+    /// GiB that a service charges for the data: a small file is one of the least size.
+    fn charged_gib(&self, service: &Service) -> f64 {
+        let demand = self.scene.demand;
+        demand.dataset_bytes.max(demand.files * service.min_object_kib * 1024.0) / GIB
+    }
+
+    /// USD for an hour of a run of so many: what exists all month, volumes as well, is paid by the hours in which it is used, what
+    /// is copied before also while it waits for that, and what is deleted early for the days that it is charged at least.
     fn held(&self, flow: &Flow, hours: f64) -> f64 {
         let (demand, candidate) = (self.scene.demand, &self.candidate);
-        let month = demand.hours_per_month.map_or(1.0, |hours| crate::catalog::quantity::MONTH_HOURS / hours);
-        let paid = |service: &Service| month.max(service.min_days * DAY_HOURS / hours);
+        let month = demand.hours_per_month.map_or(1.0, |hours| MONTH_HOURS / hours);
+        let waits = |service: &Service| if service.id == self.store().id { self.ready_hours() } else { 0.0 };
+        let paid = |service: &Service| (month + waits(service) / hours).max(service.min_days * DAY_HOURS / hours);
         let units = f64::from(candidate.units);
-        let data = demand.dataset_bytes / crate::catalog::quantity::GIB;
-        let of = |service: &'a Service| self.prices(service).held(data, 0.0, 0.0) * paid(service);
+        let data = |service: &Service| self.charged_gib(service);
+        let of = |service: &'a Service| self.prices(service).held(data(service), 0.0, 0.0) * paid(service);
         let bought = |service: &'a Service| {
             self.prices(service).held(flow.gib, flow.bought.0, flow.bought.1) * units * paid(service)
         };
-        let original = self.original().map_or(0.0, |prices| prices.held(data, 0.0, 0.0) * paid(prices.service));
+        let original =
+            self.original().map_or(0.0, |prices| prices.held(data(prices.service), 0.0, 0.0) * paid(prices.service));
         original
             + match candidate.way {
                 Way::Straight if candidate.service.class == Class::Object => of(candidate.service),
@@ -178,13 +216,8 @@ impl<'a> Case<'a> {
         let jobs = f64::from(demand.jobs);
         match self.candidate.way {
             Way::Straight => {
-                let trips = self
-                    .candidate
-                    .client
-                    .limits
-                    .iter()
-                    .find(|limit| limit.of == Of::RoundTrips)
-                    .map_or(1.0, |limit| limit.figure.value.likely);
+                let trips = trusted(self.candidate.client.limit(Of::RoundTrips), demand);
+                let trips = trips.map_or(1.0, |limit| limit.figure.value.likely);
                 let opens = (trips - 1.0) * demand.files * demand.epochs;
                 let requests = all / 1e6 / flow.request_mb + opens;
                 let lists = if self.candidate.client.method == Method::Rest {
@@ -236,13 +269,12 @@ impl<'a> Case<'a> {
         let (demand, store) = (self.scene.demand, self.store());
         let prices = self.prices(store);
         let checkpoint = demand.checkpoint.unwrap_or(Checkpoint { bytes: 0.0, writes: 0.0 });
-        let written = checkpoint.bytes * checkpoint.writes;
+        let written = written(demand);
         let parts = (checkpoint.bytes / PART_BYTES).ceil() * checkpoint.writes;
-        let zonal = if store.is_zonal { demand.across(self.nodes.count) } else { 0.0 };
-        let crossing = if demand.beside(store, self.nodes.home) { 1.0 } else { zonal };
-        let mut egress = prices.cross_zone(self.sent_across(flow) + asked.bytes * crossing);
+        let crosses = self.sent_across(flow) + (asked.bytes + written) * self.crossing();
+        let mut egress = self.at_home().cross_zone(crosses);
         if self.is_far() {
-            egress += prices.egress(asked.bytes);
+            egress += prices.egress(asked.bytes) + self.at_home().egress(written);
         }
         let mut money = Money {
             requests: prices.reads(asked.requests) + prices.lists(asked.lists) + prices.writes(parts),
@@ -301,9 +333,17 @@ impl<'a> Case<'a> {
         let network = network.map(|each| each * self.nodes.count);
         let lowered = [listed, network].into_iter().flatten().map(|mb| mb * share);
         let measured = reader.measured().map(|cap| cap.mb);
-        let mb = lowered.chain(measured).chain(self.scene.demand.transit_mb()).fold(f64::INFINITY, f64::min);
+        let mb = lowered
+            .chain(measured)
+            .chain(self.scene.demand.transit_mb(store, self.nodes.home))
+            .fold(f64::INFINITY, f64::min);
         if mb.is_finite() && mb > 0.0 { checkpoint.bytes * checkpoint.writes / 1e6 / mb / 3600.0 } else { 0.0 }
     }
+}
+
+/// Bytes of all checkpoints.
+fn written(demand: &Demand) -> f64 {
+    demand.checkpoint.map_or(0.0, |checkpoint| checkpoint.bytes * checkpoint.writes)
 }
 
 fn au(caps: &[Cap], demand_mb: f64) -> f64 {

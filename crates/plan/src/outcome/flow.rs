@@ -63,7 +63,7 @@ impl Case<'_> {
 
     /// The way from elsewhere, where the data are.
     fn transit(&self) -> Option<Cap> {
-        self.scene.demand.transit_mb().map(|mb| Cap::new("the way to the data", mb))
+        self.scene.demand.transit_mb(self.store(), self.nodes.home).map(|mb| Cap::new("the way to the data", mb))
     }
 
     /// Limits of a service, and how it is bought.

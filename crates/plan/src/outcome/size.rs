@@ -24,9 +24,10 @@ impl Case<'_> {
         if matches!(service.class, Class::Object) {
             return Ok(wanted);
         }
-        let least = wanted.max(service.min_gib);
-        let steps = ((least - service.min_gib) / service.step_gib - 1e-9).ceil().max(0.0);
-        let stepped = service.min_gib + steps * service.step_gib;
+        // The least, or a multiple of the step: FSx sells 1200 GiB, 2400, 4800.
+        let steps = (wanted / service.step_gib - 1e-9).ceil().max(0.0);
+        let is_least = wanted <= service.min_gib * (1.0 + 1e-9);
+        let stepped = if is_least { service.min_gib } else { (steps * service.step_gib).max(service.min_gib) };
         match service.max_gib {
             Some(most) if data > most => {
                 Err(format!("{} holds at most {most:.0} GiB, and {data:.0} are needed", service.id))
@@ -44,7 +45,10 @@ impl Case<'_> {
     /// MB/s that are to be listed of each unit, so that no accelerator waits, or so that something else is the limit.
     fn wanted_of_unit(&self) -> f64 {
         let demand = self.scene.demand;
-        let asked = [self.cpu_mb(), demand.transit_mb()].into_iter().flatten().fold(demand.mb(), f64::min);
+        // Volumes are read where they are: the way to the data is that of the copy before.
+        let is_straight = matches!(self.candidate.way, Way::Straight);
+        let transit = demand.transit_mb(self.store(), self.nodes.home).filter(|_| is_straight);
+        let asked = [self.cpu_mb(), transit].into_iter().flatten().fold(demand.mb(), f64::min);
         let (likely, service) = (self.likely(), self.candidate.service);
         let measured = likely.measured();
         let share = match measured {

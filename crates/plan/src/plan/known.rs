@@ -3,6 +3,7 @@
 //! Invariant: an error names the field, and what is known.
 
 use crate::catalog::Catalog;
+use crate::catalog::quantity::Charge;
 use crate::demand::Demand;
 use crate::nodes::is_called;
 use crate::wrong::{Result, Wrong};
@@ -63,7 +64,8 @@ fn region(catalog: &Catalog, field: &str, region: Option<&str>) -> Result<()> {
 pub fn priced(catalog: &Catalog, demand: &Demand) -> (String, String) {
     let nodes = catalog.nodes.iter().filter(|node| is_called(&node.accelerator, &demand.accelerator));
     let of_nodes = nodes.flat_map(|node| &node.prices).map(|price| price.region.as_str());
-    let of_services = catalog.services.iter().flat_map(|service| &service.prices).map(|price| price.region.as_str());
+    let held = catalog.services.iter().flat_map(|service| &service.prices).filter(|price| price.of == Charge::Capacity);
+    let of_services = held.map(|price| price.region.as_str());
     (listed(of_nodes.collect()), listed(of_services.collect()))
 }
 

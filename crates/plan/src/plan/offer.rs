@@ -8,7 +8,6 @@ use crate::date::Date;
 use crate::evidence::{Efficiency, efficiency};
 use crate::figure::Range;
 use crate::luck::Luck;
-use crate::money::Money;
 use crate::nodes::trusted;
 use crate::outcome::{Bound, Case, Knobs, Outcome, Scene, evaluate};
 
@@ -42,7 +41,8 @@ pub struct Offer {
     pub staging_hours: f64,
     /// By how much the run takes longer as request rates grow by and by.
     pub ramp_hours: f64,
-    /// What a copy of the data to the region takes, before anything is rented.
+    /// It reads a copy of the data in the region of the nodes; what that takes, before anything is rented.
+    pub is_replica: bool,
     pub ready_hours: f64,
     /// After how many minutes such a copy has what changed; None where it is no copy, or nobody tells.
     pub replica_lag_minutes: Option<f64>,
@@ -65,6 +65,8 @@ pub struct Offer {
     /// The same of the first epoch, and how long the service takes to begin an answer.
     pub cold_supply_mb_per_s: f64,
     pub first_byte_ms: Option<f64>,
+    /// What the way to the data adds to each answer.
+    pub way_ms: f64,
     pub node_network_mb_per_s: Option<f64>,
     pub mb_per_s_per_usd_hour: f64,
     pub samples_per_usd: f64,
@@ -102,11 +104,9 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
     let (worst, best) = (evaluate(scene, candidate, WORST)?, evaluate(scene, candidate, BEST)?);
     let case = Case::of(scene, candidate, Knobs::default())?;
     let range = |of: fn(&Outcome) -> f64| Range::of(of(&best), of(&likely), of(&worst));
-    let (demand, nodes) = (scene.demand, &case.nodes);
-    let Money { busy, idle, staging, capacity, requests, bytes, egress } = likely.money;
-    let (total, storage) = (likely.money.total(), likely.money.storage());
+    let (demand, nodes, figures) = (scene.demand, &case.nodes, case.figures());
+    let (total, storage_hour) = (likely.money.total(), likely.money.storage() / likely.hours);
     let (binding_limit, next_limit) = limits(&likely);
-    let (storage_hour, figures) = (storage / likely.hours, case.figures());
     Ok(Offer {
         id,
         ranked: true,
@@ -131,24 +131,26 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
         hours: range(|outcome| outcome.hours),
         staging_hours: likely.staging_hours,
         ramp_hours: likely.ramp_hours,
+        is_replica: demand.data.replica,
         ready_hours: likely.ready_hours,
         replica_lag_minutes: lag(scene, candidate),
         total_usd: range(|outcome| outcome.money.total()),
         usd_per_epoch: total / demand.epochs,
-        busy_usd: busy,
-        idle_usd: idle,
-        staging_usd: staging,
-        capacity_usd: capacity,
-        requests_usd: requests,
-        bytes_usd: bytes,
-        egress_usd: egress,
-        storage_usd: storage,
+        busy_usd: likely.money.busy,
+        idle_usd: likely.money.idle,
+        staging_usd: likely.money.staging,
+        capacity_usd: likely.money.capacity,
+        requests_usd: likely.money.requests,
+        bytes_usd: likely.money.bytes,
+        egress_usd: likely.money.egress,
+        storage_usd: likely.money.storage(),
         accelerators_usd_per_hour: likely.nodes_usd_hour,
         storage_usd_per_hour: storage_hour,
         rule_usd_per_hour: (likely.nodes_usd_hour + storage_hour) / likely.au_run,
         supply_mb_per_s: likely.supply_mb,
         cold_supply_mb_per_s: likely.cold_mb,
         first_byte_ms: first_byte(scene, candidate),
+        way_ms: case.way_ms(),
         node_network_mb_per_s: nodes.has(Of::Network, demand, Luck::LIKELY),
         mb_per_s_per_usd_hour: if storage_hour > 0.0 { demand.mb() * likely.au_warm / storage_hour } else { 0.0 },
         samples_per_usd: if total > 0.0 { demand.samples() * demand.epochs / total } else { 0.0 },
@@ -172,7 +174,10 @@ pub(super) fn judge(scene: Scene, candidate: &Candidate, id: String) -> Result<O
 fn warnings(case: &Case) -> Vec<String> {
     let flow = case.flow().ok();
     let planned = [flow.as_ref().and_then(|flow| case.unlisted_writes(flow)), case.unlisted_checkpoints()];
-    let used = [unopened(&case.candidate), lags(case.scene, &case.candidate)];
+    let ready = case.ready_hours();
+    let ready = (ready > 0.0)
+        .then(|| format!("its copy takes {ready:.1} hours before anything is rented, in which both are held and paid"));
+    let used = [unopened(&case.candidate), ready, lags(case.scene, &case.candidate)];
     used.into_iter().chain(planned).flatten().collect()
 }
 
@@ -191,7 +196,7 @@ fn reached(scene: Scene, candidate: &Candidate) -> Efficiency {
         matches!(candidate.way, Way::Straight | Way::Disks { .. }) && candidate.service.supply(&client.id).is_some();
     match is_measured {
         true => Efficiency { share: Range::exact(1.0), why: "measured: listed limits hold as they are".into() },
-        false => efficiency(scene.catalog, &service, client, scene.evidence),
+        false => efficiency(scene.catalog, &service, client, scene.evidence, scene.demand.unverified),
     }
 }
 

@@ -165,6 +165,7 @@ fn chances_are_of_the_rows_and_ranges_keep_their_size() {
     let demand = cosmoflow();
     let catalog = with(&[]);
     let scene = stoker_plan::outcome::Scene { catalog: &catalog, demand: &demand, evidence: Default::default() };
+    let mut sized = 0;
     for candidate in candidate::all(&catalog, &demand).iter().filter(|one| one.id().contains("sized-for-speed")) {
         let size = |supply| {
             let knobs = stoker_plan::outcome::Knobs { supply, ..Default::default() };
@@ -172,7 +173,9 @@ fn chances_are_of_the_rows_and_ranges_keep_their_size() {
         };
         let Ok(likely) = size(Luck::LIKELY) else { continue };
         assert!([Luck::At(0.0), Luck::At(1.0), Luck::Drawn(3)].map(size) == [Ok(likely), Ok(likely), Ok(likely)]);
+        sized += 1;
     }
+    assert!(sized >= 4, "{sized} were looked at");
 }
 
 #[test]

@@ -233,6 +233,7 @@ impl Asked {
 
     fn place(&self) -> Result<Place> {
         let (region, zone) = (self.data_region.clone(), self.data_zone.clone());
+        let is_told = region.is_some() || zone.is_some();
         let mut place = Place { region, zone, ..Place::default() };
         if let Some(typed) = &self.data_way {
             let (time, rate) = typed.split_once(',').map_or((typed.as_str(), None), |(time, rate)| (time, Some(rate)));
@@ -240,6 +241,10 @@ impl Asked {
             place.delay_ms = time.as_secs_f64() * 1e3;
             let rate = rate.map(|rate| of_flag("--data-way", typed, parse::bandwidth(rate.trim())));
             place.transit_mb = rate.transpose()?.map(|rate| rate as f64 / 1e6);
+            if !is_told {
+                let error = Error::invalid("this is the way to nowhere", format!("--data-way {typed}"));
+                return Err(error.hint("--data-region or --data-zone beside it: where the data are").into());
+            }
         }
         Ok(place)
     }
@@ -314,6 +319,10 @@ fn checkpoint(typed: &str) -> Result<Checkpoint> {
     let (size, writes) = typed.rsplit_once('x').ok_or_else(wrong)?;
     let writes = writes.parse::<u32>().map_err(|_| wrong())?;
     let bytes = of_flag("--checkpoint", typed, parse::size(size))?;
+    if bytes == 0 || writes == 0 {
+        let error = Error::invalid("nothing is ever written", format!("--checkpoint {typed}"));
+        return Err(error.hint("500GBx20; where none is written, leave it out").into());
+    }
     Ok(Checkpoint { bytes: bytes as f64, writes: f64::from(writes) })
 }
 
@@ -362,7 +371,10 @@ mod tests {
             ("--accelerators", Asked { accelerators: Some("8,,9".into()), ..asked() }),
             ("--dataset", Asked { dataset: Some("-5TB".into()), ..asked() }),
             ("--checkpoint", Asked { checkpoint: Some("fivex20".into()), ..asked() }),
+            ("--checkpoint", Asked { checkpoint: Some("0GBx5".into()), ..asked() }),
+            ("--checkpoint", Asked { checkpoint: Some("500GBx0".into()), ..asked() }),
             ("--data-way", Asked { data_way: Some("soon".into()), ..asked() }),
+            ("--data-way", Asked { data_way: Some("30ms,10Gbit/s".into()), ..asked() }),
             ("--cpu-per-sample", Asked { cpu_per_sample: Some("-8ms".into()), ..asked() }),
         ] {
             let error = asked.demands().unwrap_err();

@@ -1,6 +1,6 @@
 //! A plan as JSON (docs/planner.md): offers in rank order, then what can't be ranked.
 //!
-//! Invariant: a number that is unknown is absent, never 0.
+//! Invariant: a number that is unknown is null or absent, never 0.
 
 use ::plan::figure::Range;
 use ::plan::plan::{Offer, Plan};

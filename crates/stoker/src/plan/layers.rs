@@ -76,6 +76,8 @@ pub fn read(path: &Path) -> Result<String> {
     read_up_to(path, TEXT_BYTES_MAX)
 }
 
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A text of a user's: what is no file, larger, or no text, is refused before more of it is read.
 pub fn read_up_to(path: &Path, most: usize) -> Result<String> {
     let failed = |error| crate::bench::named(Error::io("cannot read the file", path.display(), &error));
@@ -92,6 +94,10 @@ pub fn read_up_to(path: &Path, most: usize) -> Result<String> {
         return Err(Error::invalid(what, path.display())
             .hint("a catalogue, a report or a price list of one region")
             .into());
+    }
+    // Some editors begin a text in UTF-8 with this mark.
+    if bytes.starts_with(MARK) {
+        bytes.drain(..MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -118,6 +124,8 @@ mod tests {
     fn a_file_is_read_within_bounds_and_as_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("prices.toml");
+        std::fs::write(&path, b"\xef\xbb\xbfabc").unwrap();
+        assert_eq!(read(&path).unwrap(), "abc", "a mark before a text is none of it");
         std::fs::write(&path, b"abc\xff").unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("byte 3") && error.contains("prices.toml"), "{error}");

@@ -16,8 +16,10 @@ use super::table::{self, number};
 use super::{document, simulated::Row};
 use draw::{Bars, Dot, Line, Part, escaped};
 
-/// Offers in a picture.
+/// Offers in a picture, and of a point of a sweep in its tables.
 const OFFERS: usize = 12;
+/// Points of a sweep that are drawn; of the others, a row each. A sweep has 512, and each drawn takes 60 KB.
+const POINTS: usize = 16;
 
 const LOOK: &str = "\
 :root { color-scheme: light dark; --ink: #1f2328; --faint: #59636e; --line: #d8dee4; --a: #e8590c; --b: #8b949e; --c: #2f6f9f; --d: #6a8f3c; --e: #a0569a; --back: #fff }
@@ -32,7 +34,18 @@ svg .l { fill: none; stroke-width: 2 } .s0 { stroke: var(--b) } .s1 { stroke: va
 
 pub fn of(catalog: &Catalog, plans: &[Plan], simulated: &[Row]) -> String {
     let mut body = String::new();
-    for plan in plans {
+    // A single plan is there as a whole; of a sweep, as much as a browser can open.
+    let shown: Vec<Plan> = if plans.len() > 1 { plans.iter().enumerate().map(shortened).collect() } else { Vec::new() };
+    let drawn = if shown.is_empty() { plans } else { &shown };
+    if !shown.is_empty() {
+        sweep(plans, &mut body);
+    }
+    for plan in drawn.iter().take(POINTS) {
+        if !shown.is_empty() {
+            let demand = &plan.demand;
+            let title = format!("{} accelerators, {} TB", demand.accelerators, number(demand.dataset_bytes / 1e12));
+            let _ = writeln!(body, "<h1>{}</h1>", escaped(&title));
+        }
         of_plan(plan, &mut body);
     }
     second_opinion(simulated, &mut body);
@@ -41,7 +54,7 @@ pub fn of(catalog: &Catalog, plans: &[Plan], simulated: &[Row]) -> String {
     {
         of_study(&Study::of(catalog, &nodes), &mut body);
     }
-    let json = document::of(plans, simulated)
+    let json = document::of(drawn, simulated)
         .to_string()
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -51,6 +64,38 @@ pub fn of(catalog: &Catalog, plans: &[Plan], simulated: &[Row]) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\" data-state=\"drawn\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Stoker plan</title>{policy}<style>{LOOK}</style></head>\n<body><h1>What to rent</h1>\n{body}<script id=\"plan\" type=\"application/json\">{json}</script>\n</body></html>\n"
     )
+}
+
+/// A point of a sweep with its first offers: those that are drawn with a dozen, the others with one.
+fn shortened((index, plan): (usize, &Plan)) -> Plan {
+    let most = if index < POINTS { OFFERS } else { 1 };
+    let first = |ids: &[String]| ids.iter().take(most).cloned().collect::<Vec<_>>();
+    Plan {
+        offers: plan.offers.iter().take(most).cloned().collect(),
+        unranked: plan.unranked.iter().take(most).cloned().collect(),
+        pareto: first(&plan.pareto),
+        ties: first(&plan.ties),
+        demand: plan.demand.clone(),
+        break_even: plan.break_even.clone(),
+        sensitivity: plan.sensitivity.clone(),
+        warnings: plan.warnings.clone(),
+        not_modelled: plan.not_modelled.clone(),
+        demand_mb_per_s: plan.demand_mb_per_s,
+        ideal_hours: plan.ideal_hours,
+        candidates: plan.candidates,
+        oldest_price: plan.oldest_price,
+    }
+}
+
+/// All points of a sweep, a row each.
+fn sweep(plans: &[Plan], body: &mut String) {
+    let names: Vec<&str> = table::POINT.into_iter().chain(table::LAST).collect();
+    let note = format!(
+        "Of each point its first offer. The first {POINTS} points follow with {OFFERS} offers each; --json has all offers of all points."
+    );
+    section(body, "All points", &note, &table(&names, plans.iter().map(table::point)));
+    let lines = table::of_points(plans).iter().map(|line| format!("<li>{}</li>", escaped(line))).collect::<String>();
+    section(body, "To be known of them", "", &format!("<ul>{lines}</ul>"));
 }
 
 /// The nodes of the provider of the first offer.
@@ -304,5 +349,19 @@ mod tests {
         assert!(!page.contains("<script>alert") && !page.contains("<b>") && !page.contains("NaN"));
         assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (1, 1));
         assert!(page.starts_with("<!doctype html>") && !page.contains("http://") && !page.contains("https://"));
+    }
+
+    #[test]
+    fn a_page_of_a_sweep_has_all_points_and_is_bounded() {
+        let catalog = Catalog::of(&SHIPPED).unwrap();
+        let demand = Demand::new("V100", 32, 18.75, 16e6, 318_750.0);
+        let plan = Plan::of(&catalog, &demand, Date::parse("2026-11-24").unwrap()).unwrap();
+        let (few, many) = (vec![plan.clone(); 2], vec![plan; 512]);
+        let (small, large) = (of(&catalog, &few, &[]), of(&catalog, &many, &[]));
+        assert!(small.matches("<h1>32 accelerators, 5.10 TB</h1>").count() == 2 && small.contains("All points"));
+        assert_eq!(large.matches("<h1>32 accelerators, 5.10 TB</h1>").count(), POINTS);
+        assert!(large.matches("<tr>").count() > 512 && large.len() < 16 << 20, "{} bytes", large.len());
+        // As the table of a terminal: what is to be known of all points.
+        assert!(large.contains("oldest price of all offers") && large.contains("warning: "));
     }
 }

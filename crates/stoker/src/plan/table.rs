@@ -13,6 +13,8 @@ use crate::{place, print};
 
 /// What can't be ranked is told in so many lines.
 const UNRANKED_SHOWN: usize = 8;
+/// And warnings of a sweep.
+const WARNINGS_SHOWN: usize = 12;
 
 pub fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
@@ -29,29 +31,79 @@ pub fn one(plan: &Plan, top: usize) -> Result<()> {
 
 /// Each point of a sweep by its first offer.
 pub fn sweep(plans: &[Plan]) -> Result<()> {
-    let names = ["accelerators", "data TB", "nodes", "AU %", "hours", "run $", "idle $", "storage $", "cache ratio"];
-    let columns =
-        names.map(Column::right).into_iter().chain([Column::left("first offer"), Column::left("limit")]).collect();
-    let rows = plans.iter().map(|plan| {
-        let demand = &plan.demand;
-        let head = vec![demand.accelerators.to_string(), number(demand.dataset_bytes / 1e12)];
-        let Some(offer) = plan.offers.first() else { return [head, vec!["no offer".into()]].concat() };
-        let cells = vec![
-            format!("{:.0}", offer.nodes),
-            format!("{:.1}", offer.au_percent),
-            number(offer.hours.likely),
-            number(offer.total_usd.likely),
-            number(offer.idle_usd),
-            number(offer.storage_usd),
-            format!("{:.2}", offer.cache_ratio),
-            offer.id.clone(),
-            limit(offer),
-        ];
-        [head, cells].concat()
-    });
-    let table = Table { columns, rows: rows.collect() };
+    let columns = POINT.map(Column::right).into_iter().chain(LAST.map(Column::left)).collect();
+    let table = Table { columns, rows: plans.iter().map(point).collect() };
     let chart = Chart { title: "What to rent".into(), table, ..Chart::default() };
-    print::out(format_args!("\n{}", chart.text(&style())))
+    print::out(format_args!("\n{}", chart.text(&style())))?;
+    for line in of_points(plans) {
+        say!("  {line}")?;
+    }
+    Ok(())
+}
+
+/// The columns of a point.
+pub const POINT: [&str; 9] =
+    ["accelerators", "data TB", "nodes", "AU %", "hours", "run $", "idle $", "storage $", "cache ratio"];
+pub const LAST: [&str; 4] = ["first offer", "limit", "ties", "unranked"];
+
+/// What is to be known of all points, each thing once.
+pub fn of_points(plans: &[Plan]) -> Vec<String> {
+    let mut lines =
+        vec!["ties: offers that may be as cheap as the first; unranked: ways that can't be ranked".to_owned()];
+    lines.extend(
+        plans
+            .iter()
+            .filter_map(|plan| plan.oldest_price)
+            .min()
+            .map(|date| format!("oldest price of all offers: {date}")),
+    );
+    let of_offer = |plan: &'_ Plan| {
+        let first = plan.offers.first();
+        first.map_or(Vec::new(), |offer| {
+            offer.warnings.iter().map(|warning| format!("{}: {warning}", offer.id)).collect::<Vec<_>>()
+        })
+    };
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    for warning in plans.iter().flat_map(|plan| plan.warnings.iter().cloned().chain(of_offer(plan))) {
+        match seen.iter_mut().find(|(known, _)| *known == warning) {
+            Some((_, count)) => *count += 1,
+            None => seen.push((warning, 1)),
+        }
+    }
+    let all = plans.len();
+    let told = seen.iter().take(WARNINGS_SHOWN).map(|(warning, count)| match *count == all {
+        true => format!("warning: {warning}"),
+        false => format!("warning, of {count} of {all}: {warning}"),
+    });
+    lines.extend(told);
+    let more = seen.len().saturating_sub(WARNINGS_SHOWN);
+    lines.extend((more > 0).then(|| format!("and {more} more warnings: --json has them all")));
+    lines
+}
+
+/// A point of a sweep in figures.
+pub fn point(plan: &Plan) -> Vec<String> {
+    let demand = &plan.demand;
+    let head = vec![demand.accelerators.to_string(), number(demand.dataset_bytes / 1e12)];
+    let unranked = plan.unranked.len().to_string();
+    let Some(offer) = plan.offers.first() else {
+        let none = vec![String::new(); POINT.len() - head.len()];
+        return [head, none, vec!["no offer".into(), String::new(), "0".into(), unranked]].concat();
+    };
+    let cells = vec![
+        format!("{:.0}", offer.nodes),
+        format!("{:.1}", offer.au_percent),
+        number(offer.hours.likely),
+        number(offer.total_usd.likely),
+        number(offer.idle_usd),
+        number(offer.storage_usd),
+        format!("{:.2}", offer.cache_ratio),
+        offer.id.clone(),
+        limit(offer),
+        plan.ties.len().to_string(),
+        unranked,
+    ];
+    [head, cells].concat()
 }
 
 /// What the simulator says of the best offers at other sizes.

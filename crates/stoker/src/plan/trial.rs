@@ -192,6 +192,7 @@ impl<'a> Trial<'a> {
         lines.extend(self.reads());
         lines.extend(simulated(demand, offer, self.job));
         lines.push(String::new());
+        lines.extend(copied(demand, offer));
         lines.extend(amounts_to(offer));
         lines
     }
@@ -202,7 +203,9 @@ impl<'a> Trial<'a> {
         if matches!(offer.method, "attached-disks" | "on-demand-file-system") {
             return vec![self.bench("FOLDER/data", 1) + &shape];
         }
-        let latency = offer.first_byte_ms.map_or(String::new(), |ms| format!(" --latency {}us", (ms * 1e3).round()));
+        let first_byte =
+            offer.first_byte_ms.map(|ms| ms + offer.way_ms).or((offer.way_ms > 0.0).then_some(offer.way_ms));
+        let latency = first_byte.map_or(String::new(), |ms| format!(" --latency {}us", (ms * 1e3).round()));
         let bandwidth = self.rate(offer.cold_supply_mb_per_s);
         let store = format!(
             "stoker emulate FOLDER --listen 127.0.0.1:9000 --bandwidth {bandwidth}{latency}   # in a terminal of its own"
@@ -241,6 +244,15 @@ fn simulated(demand: &Demand, offer: &Offer, job: &Job) -> Option<String> {
     Some(format!(
         "stoker bench simulate --workload {} {} --accelerators {count} --store {store:.1}MB/s{cache} --node {nodes}   # in full size, in simulated time",
         job.workload, job.simulate
+    ))
+}
+
+/// What comes before, where an offer reads a copy of the data in another region.
+fn copied(demand: &Demand, offer: &Offer) -> Option<String> {
+    let from = demand.data.region().filter(|_| offer.is_replica)?;
+    Some(format!(
+        "# before, once: copy s3://BUCKET/PREFIX from {from} to a bucket of {} in {}, {:.1} hours; below, BUCKET is the copy",
+        offer.service, offer.region, offer.ready_hours
     ))
 }
 

@@ -12,6 +12,12 @@ const MARGIN: f64 = 60.0;
 const HEIGHT: f64 = 380.0;
 /// Classes of colours.
 const KINDS: usize = 6;
+/// By what factor an axis goes on beyond what is drawn.
+const AROUND: f64 = 1.15;
+/// About how wide a letter is, and how high a line; and where a label may stand below its dot, the best place first.
+const LETTER: f64 = 6.6;
+const LETTER_HIGH: f64 = 12.0;
+const BELOW: [f64; 7] = [12.0, -6.0, 26.0, -20.0, 40.0, -34.0, 54.0];
 /// Ticks of an axis.
 const TICKS_MAX: i32 = 14;
 
@@ -123,7 +129,7 @@ impl Axis {
             high = high.max(value);
         }
         let low = if low.is_finite() { low } else { 1.0 };
-        Axis { low: low / 1.15, high: high.max(low) * 1.15, from, to }
+        Axis { low: low / AROUND, high: high.max(low) * AROUND, from, to }
     }
 
     fn at(&self, value: f64) -> f64 {
@@ -138,6 +144,11 @@ impl Axis {
         let within = |tick: &f64| (self.low..=self.high).contains(tick);
         let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(power)));
         let ticks: Vec<f64> = all.filter(within).collect();
+        if ticks.len() < 2 {
+            // Nothing round lies within: the ends themselves.
+            let (low, high) = (self.low * AROUND, self.high / AROUND);
+            return if high > low * 1.001 { vec![low, high] } else { vec![low] };
+        }
         if ticks.len() as i32 <= TICKS_MAX {
             return ticks;
         }
@@ -182,11 +193,40 @@ fn frame(x: &Axis, y: &Axis, x_name: &str, y_name: &str, height: f64) -> String 
 fn short(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
-        value if value >= 1e6 => format!("{}M", value / 1e6),
-        value if value >= 1e3 => format!("{}k", value / 1e3),
-        value if value >= 1.0 => format!("{value}"),
+        value if value >= 1e6 => format!("{}M", rounded(value / 1e6)),
+        value if value >= 1e3 => format!("{}k", rounded(value / 1e3)),
+        value if value >= 1.0 => format!("{}", rounded(value)),
         value => number(value),
     }
+}
+
+/// To three digits, as a tick has no room for more.
+fn rounded(value: f64) -> f64 {
+    let power = 10f64.powi(2 - value.log10().floor() as i32);
+    (value * power).round() / power
+}
+
+/// Labels beside their dots, none over another: the one that finds no place stands in its dot's title alone.
+fn labels(dots: &[&Dot], at: impl Fn(&Dot) -> (f64, f64)) -> String {
+    let mut placed: Vec<(f64, f64, f64)> = Vec::new();
+    let mut svg = String::new();
+    for dot in dots {
+        let (x, y) = at(dot);
+        let width = LETTER * dot.label.chars().count() as f64;
+        let (left, anchor) = if x + 9.0 + width > WIDTH { (x - 9.0 - width, "end") } else { (x + 9.0, "start") };
+        let is_free = |top: f64| {
+            let over = |(other, other_top, other_width): &(f64, f64, f64)| {
+                left < other + other_width && *other < left + width && (top - other_top).abs() < LETTER_HIGH
+            };
+            (LETTER_HIGH..HEIGHT - 36.0).contains(&top) && !placed.iter().any(over)
+        };
+        let Some(top) = BELOW.iter().map(|below| y + below).find(|top| is_free(*top)) else { continue };
+        placed.push((left, top, width));
+        let from = if anchor == "end" { x - 9.0 } else { left };
+        let label = escaped(&dot.label);
+        let _ = write!(svg, "<text text-anchor=\"{anchor}\" x=\"{from:.1}\" y=\"{top:.1}\">{label}</text>");
+    }
+    svg
 }
 
 pub fn dots(dots: &[Dot], x_name: &str, y_name: &str) -> String {
@@ -197,7 +237,8 @@ pub fn dots(dots: &[Dot], x_name: &str, y_name: &str) -> String {
     front.sort_by(|left, right| left.x.total_cmp(&right.x));
     let path: Vec<String> = front.iter().map(|dot| format!("{:.1},{:.1}", x.at(dot.x), y.at(dot.y))).collect();
     let _ = write!(svg, "<polyline class=\"l s1\" points=\"{}\"/>", path.join(" "));
-    for dot in dots {
+    // What is not beaten is drawn over what is.
+    for dot in dots.iter().filter(|dot| !dot.is_front).chain(front.iter().copied()) {
         let kind = usize::from(dot.is_front);
         let title = format!("{}: {} {x_name}, {} {y_name}", dot.label, number(dot.x), number(dot.y));
         let _ = write!(
@@ -208,16 +249,7 @@ pub fn dots(dots: &[Dot], x_name: &str, y_name: &str) -> String {
             escaped(&title)
         );
     }
-    for dot in &front {
-        let _ = write!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x.at(dot.x) + 9.0,
-            y.at(dot.y) + 12.0,
-            escaped(&dot.label)
-        );
-    }
-    svg + "</svg>"
+    svg + &labels(&front, |dot| (x.at(dot.x), y.at(dot.y))) + "</svg>"
 }
 
 pub fn lines(lines: &[Line], x_name: &str, y_name: &str) -> String {
@@ -255,4 +287,34 @@ pub fn lines(lines: &[Line], x_name: &str, y_name: &str) -> String {
         );
     }
     svg + "</svg>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dot(x: f64, y: f64, is_front: bool) -> Dot {
+        Dot { x, y, is_front, label: format!("a service with a long name {x}") }
+    }
+
+    #[test]
+    fn what_is_not_beaten_is_drawn_last_and_labels_stand_apart() {
+        let svg = dots(&[dot(1.0, 5.0, true), dot(1.001, 4.99, true), dot(1.0, 5.0, false)], "hours", "USD");
+        assert!(svg.rfind("circle class=\"k0\"") < svg.find("circle class=\"k1\""), "{svg}");
+        let tops: Vec<f64> = svg
+            .split("<text text-anchor=\"start\"")
+            .skip(1)
+            .chain(svg.split("<text text-anchor=\"end\" x").filter(|part| part.contains("a service with")).skip(1))
+            .filter_map(|part| part.split("y=\"").nth(1)?.split('"').next()?.parse().ok())
+            .collect();
+        assert!(tops.len() == 2 && (tops[0] - tops[1]).abs() >= LETTER_HIGH, "{tops:?}");
+    }
+
+    #[test]
+    fn an_axis_of_one_value_has_a_tick() {
+        let ticks = |value: f64| Axis::over([value].into_iter(), 0.0, 100.0).ticks();
+        assert_eq!(ticks(7.0).len(), 1);
+        assert_eq!(short(ticks(1234.0)[0]), "1.23k");
+        assert_eq!((short(1000.0), short(20.0), short(0.5)), ("1k".into(), "20".into(), "0.50".into()));
+    }
 }
