@@ -169,7 +169,11 @@ fn a_load_brings_each_byte_to_its_owner_and_to_nobody_else() {
     }
     let kept = |status: &serde_json::Value| status["limits"]["disk_used"].as_u64().expect("bytes");
     let each: Vec<u64> = pool.bed.nodes().iter().map(kept).collect();
-    assert!(each.iter().all(|bytes| *bytes > total / 6), "{each:?} of {total}");
+    // Chance gives one more than another; of 18 stripes each has some.
+    assert!(
+        each.iter().all(|bytes| *bytes > total / 40) && each.iter().sum::<u64>() < total + total / 50,
+        "{each:?} of {total}"
+    );
     (0..3).for_each(|number| pool.read_all(number));
     assert_eq!(pool.sent(), total);
 }

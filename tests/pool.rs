@@ -372,12 +372,9 @@ fn credentials_and_keys_go_to_the_nodes_alone_and_nobody_sees_them_on_their_way(
 #[test]
 fn a_pool_is_loaded_and_its_status_is_a_line_for_each_host() {
     let Some(cluster) = Cluster::new() else { return };
-    // What a node is told by `mount`, `up` tells all of them.
     let up = cluster.up(&["--load", "--memory", "96MB", "--fill", "off", "--patience", "50s"]);
     assert!(up.status.success() && text(&up).contains("loaded 2 files, 3.30 MB"), "{}", text(&up));
-    for value in cluster.status() {
-        assert_eq!(value["limits"]["memory_bytes"], 96_000_000);
-    }
+    assert!(cluster.status().iter().all(|value| value["limits"]["memory_bytes"] == 96_000_000));
     let status = |more: &[&str]| {
         let dir = cluster.dir.display().to_string();
         let words = cluster.words("status", &[more, &[&dir]].concat());

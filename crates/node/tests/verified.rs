@@ -25,13 +25,13 @@ const ROOM_CUT: u64 = 1 << 30;
 fn rot(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("ours");
     let file = std::fs::File::options().read(true).write(true).open(path).expect("a cache file");
-    let mut byte = [0];
     for start in (0..file.metadata().expect("its length").len()).step_by(16 << 20) {
+        // The last stripe may be of few bytes.
         let mut first = [0; 64];
-        file.read_exact_at(&mut first, start).expect("bytes");
+        let read = file.read_at(&mut first, start).expect("bytes");
         if first != [0; 64] {
-            file.read_exact_at(&mut byte, start + 9).expect("a byte");
-            return file.write_all_at(&[byte[0] ^ 4], start + 9).expect("damage");
+            let at = 9.min(read - 1);
+            return file.write_all_at(&[first[at] ^ 4], start + at as u64).expect("damage");
         }
     }
     panic!("nothing lies in {}", path.display());

@@ -143,7 +143,7 @@ fn checkpoints_that_leave_the_region_or_the_zone_pay_for_it() {
     };
     same(egress(&zones(None)), 8e12 / GIB / 2.0 * 0.02);
     same(egress(&zones(checkpoint)), (8e12 + 1e13) / GIB / 2.0 * 0.02);
-    assert!(plan(&catalog, &far()).not_modelled.iter().any(|what| what.contains("room that checkpoints take")));
+    assert!(plan(&catalog, &four_nodes()).not_modelled.iter().any(|what| what.contains("room that checkpoints take")));
 }
 
 #[test]
