@@ -54,7 +54,8 @@ fn a_plan_is_a_table_a_document_and_a_page_that_say_the_same() {
         let (id, au) = (offer["id"].as_str().expect("an id"), offer["au_percent"].as_f64().expect("a number"));
         let au = format!("{au:.1}");
         let row = rows.iter().find(|row| row.len() > 4 && row[1] == id).unwrap_or_else(|| panic!("{id} in {said}"));
-        assert!(row[0].trim_start_matches('=') == offer["rank"].to_string() && row[2] == au, "{row:?} {offer}");
+        let rank = row[0].trim_start_matches('=').parse::<u64>();
+        assert!(rank.is_ok_and(|rank| offer["rank"] == rank) && row[2] == au, "{row:?} {offer}");
         let (hours, usd) = (row[3], row[4]);
         assert!((usd.parse::<f64>().expect("a number") / offer["total_usd"].as_f64().expect("USD") - 1.0).abs() < 0.01);
         let cells =
