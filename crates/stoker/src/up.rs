@@ -60,18 +60,6 @@ pub struct Args {
     /// Bytes that the cache of each host may hold, such as 500GB
     #[arg(long, value_name = "SIZE", value_parser = crate::args::cache_size, allow_hyphen_values = true)]
     cache_size: Option<u64>,
-    /// Anonymous memory that each node may use, as of `mount`
-    #[arg(long, value_name = "SIZE", value_parser = emulate::parse::size, allow_hyphen_values = true)]
-    memory: Option<u64>,
-    /// When each node fetches the rest of its part in the background, as of `mount`: auto, off or all
-    #[arg(long, value_name = "WHEN", value_parser = ["auto", "off", "all"])]
-    fill: Option<String>,
-    /// How long a request to the store is repeated, as of `mount`
-    #[arg(long, value_name = "TIME", value_parser = crate::args::some_time, allow_hyphen_values = true)]
-    patience: Option<Duration>,
-    /// Keep the page cache of files that are never replaced, as of `mount`
-    #[arg(long)]
-    immutable: bool,
     /// Port at which hosts reach each other
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -98,9 +86,29 @@ pub struct Args {
     sudo: bool,
     // Last: what follows a group with a heading falls under it.
     #[command(flatten)]
+    each: Each,
+    #[command(flatten)]
     crew: Crew,
     #[command(flatten)]
     reach: Reach,
+}
+
+/// What `mount` takes, too.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Each node, as `mount` has it")]
+struct Each {
+    /// Anonymous memory that each node may use
+    #[arg(long, value_name = "SIZE", value_parser = emulate::parse::size, allow_hyphen_values = true)]
+    memory: Option<u64>,
+    /// When each node fetches the rest of its part in the background: auto, off or all
+    #[arg(long, value_name = "WHEN", value_parser = ["auto", "off", "all"])]
+    fill: Option<String>,
+    /// How long a request to the store is repeated
+    #[arg(long, value_name = "TIME", value_parser = crate::args::some_time, allow_hyphen_values = true)]
+    patience: Option<Duration>,
+    /// Keep the page cache of files that are never replaced
+    #[arg(long)]
+    immutable: bool,
 }
 
 fn binary(text: &str) -> Result<(String, PathBuf), Error> {
@@ -208,19 +216,19 @@ fn words(args: &Args) -> Vec<OsString> {
     let profile = if args.send_credentials { &handed } else { profile };
     let mut words: Vec<OsString> = Vec::new();
     let bytes = |size: Option<u64>| size.map(|bytes| format!("{bytes}B"));
-    let patience = args.patience.map(|time| format!("{}ms", time.as_millis()));
+    let patience = args.each.patience.map(|time| format!("{}ms", time.as_millis()));
     for (name, value) in [
         ("--endpoint", endpoint),
         ("--region", region),
         ("--profile", profile),
         ("--cache-size", &bytes(args.cache_size)),
-        ("--memory", &bytes(args.memory)),
-        ("--fill", &args.fill),
+        ("--memory", &bytes(args.each.memory)),
+        ("--fill", &args.each.fill),
         ("--patience", &patience),
     ] {
         words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
     }
-    let flags = [(*anonymous, "--anonymous"), (args.immutable, "--immutable")];
+    let flags = [(*anonymous, "--anonymous"), (args.each.immutable, "--immutable")];
     words.extend(flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| OsString::from(flag)));
     words.extend(["--".into(), (&args.url).into(), (&args.dir).into()]);
     words
