@@ -142,8 +142,12 @@ impl Args {
         if !self.send_credentials {
             return Ok(None);
         }
-        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach);
-        let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys());
+        if !matches!(self.url.parse()?, store::Location::S3 { .. }) {
+            let error = Error::invalid("credentials of AWS alone can be handed on", &self.url);
+            return Err(error.hint("leave out --send-credentials: each host finds its own").into());
+        }
+        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach, &self.url);
+        let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys(), Default::default());
         Ok(Some(runtime()?.block_on(store::lend(&settings.s3))?))
     }
 
@@ -191,7 +195,8 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
 /// the environment here, which hosts don't have.
 fn words(args: &Args) -> Vec<OsString> {
     let Reach { region, profile, anonymous, .. } = &args.reach;
-    let endpoint = &place::reach(&args.reach).endpoint.filter(|_| args.url.starts_with("s3://"));
+    let is_store = !matches!(args.url.parse(), Ok(store::Location::Folder(_)));
+    let endpoint = &place::reach(&args.reach, &args.url).endpoint.filter(|_| is_store);
     let handed = Some(PROFILE.to_owned());
     let profile = if args.send_credentials { &handed } else { profile };
     let mut words: Vec<OsString> = Vec::new();
