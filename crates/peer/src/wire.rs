@@ -77,7 +77,7 @@ pub enum Word {
     News = 8,
     /// Bring the stripe of a run's first block to the disk, for nobody in particular: the payload is a [`Wish`].
     Bring = 9,
-    /// The asker keeps these stripes in the asked member's stead.
+    /// The asker keeps these stripes in the asked member's stead; or owns them, and the asked member need not keep them.
     Kept = 10,
     /// A reader waits for the blocks of a request by now.
     Urge = 11,
