@@ -337,8 +337,16 @@ fn a_node_that_joins_costs_links_and_not_the_store() {
     pool.join();
     let knows = |status: &serde_json::Value| status["cluster"]["members"].as_array().map(Vec::len) == Some(5);
     eventually("all know the fifth", || pool.bed.nodes().iter().all(knows));
+    let is_fifth = |status: &serde_json::Value| status["cluster"]["members"][4]["me"] == true;
+    let fifth = || pool.bed.nodes().into_iter().find(is_fifth).expect("it runs");
+    eventually("it was told who keeps what it owns", || fifth()["cluster"]["placed"] != 0);
     pool.read_all(4);
     assert_eq!(pool.sent(), total, "what it owns now came from who owned it before");
+    eventually("all of it lies on its disk", || fifth()["mounts"][0]["kept_files"] == 28);
+    eventually("nobody keeps it in its stead", || fifth()["cluster"]["placed"] == 0);
+    let had = pool.sum("had_bytes");
+    pool.read_all(4);
+    assert_eq!(pool.sum("had_bytes"), had, "nothing crosses the network again");
 }
 
 #[test]

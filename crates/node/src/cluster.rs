@@ -175,13 +175,16 @@ pub fn room(disk: &Disk, address: &Address, asker: For) -> Room {
     if disk.keeps(address) {
         return Room::Here;
     }
+    if disk.has_free_room_for(address) {
+        return Room::Free;
+    }
     let has_room = match asker {
         For::Nobody => disk.has_room_for(address),
         For::Reader => disk.may_admit(address),
         For::Owner => disk.may_admit_in_stead(address),
     };
     match has_room {
-        true => Room::Free,
+        true => Room::Yielded,
         false if asker == For::Reader && disk.is_wanted(address) => Room::Wanted,
         false => Room::Full,
     }

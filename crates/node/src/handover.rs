@@ -11,24 +11,33 @@ use crate::view::View;
 use block::{Address, Object, Stripe};
 use peer::Lines;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// When what others keep in this node's stead is looked for on its own disk, after they said so, and after that.
-const SPARED_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// When what others keep in this node's stead is looked for on its own disk, after they said so; then at pauses that double, up to
+/// the second, for as long as they keep any.
+const SPARED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+
+/// A look that comes again and again takes one part in so many of the time.
+const LOOK_REST: u32 = 20;
 
 /// See to it for as long as the node lives.
 pub fn begin(node: &Arc<Node>) {
-    if let Some(lines) = node.stack.lines().cloned() {
-        node.runtime.spawn(watch(Arc::downgrade(node), lines));
-    }
+    let Some(lines) = node.stack.lines().cloned() else { return };
+    let (node, runtime) = (Arc::downgrade(node), node.runtime.clone());
+    runtime.spawn(async move {
+        // The first to notice that the node has ended ends all.
+        tokio::select! {
+            () = watch(node.clone(), lines.clone()) => {}
+            () = spare(node.clone(), lines.clone()) => {}
+            () = give_up(node, lines) => {}
+        }
+    });
 }
 
 async fn watch(node: Weak<Node>, lines: Lines) {
     let mut rosters = lines.rosters();
     let mut before = rosters.borrow_and_update().clone();
-    let is_sparing = Arc::new(AtomicBool::new(false));
     loop {
         let told;
         tokio::select! {
@@ -50,24 +59,6 @@ async fn watch(node: Weak<Node>, lines: Lines) {
                 });
                 told = kept.await;
             }
-            () = lines.stood_in_for() => {
-                if !is_sparing.swap(true, Relaxed) {
-                    lines.runtime().spawn(spare(node.clone(), lines.clone(), is_sparing.clone()));
-                }
-                continue;
-            }
-            spared = lines.spared() => {
-                let Some(node) = node.upgrade() else { return };
-                let roster = lines.roster();
-                look(&node, move |node, address| {
-                    let stripe = Stripe::of(address);
-                    let is_others = roster.owner(&stripe) != Some(roster.me());
-                    (is_others && spared.contains(&stripe)).then(|| node.stack.gives_up(address));
-                    None::<()>
-                })
-                .await;
-                continue;
-            }
             member = lines.came_or_went() => {
                 let Some(node) = node.upgrade() else { return };
                 let asked = lines.clone();
@@ -84,21 +75,46 @@ async fn watch(node: Weak<Node>, lines: Lines) {
     }
 }
 
-/// Others said that they keep what this node owns. It may have that itself, or fetch it from them in a moment: then theirs are copies,
-/// which would hold room for good.
-async fn spare(node: Weak<Node>, lines: Lines, is_sparing: Arc<AtomicBool>) {
-    for pause in SPARED_AFTER {
-        tokio::time::sleep(pause).await;
+/// Others said that they keep what this node owns. It may have that itself, or fetch it from them sooner or later: then theirs are
+/// copies, which would hold room for good.
+async fn spare(node: Weak<Node>, lines: Lines) {
+    let (first, most) = SPARED_AFTER;
+    let mut pause = first;
+    loop {
+        let within = if lines.placed() == 0 { most } else { pause };
+        if tokio::time::timeout(within, lines.stood_in_for()).await.is_ok() {
+            // It may be on its way here.
+            tokio::time::sleep(first).await;
+            pause = first;
+        }
         let Some(node) = node.upgrade() else { return };
+        if lines.placed() == 0 {
+            continue;
+        }
         let (me, asked) = (lines.roster().me(), lines.clone());
-        let here = look(&node, move |node, address| {
+        let here = look_and_rest(node, move |node, address| {
             let (object, stripe) = (&address.object, Stripe::of(address));
-            let is_kept = asked.roster().owner(&stripe) == Some(me) && asked.keeper(address).is_some();
-            (is_kept && node.stack.owns_surely(object, &stripe.blocks(object))).then_some(stripe)
+            let is_kept = asked.keeper(address).is_some() && asked.roster().owner(&stripe) == Some(me);
+            (is_kept && node.stack.has_all(object, &stripe.blocks(object))).then_some(stripe)
         });
         lines.has_itself(&here.await);
+        pause = (2 * pause).min(most);
     }
-    is_sparing.store(false, Relaxed);
+}
+
+/// What owners say that nobody need keep in their stead is a copy from then on.
+async fn give_up(node: Weak<Node>, lines: Lines) {
+    loop {
+        let (spared, roster) = (lines.spared().await, lines.roster());
+        let Some(node) = node.upgrade() else { return };
+        look_and_rest(node, move |node, address| {
+            let stripe = Stripe::of(address);
+            let is_others = spared.contains(&stripe) && roster.owner(&stripe) != Some(roster.me());
+            is_others.then(|| node.stack.gives_up(address));
+            None::<()>
+        })
+        .await;
+    }
 }
 
 /// Tell members which stripes this node has that they are asked for.
@@ -142,6 +158,19 @@ async fn look<T: Send + 'static>(
         all
     };
     tokio::task::spawn_blocking(looking).await.unwrap_or_default()
+}
+
+/// The same for those who look again and again: they rest in between.
+async fn look_and_rest<T: Send + 'static>(
+    node: Arc<Node>,
+    found: impl Fn(&Node, &Address) -> Option<T> + Send + 'static,
+) -> Vec<T> {
+    let began = cache::waits::clock();
+    let all = look(&node, found).await;
+    let took = cache::waits::clock().saturating_duration_since(began);
+    drop(node);
+    tokio::time::sleep(took * LOOK_REST).await;
+    all
 }
 
 fn each_object(view: &View, mut each: impl FnMut(&Arc<Object>)) {

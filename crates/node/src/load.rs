@@ -326,6 +326,14 @@ pub(crate) fn stripes(object: &Arc<Object>) -> impl Iterator<Item = Address> + u
 
 /// Bring the stripe of a block to this node's disk, whoever owns it.
 pub(crate) async fn stripe_to_disk(stack: &Stack, via: Door, address: &Address, verify: bool) -> Result<Brought> {
+    let brought = stripe_here(stack, via, address, verify).await?;
+    if matches!(brought, Brought::There { .. }) {
+        stack.is_here(address);
+    }
+    Ok(brought)
+}
+
+async fn stripe_here(stack: &Stack, via: Door, address: &Address, verify: bool) -> Result<Brought> {
     let (object, blocks) = (&address.object, Stripe::of(address).blocks(&address.object));
     if blocks.len() as u32 == object.blocks() {
         let brought = object_to_disk(stack, via, object, verify).await?;

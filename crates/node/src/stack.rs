@@ -359,6 +359,21 @@ impl Stack {
         Ok(digest.matches(described))
     }
 
+    /// Whether all of some blocks of an object lie here, as far as can be told without reading them.
+    pub fn has_all(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
+        self.disk.has_all(object, blocks)
+    }
+
+    /// The stripe of a block lies here by now. If this node owns it, whoever keeps it in its stead need not any more.
+    pub fn is_here(&self, address: &Address) {
+        let stripe = Stripe::of(address);
+        if let Some(lines) = &self.lines
+            && lines.roster().owner(&stripe) == Some(lines.roster().me())
+        {
+            lines.has_itself(&[stripe]);
+        }
+    }
+
     /// Whether all of some blocks of an object lie here, and were written or compared under this boot.
     pub fn owns_surely(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
         self.disk.owns_surely(object, blocks)

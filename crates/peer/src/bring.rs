@@ -3,12 +3,12 @@
 //!
 //! Invariant: as of a fetch, who has no room names another, and what no member takes is this node's to bring.
 
+use crate::For;
 use crate::contact::Contact;
 use crate::link::Lost;
 use crate::owners::{ASKED_MAX, Owners};
 use crate::placement::Verdict;
 use crate::wire::{Brought, Manner, Wish, Word};
-use crate::{For, Room};
 use block::{Address, Error, Kind, Object, Result, Run, Stripe};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -175,8 +175,7 @@ impl Asking<'_> {
         let roster = self.owners.lines().roster();
         if member == roster.me() {
             // It named this node by what that told some time ago.
-            let has_room =
-                !self.is_full && matches!((self.owners.own().room)(self.address, For::Nobody), Room::Here | Room::Free);
+            let has_room = !self.is_full && (self.owners.own().room)(self.address, For::Nobody).keeps();
             return if has_room { Next::Here } else { self.refused(member) };
         }
         let contact = self.owners.lines().contact(&roster, member);

@@ -6,9 +6,9 @@
 use crate::breaker::{Breaker, How};
 use crate::link::{Answer, Came, Link, Lost};
 use crate::transport::Transport;
-use crate::wire::{Greeting, Wish, Word};
+use crate::wire::{self, Greeting, Manner, Wish, Word};
 use crate::{Figures, Seat};
-use block::Error;
+use block::{Checksum, Error, Object, Run};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -86,7 +86,14 @@ impl Contact {
         self.say(word, payload).await?.ok()
     }
 
-    /// The same, with what it answered instead. `None` if the member is known to be away.
+    /// What the whole of an object is to be compared with. `None` if it doesn't say within `patience`.
+    pub async fn sum(self: &Arc<Self>, object: &Arc<Object>, patience: Duration) -> Option<Option<Checksum>> {
+        let wish = Wish { run: Run::new(object.clone(), 0..1), manner: Manner::default() };
+        let words = tokio::time::timeout(patience, self.words(Word::Sum, wish.encode()?)).await.ok()??;
+        wire::decode_sum(&words)
+    }
+
+    /// The same as `words`, with what it answered instead. `None` if the member is known to be away.
     pub async fn say(self: &Arc<Self>, word: Word, payload: Vec<u8>) -> Option<Result<Bytes, Lost>> {
         if !self.answers() {
             return None;

@@ -7,7 +7,7 @@
 use crate::contact::Contact;
 use crate::lines::{Lines, OLDER};
 use crate::link::{Answer, Lost, Slowness};
-use crate::wire::{self, Manner, Wish, Word};
+use crate::wire::{Manner, Wish, Word};
 use block::{Address, Block, Blocks, Cause, Checksum, Door, Object, Result, Run, Source, Stripe, Waiting};
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Asking {
                         None => self.ask_store(),
                     }
                 }
-                From::Nobody => match elder(&self.lines, &self.run, self.keeper).await {
+                From::Nobody => match elder(&self.lines, self.rest(), self.keeper).await {
                     Some((contact, answer)) => {
                         let slow = answer.slowness();
                         self.from = From::Elder(contact, answer, slow);
@@ -80,7 +80,11 @@ impl Asking {
     }
 
     fn ask_store(&mut self) {
-        self.from = From::Store(self.store.fetch(self.run.part(self.next..self.run.blocks.end)));
+        self.from = From::Store(self.store.fetch(self.rest()));
+    }
+
+    fn rest(&self) -> Run {
+        self.run.part(self.next..self.run.blocks.end)
     }
 }
 
@@ -100,10 +104,10 @@ fn before(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<Arc<Contact>
 }
 
 /// What it has of it.
-async fn elder(lines: &Lines, run: &Run, keeper: Option<u128>) -> Option<(Arc<Contact>, Answer)> {
-    let contact = before(lines, run, keeper)?;
+async fn elder(lines: &Lines, run: Run, keeper: Option<u128>) -> Option<(Arc<Contact>, Answer)> {
+    let contact = before(lines, &run, keeper)?;
     run.course.enter(Cause::Peer);
-    let wish = Wish { run: run.clone(), manner: Manner::default() };
+    let wish = Wish { run, manner: Manner::default() };
     let asked = tokio::time::timeout(lines.patience(), contact.ask(Word::Held, &wish)).await.ok()??.ok()?;
     Some((contact, asked))
 }
@@ -140,11 +144,8 @@ impl Source for Elders {
             return store.checksum(&object, via);
         }
         Box::pin(async move {
-            let run = Run::new(object.clone(), 0..1);
-            if let Some(contact) = before(&lines, &run, keeper)
-                && let Some(payload) = (Wish { run, manner: Manner::default() }).encode()
-                && let Ok(Some(words)) = tokio::time::timeout(lines.patience(), contact.words(Word::Sum, payload)).await
-                && let Some(sum) = wire::decode_sum(&words)
+            if let Some(contact) = before(&lines, &Run::new(object.clone(), 0..1), keeper)
+                && let Some(sum) = contact.sum(&object, lines.patience()).await
             {
                 return Ok(sum);
             }

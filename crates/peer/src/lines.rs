@@ -294,8 +294,7 @@ impl Lines {
         self.keeper_of(&Stripe::of(address))
     }
 
-    /// Whether somebody keeps it in this node's stead who answers, and was not asked in vain. Who has room by now takes none for it:
-    /// what would give way others may be about to come for.
+    /// Whether somebody keeps it in this node's stead who answers, and was not asked in vain.
     pub(crate) fn is_kept(&self, address: &Address, refused: Option<u128>) -> bool {
         self.keeper(address).is_some_and(|keeper| Some(keeper) != refused && self.answers(keeper))
     }

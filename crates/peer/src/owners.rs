@@ -8,7 +8,7 @@ use crate::lines::Lines;
 use crate::link::{Answer, Lost, Slowness};
 use crate::placement::Verdict;
 use crate::unkept::{FOR_ALL, Lender, Loan, Turn};
-use crate::wire::{self, Manner, Wish, Word};
+use crate::wire::{Manner, Wish, Word};
 use crate::{For, Room, Roster};
 use block::{
     Address, Block, Blocks, Cause, Checksum, Course, Door, Kind, Object, Result, Run, Source, Stripe, Waiting,
@@ -263,7 +263,7 @@ impl Asking {
         if self.named == Some(Named::Keeper(roster.me())) {
             self.named = None;
             let address = Address { object: self.run.object.clone(), index: self.next };
-            if matches!((self.owners.own.room)(&address, For::Owner), Room::Here | Room::Free) {
+            if (self.owners.own.room)(&address, For::Owner).keeps() {
                 // It is to be kept here, in the owner's stead.
                 return self.own(false, self.run.blocks.end);
             }
@@ -457,14 +457,10 @@ impl Source for Owners {
     fn checksum(&self, object: &Arc<Object>, via: Door) -> Waiting<Option<Checksum>> {
         let (owners, object) = (self.clone(), object.clone());
         Box::pin(async move {
-            let run = Run::new(object.clone(), 0..1);
             // Of one in stripes nobody has the whole.
             if object.size <= block::ONE_STRIPE_BYTES_MAX
-                && let Some(owner) = owners.line(&run).pop_front()
-                && let Some(payload) = (Wish { run, manner: Manner::default() }).encode()
-                && let asked = tokio::time::timeout(owners.lines.patience(), owner.words(Word::Sum, payload))
-                && let Ok(Some(words)) = asked.await
-                && let Some(sum) = wire::decode_sum(&words)
+                && let Some(owner) = owners.line(&Run::new(object.clone(), 0..1)).pop_front()
+                && let Some(sum) = owner.sum(&object, owners.lines.patience()).await
             {
                 return Ok(sum);
             }

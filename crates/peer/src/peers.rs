@@ -38,8 +38,7 @@ impl Peers {
         match owners.lines().first(&Stripe::of(&address)) {
             Some(first) if first != roster.me() => self.0.others.fetch(run),
             Some(_) => match (owners.own().room)(&address, For::Reader) {
-                Room::Here => own.fetch(run),
-                Room::Free if !owners.lines().is_kept(&address, None) => {
+                room if room.takes(|| owners.lines().is_kept(&address, None)) => {
                     owners.lines().stands_in(&Stripe::of(&address));
                     own.fetch(run)
                 }

@@ -83,10 +83,14 @@ impl Placement {
         self.placed.get(stripe).copied()
     }
 
-    /// A member says that it keeps a stripe in this owner's stead. Who does: the first that said so.
-    pub fn keeps(&mut self, stripe: Stripe, member: u128) -> u128 {
+    /// A member says that it keeps a stripe in this owner's stead. Who does: the first that said so, of those who answer.
+    pub fn keeps(&mut self, stripe: Stripe, member: u128, answers: impl Fn(u128) -> bool) -> u128 {
         self.make_room();
-        *self.placed.entry(stripe).or_insert(member)
+        let keeper = self.placed.entry(stripe).or_insert(member);
+        if !answers(*keeper) {
+            *keeper = member;
+        }
+        *keeper
     }
 
     /// The owner has a stripe itself. Who kept it in its stead.

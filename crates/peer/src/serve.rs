@@ -123,10 +123,26 @@ pub trait Opened: Send + Sync {
 pub enum Room {
     /// It lies there, or its stripe does in part.
     Here,
+    /// There is some that nobody uses.
     Free,
+    /// There is some once copies give way, or what no data set lists, or what readers want less.
+    Yielded,
     /// There is none, but readers asked for it often enough for something else to give way, if there is anything.
     Wanted,
     Full,
+}
+
+impl Room {
+    /// Whether what is fetched now is kept.
+    pub fn keeps(self) -> bool {
+        matches!(self, Room::Here | Room::Free | Room::Yielded)
+    }
+
+    /// Whether the owner of a block, or who stands in for it, takes it now. What somebody keeps already (`is_kept`) has use of room that
+    /// nobody uses, and displaces nothing: others may be about to come for that.
+    pub(crate) fn takes(self, is_kept: impl FnOnce() -> bool) -> bool {
+        self.keeps() && (self != Room::Yielded || !is_kept())
+    }
 }
 
 /// For whom room is looked for.

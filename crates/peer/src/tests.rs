@@ -141,7 +141,8 @@ impl Giver for Inner {
         match self.room {
             _ if kept.contains(&address.object.id()) => Room::Here,
             Some(room) if kept.len() >= room => Room::Full,
-            _ => Room::Free,
+            // Copies lie there: what others keep comes from them as long as they do.
+            _ => Room::Yielded,
         }
     }
 

@@ -6,7 +6,7 @@
 //! Invariant: nobody without a key of the cluster is answered a word, and no word of a key gets into an error.
 
 use crate::Seat;
-use crate::transport::{Handshake, Listener, Transport, Way, Wire, unconfirmed};
+use crate::transport::{Handshake, Listener, Transport, Way, Wire, dial, unconfirmed};
 use block::{Error, Result, quoted};
 use futures_util::future::BoxFuture;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -19,9 +19,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncWrite, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
@@ -32,6 +33,9 @@ const PROTOCOL: &[u8] = b"stoker/1";
 
 /// Files of an identity: the authority, this member's certificate, and its key.
 const FILES: [&str; 3] = ["ca.pem", "node.pem", "node.key"];
+
+/// How long a connection waits for a look at the files, which may lie on a network.
+const LOOKED_AT_WITHIN: Duration = Duration::from_millis(200);
 
 /// The name in the certificate of a member.
 pub fn certified_name(member: u128) -> String {
@@ -45,6 +49,8 @@ pub struct Tls(Arc<Parts>);
 struct Parts {
     folder: PathBuf,
     loaded: Mutex<Loaded>,
+    /// Somebody looks at the files.
+    is_looked_at: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -73,7 +79,7 @@ impl Tls {
             let hint = "name the folder of this member; `stoker keys --members FILE --out DIR` makes one for each";
             return Err(Error::invalid(what, folder.display()).hint(hint));
         }
-        Ok(Tls(Arc::new(Parts { folder: folder.to_owned(), loaded: loaded.into() })))
+        Ok(Tls(Arc::new(Parts { folder: folder.to_owned(), loaded: loaded.into(), is_looked_at: false.into() })))
     }
 
     /// Take connections from a socket that is bound already.
@@ -81,21 +87,36 @@ impl Tls {
         TlsListener { tls: self.clone(), socket }
     }
 
-    /// The keys as they are in their files. Files that can't be read any more leave them as they were.
-    fn loaded(&self) -> Loaded {
-        let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The keys as they are in their files. Files that can't be read any more, or hang, leave them as they were.
+    async fn loaded(&self) -> Loaded {
+        if !self.0.is_looked_at.swap(true, Relaxed) {
+            let tls = self.clone();
+            let looking = tokio::task::spawn_blocking(move || {
+                tls.look();
+                tls.0.is_looked_at.store(false, Relaxed);
+            });
+            let _ = tokio::time::timeout(LOOKED_AT_WITHIN, looking).await;
+        }
+        self.known().clone()
+    }
+
+    fn look(&self) {
         let stamps = stamps(&self.0.folder);
-        if loaded.stamps != stamps {
-            match Loaded::read(&self.0.folder) {
-                Ok(read) => *loaded = read,
-                Err(error) => {
-                    // Said once for each change.
-                    loaded.stamps = stamps;
-                    tracing::warn!("the keys of this member stay as they were: {error}");
-                }
+        if self.known().stamps == stamps {
+            return;
+        }
+        match Loaded::read(&self.0.folder) {
+            Ok(read) => *self.known() = read,
+            Err(error) => {
+                // Said once for each change.
+                self.known().stamps = stamps;
+                tracing::warn!("the keys of this member stay as they were: {error}");
             }
         }
-        loaded.clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Loaded> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -203,10 +224,10 @@ impl Transport for Tls {
     fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>> {
         let (tls, address, member) = (self.clone(), seat.address.clone(), seat.id);
         Box::pin(async move {
-            let socket = TcpStream::connect(address).await?;
+            let socket = dial(&address).await?;
             socket.set_nodelay(true)?;
             let name = ServerName::try_from(certified_name(member)).expect("hex digits are a name");
-            let connected = TlsConnector::from(tls.loaded().asks).connect(name, socket).await;
+            let connected = TlsConnector::from(tls.loaded().await.asks).connect(name, socket).await;
             Ok(Wire::of(connected.map_err(explained)?))
         })
     }
@@ -259,11 +280,10 @@ struct TlsListener {
 impl Listener for TlsListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Handshake>> {
         Box::pin(async move {
-            let socket = self.socket.accept().await?.0;
-            let answers = self.tls.loaded().answers;
+            let (socket, tls) = (self.socket.accept().await?.0, self.tls.clone());
             let handshake: Handshake = Box::pin(async move {
                 socket.set_nodelay(true)?;
-                let stream = TlsAcceptor::from(answers).accept(socket).await.map_err(explained)?;
+                let stream = TlsAcceptor::from(tls.loaded().await.answers).accept(socket).await.map_err(explained)?;
                 let (socket, session) = stream.get_ref();
                 let shown = session.peer_certificates().and_then(|chain| chain.first().cloned());
                 let queue = socket.as_fd().try_clone_to_owned()?;

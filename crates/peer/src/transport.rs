@@ -1,6 +1,10 @@
 //! How members reach each other: bytes in both directions, and nothing of what they mean. TCP, and a twin in memory that
 //! behaves the same.
 
+mod dial;
+
+pub(crate) use dial::dial;
+
 use crate::Seat;
 use block::{Error, Result};
 use futures_util::future::BoxFuture;
@@ -90,7 +94,7 @@ fn plain(stream: TcpStream) -> io::Result<Wire> {
 impl Transport for Tcp {
     fn connect(&self, seat: &Seat) -> BoxFuture<'static, io::Result<Wire>> {
         let address = seat.address.clone();
-        Box::pin(async move { plain(TcpStream::connect(address).await?) })
+        Box::pin(async move { plain(dial(&address).await?) })
     }
 }
 

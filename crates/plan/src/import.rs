@@ -10,7 +10,7 @@ mod choice;
 mod google;
 mod members;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::Value;
@@ -227,10 +227,21 @@ impl Page {
                 }
             }
         }
-        // The last page is the one that none follows, wherever it stands.
-        let is_last = |page: &Value| text(page, self.next).is_empty();
-        read.goes_on = (!pages.is_empty() && !pages.iter().any(is_last)).then_some(self.next);
+        read.goes_on = self.lacks_some(pages).then_some(self.next);
         Ok(read)
+    }
+
+    /// Whether pages are missing. The last one is that which none follows, wherever it stands; where the others tell how many
+    /// products come before the next, as Azure's do, each such step is there.
+    fn lacks_some(&self, pages: &[Value]) -> bool {
+        let is_last = |page: &Value| text(page, self.next).is_empty();
+        let before_next = |page: &Value| text(page, self.next).split("$skip=").nth(1)?.split('&').next()?.parse().ok();
+        let steps: BTreeSet<u64> = pages.iter().filter_map(before_next).collect();
+        let is_gap = match (steps.first(), steps.last()) {
+            (Some(first), Some(last)) => *first == 0 || last % first != 0 || last / first != steps.len() as u64,
+            _ => false,
+        };
+        is_gap || (!pages.is_empty() && !pages.iter().any(is_last))
     }
 }
 

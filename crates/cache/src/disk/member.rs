@@ -81,6 +81,12 @@ impl Disk {
         self.index().is_copy(&segment);
     }
 
+    /// Whether the segment of a block would be kept without anything giving way at all.
+    pub fn has_free_room_for(&self, address: &Address) -> bool {
+        let segment = self.segment(address);
+        self.index().has_free_room(segment.id(), segment.bytes())
+    }
+
     /// Whether the segment of a block would be kept without anything giving way that is owned and listed.
     pub fn has_room_for(&self, address: &Address) -> bool {
         let segment = self.segment(address);
@@ -148,17 +154,35 @@ impl Disk {
     /// Whether all of some blocks of an object lie here, and were written or compared under this boot. They are what this member
     /// owns, or keeps in an owner's stead.
     pub fn owns_surely(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
-        let parts = self.parts_of(object, blocks);
-        let mut index = self.index();
-        let is_sure = parts.iter().all(|(segment, part)| match index.known(segment) {
+        self.owns_as(object, blocks, |found, part| match found {
             Found::Complete(_) => true,
             Found::Filling(filling) => filling.is_sure_of(part),
             Found::Unchecked(_) | Found::Absent => false,
-        });
-        if is_sure {
+        })
+    }
+
+    /// The same where some of it may be of an earlier boot, and damaged since.
+    pub fn has_all(&self, object: &Arc<Object>, blocks: &Range<u32>) -> bool {
+        self.owns_as(object, blocks, |found, part| match found {
+            Found::Complete(_) | Found::Unchecked(_) => true,
+            Found::Filling(filling) => part.clone().all(|index| filling.has(index)),
+            Found::Absent => false,
+        })
+    }
+
+    fn owns_as(
+        &self,
+        object: &Arc<Object>,
+        blocks: &Range<u32>,
+        is_here: impl Fn(&Found, &Range<u32>) -> bool,
+    ) -> bool {
+        let parts = self.parts_of(object, blocks);
+        let mut index = self.index();
+        let is_all_here = parts.iter().all(|(segment, part)| is_here(&index.known(segment), part));
+        if is_all_here {
             parts.iter().for_each(|(segment, _)| index.is_owned(segment));
         }
-        is_sure
+        is_all_here
     }
 
     /// The checksum of some blocks of an object as they are kept, from those of their pieces; none if not all of them lie here.

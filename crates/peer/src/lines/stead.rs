@@ -51,10 +51,17 @@ impl Lines {
         self.first(stripe) == Some(roster.me())
     }
 
-    /// Remember what is to be told to a member, as far as there is room for that. Whether there was some.
+    /// Remember what is to be told to a member, as far as there is room for that. Whether there was some. Who is away for long takes none
+    /// from who answers: what it isn't told then costs it a fetch.
     pub fn remember(&self, member: u128, stripes: impl IntoIterator<Item = Stripe>) -> bool {
         let mut untold = self.in_stead();
-        let left = UNTOLD_MAX.saturating_sub(untold.values().map(BTreeSet::len).sum());
+        let left = |untold: &BTreeMap<u128, BTreeSet<Stripe>>| {
+            UNTOLD_MAX.saturating_sub(untold.values().map(BTreeSet::len).sum())
+        };
+        if left(&untold) == 0 && self.answers(member) {
+            untold.retain(|other, _| self.answers(*other));
+        }
+        let left = left(&untold);
         if left > 0 {
             untold.entry(member).or_default().extend(stripes.into_iter().take(left));
         }
@@ -94,8 +101,9 @@ impl Lines {
         }
         // Not of its own: those it is asked for. This node may answer for others of which it doesn't know yet that they are away.
         let mut placement = self.placement();
-        let twice: Vec<Stripe> =
-            others.into_iter().copied().filter(|stripe| placement.keeps(*stripe, member) != member).collect();
+        let mut is_kept_by_another =
+            |stripe: &Stripe| placement.keeps(*stripe, member, |id| self.answers(id)) != member;
+        let twice: Vec<Stripe> = others.into_iter().copied().filter(|stripe| is_kept_by_another(stripe)).collect();
         drop(placement);
         self.spares(
             twice.into_iter().filter(|stripe| roster.owner(stripe) == Some(roster.me())).map(|stripe| (member, stripe)),

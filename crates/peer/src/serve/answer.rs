@@ -129,9 +129,9 @@ fn place(parts: &Parts, wish: &Wish, has_memory: bool) -> Place {
     };
     let (room, Manner { for_owner, refused, .. }) = (parts.giver.room(&address, asker), wish.manner);
     match room {
-        Room::Here => return Place::Here,
-        Room::Free if for_owner => return Place::Here,
-        Room::Free if !parts.lines.is_kept(&address, refused) => {
+        // The owner knows whom it named.
+        room if for_owner && room.keeps() => return Place::Here,
+        room if room.takes(|| parts.lines.is_kept(&address, refused)) => {
             parts.lines.stands_in(&Stripe::of(&address));
             return Place::Here;
         }

@@ -267,6 +267,25 @@ async fn who_keeps_something_in_its_owner_s_stead_hears_of_its_opens_from_the_ow
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_who_keep_the_same_the_first_does_unless_it_is_away() {
+    for is_away in [false, true] {
+        let cluster = Cluster::of(3);
+        let (lines, [first, second]) = (&cluster.lines[0], [1, 2].map(|number| cluster.lines[number].roster().me()));
+        let stripe = Stripe { object: ObjectId(cluster.owned_by(0, 0)), index: 0 };
+        lines.keeps(first, &[stripe]);
+        if is_away {
+            let contact = lines.contact(&lines.roster(), first).expect("a member");
+            contact.lost(&crate::link::Lost::Broken(block::Error::unavailable("no way", "n1")));
+        }
+        lines.keeps(second, &[stripe]);
+        assert_eq!(lines.keeper_of(&stripe), Some(if is_away { second } else { first }));
+        // Who need not keep it any more.
+        let spared = tokio::time::timeout(Duration::from_secs(12), cluster.lines[2].spared()).await;
+        assert_eq!(spared.is_ok(), !is_away, "away: {is_away}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn opens_of_a_large_object_count_for_each_owner_of_its_stripes() {
     let cluster = Cluster::of(3);
     let size = 2 * ONE_STRIPE_BYTES_MAX + 1;

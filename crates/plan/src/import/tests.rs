@@ -157,6 +157,11 @@ fn a_list_that_goes_on_says_so() {
     assert_eq!(azure(&format!("[{first},{last}]")), None, "all pages are here");
     assert_eq!(azure(&format!("[{last},{first}]")), None, "in whatever order");
     assert_eq!(azure(&format!("[{first},{first}]")), Some("NextPageLink"));
+    let [second, third] = ["2000&currencyCode=USD", "3000"].map(|skip| first.replace("1000", skip));
+    assert_eq!(azure(&format!("[{first},{second},{third},{last}]")), None);
+    for some in [[&first, &third], [&second, &third], [&first, &first.replace("1000", "2500")]] {
+        assert_eq!(azure(&format!("[{},{},{last}]", some[0], some[1])), Some("NextPageLink"), "one is missing");
+    }
     let google = GOOGLE.replacen('{', "{\"nextPageToken\": \"x\", ", 1);
     assert_eq!(read(Provider::Google, "google.json", &google).unwrap().goes_on, Some("nextPageToken"));
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use ::plan::catalog::layers::Source;
 use ::plan::catalog::quantity::{CHARGES, Charge};
 use ::plan::catalog::shipped::SHIPPED;
-use ::plan::catalog::{ATTACHES, CLASSES, Catalog, Class, Limit, Price, Service};
+use ::plan::catalog::{ATTACHES, CLASSES, Catalog, Class, Limit, Node, Price, Service};
 use ::plan::figure::Figure;
 use ::plan::figure::Layer;
 use ::plan::import::{Imported, Known, PROVIDERS, read as read_list};
@@ -136,7 +136,8 @@ fn show(catalog: &Catalog, id: &str) -> Result<()> {
         .enumerate()
         .map(|(at, name)| if (1..4).contains(&at) { Column::right(*name) } else { Column::left(*name) });
     print_table(id, columns.collect(), rows)?;
-    service.into_iter().flat_map(of_service).try_for_each(|line| say!("  {line}"))?;
+    let facts = service.into_iter().flat_map(of_service).chain(node.map(of_node));
+    facts.into_iter().try_for_each(|line| say!("  {line}"))?;
     let units = "  Units: USD a GiB and hour, a request, a GiB, an hour; MB/s; requests a second; ms; GiB.";
     say!("{units}")
 }
@@ -174,6 +175,16 @@ fn of_service(service: &Service) -> Vec<String> {
     lines.extend((small > 0.0).then(|| format!("a file below {small} KiB is charged as one of {small} KiB")));
     lines.extend(service.note.clone());
     lines
+}
+
+/// What a node is, beside its figures.
+fn of_node(node: &Node) -> String {
+    let holds = match node.accelerators {
+        0 => "no accelerator".to_owned(),
+        count => format!("{count} x {}", node.accelerator),
+    };
+    let cores = if node.cores > 0.0 { format!(", {} cores", table::number(node.cores)) } else { String::new() };
+    format!("{holds}{cores}, of {}", node.provider)
 }
 
 fn of_price(price: &Price) -> String {

@@ -17,12 +17,12 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::fmt::{Display, Write};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -74,7 +74,8 @@ impl Wire {
     /// A client; one that is to be secure reads the certificates of the system.
     /// `read_buffer`: see [`super::Settings`].
     pub fn open(is_secure: bool, timeouts: Timeouts, read_buffer: usize, chance: Arc<Chance>) -> Result<Wire> {
-        let mut connector = HttpConnector::new_with_resolver(Spread { resolver: GaiResolver::new(), chance });
+        let mut connector =
+            HttpConnector::new_with_resolver(Spread { turns: Arc::new(Semaphore::new(LOOKUPS)), chance });
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEPALIVE));
@@ -229,15 +230,15 @@ impl Stream for Arriving {
     }
 }
 
-/// Names that are looked up at once. Each takes a thread of those that wait for disks, and a name server that is silent holds it for
-/// ten seconds and more.
-static LOOKUPS: Semaphore = Semaphore::const_new(4);
+/// Names of one store that are looked up at once. Each takes a thread of those that wait for disks, and a name server that is silent
+/// holds it for ten seconds and more, whoever waits for it still.
+const LOOKUPS: usize = 4;
 
 /// Looks names up and begins with another address each time, so that many connections spread over the
 /// many machines behind the name of a store.
 #[derive(Clone)]
 pub struct Spread {
-    resolver: GaiResolver,
+    turns: Arc<Semaphore>,
     chance: Arc<Chance>,
 }
 
@@ -246,15 +247,19 @@ impl tower_service::Service<Name> for Spread {
     type Error = std::io::Error;
     type Future = Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.resolver.poll_ready(context)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (mut resolver, chance) = (self.resolver.clone(), self.chance.next());
+        let (turns, chance) = (self.turns.clone(), self.chance.next());
         Box::pin(async move {
-            let _turn = LOOKUPS.acquire().await;
-            Ok(spread(resolver.call(name).await?.collect(), chance).into_iter())
+            let turn = turns.acquire_owned().await.map_err(std::io::Error::other)?;
+            let looking = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                (name.as_str(), 0).to_socket_addrs().map(Iterator::collect)
+            });
+            Ok(spread(looking.await.map_err(std::io::Error::other)??, chance).into_iter())
         })
     }
 }

@@ -126,6 +126,15 @@ impl Index {
         false
     }
 
+    /// Whether there is room that nobody uses, or that a segment which is here has already.
+    pub fn has_free_room(&mut self, id: ObjectId, bytes: u64) -> bool {
+        self.look();
+        let here = self.table.get(id).map(|slot| slot.bytes);
+        let more = bytes.saturating_sub(here.unwrap_or(0));
+        let short = room::shortage(&self.limits, &self.table.used, more, u64::from(here.is_none()));
+        !self.is_lost() && (more == 0 || !self.look.full && short == (0, 0))
+    }
+
     /// Whether there is room without evidence: free, or taken by copies and by what its data set does not list any more, that
     /// nobody holds. A segment that is here has what room was taken for it, which may be less than all.
     pub fn has_room(&mut self, id: ObjectId, bytes: u64) -> bool {
