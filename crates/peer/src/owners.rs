@@ -415,8 +415,12 @@ impl Asking {
     /// Up to a block this node's own tiers answer. `around`: though others own it.
     fn own(&mut self, around: bool, until: u32) {
         let address = Address { object: self.run.object.clone(), index: self.next };
-        let stands_in = around && self.owners.lines.stands_in(&Stripe::of(&address));
-        self.owners.lines.figures().around.fetch_add(u64::from(around && !stands_in), Relaxed);
+        let (lines, stripe) = (&self.owners.lines, Stripe::of(&address));
+        let answers_for_it = around && lines.first(&stripe) == Some(lines.roster().me());
+        lines.figures().around.fetch_add(u64::from(around && !answers_for_it), Relaxed);
+        if around && (self.owners.own.room)(&address, For::Reader).keeps() {
+            lines.stands_in(&stripe);
+        }
         self.inside(until, self.owners.own.inner.clone(), around && self.is_others);
     }
 

@@ -41,14 +41,12 @@ impl Lines {
     }
 
     /// This node keeps from now on what another one owns, who is away, or whom an asker doesn't reach: it hears so once it answers.
-    /// Whether it is this node that answers for it.
-    pub(crate) fn stands_in(&self, stripe: &Stripe) -> bool {
+    pub(crate) fn stands_in(&self, stripe: &Stripe) {
         let roster = self.roster();
-        let Some(owner) = roster.owner(stripe).filter(|owner| *owner != roster.me()) else { return false };
-        if self.remember(owner, [*stripe]) {
+        let owner = roster.owner(stripe).filter(|owner| *owner != roster.me());
+        if owner.is_some_and(|owner| self.remember(owner, [*stripe])) {
             self.0.wanted.notify_one();
         }
-        self.first(stripe) == Some(roster.me())
     }
 
     /// Remember what is to be told to a member, as far as there is room for that. Whether there was some. Who is away for long takes none
