@@ -84,9 +84,12 @@ async fn copies_that_readers_hold_are_no_room_and_nobody_is_told_of_them() {
     let disk = within(&store, folder.path(), Limits { bytes: 300_000, ..PLENTY });
     let (address, mut held) = (|n: usize| Address { object: objects[n].clone(), index: 0 }, Vec::new());
     for (n, object) in objects[..3].iter().enumerate() {
+        assert!(disk.has_free_room_for(&address(n)), "{n} were read");
         read(&disk, object).await.expect("bytes");
         disk.gives_up(&address(n));
     }
+    let free = [disk.has_free_room_for(&address(0)), disk.has_free_room_for(&address(3))];
+    assert_eq!(free, [true, false], "what is here has its room; for another copies would give way");
     for (n, object) in objects[..3].iter().enumerate() {
         assert_eq!(disk.spare_bytes(), 300_000 - n as u64 * 100_000);
         let asked = [disk.has_room(&objects[3]), disk.has_room_for(&address(3)), disk.may_admit(&address(3))];
