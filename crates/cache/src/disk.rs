@@ -317,6 +317,11 @@ impl Disk {
         !index.is_lost()
     }
 
+    /// Whether nothing of it can be had now.
+    pub fn is_lost(&self) -> bool {
+        self.index().is_lost()
+    }
+
     fn has(&self, index: &Index, address: &Address) -> bool {
         let (object, block) = (&address.object, address.index);
         let is_cut = Segment::is_cut(object, self.0.whole_max.load(Relaxed));

@@ -407,7 +407,9 @@ impl Host {
             totals.store_bytes += counts.bytes;
             totals.store_requests += counts.gets + counts.heads + counts.lists;
         }
+        let is_disk_lost = self.node.stack().is_disk_lost();
         for mounted in self.mounts().iter() {
+            is_disk_lost.then(|| mounted.disk_lost());
             let counts = mounted.counts();
             totals.served_bytes += counts.bytes_served;
             totals.opens += counts.opens_through + counts.opens_served;

@@ -185,6 +185,13 @@ impl Mounted {
         self.view.nodes_of(object).into_iter().for_each(|node| self.session.forget_content(node));
     }
 
+    /// The cache disk gives nothing any more.
+    pub(crate) fn disk_lost(&self) {
+        if !self.view.is_local() {
+            self.session.forget_backings();
+        }
+    }
+
     /// Whether what is kept is to be counted now, which is for the caller to do.
     pub(crate) fn begins_count(&self, now: f64) -> bool {
         let mut counted = lock(&self.counted);

@@ -159,6 +159,23 @@ impl Inodes {
         }
     }
 
+    /// No backing file gives its bytes any more: what [`Inodes::revoke`] does, of all.
+    pub fn revoke_all(&self) -> Vec<BackingId> {
+        let mut closed = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.revocations = shard.revocations.wrapping_add(1);
+            let nodes: Vec<u64> = shard.kept.clone();
+            for node in nodes {
+                match shard.inodes.get(&node) {
+                    Some(Inode::Through(Through { opens: 0, .. })) => closed.extend(shard.remove(node)),
+                    _ => shard.unkeep(node),
+                }
+            }
+        }
+        closed
+    }
+
     fn shard(&self, node: u64) -> MutexGuard<'_, Shard> {
         // A panic elsewhere leaves counts that are at worst too high, which is safe.
         self.shards[node as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)

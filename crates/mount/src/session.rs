@@ -109,6 +109,11 @@ impl Session {
         self.service.forget_content(&self.device, node);
     }
 
+    /// The disk gives nothing any more: opens to come are served from elsewhere, once those of the same file that are alive are closed.
+    pub fn forget_backings(&self) {
+        self.service.inodes.revoke_all().into_iter().for_each(|backing| self.device.unregister(backing));
+    }
+
     pub fn passthrough(&self) -> Passthrough {
         self.service.passthrough()
     }

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// the second, for as long as they keep any.
 const SPARED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
+/// Stripes of which each owner hears when a data set is opened: what an owner remembers of a few members.
+const OPENED_TOLD_MAX: usize = 1 << 16;
+
 /// A look that comes again and again takes one part in so many of the time.
 const LOOK_REST: u32 = 20;
 
@@ -129,25 +132,35 @@ async fn tell(lines: &Lines, kept: Vec<(u128, Stripe)>) {
     }
 }
 
-/// A data set was opened whose bytes may be of an earlier run, which doesn't tell what was a copy: what others own is.
+/// A data set was opened whose bytes may be of an earlier run, which doesn't tell what was a copy. Their owners may have begun anew, too,
+/// and hear of them: who has such a stripe itself says so, and who doesn't knows again where it lies. What is more than that is a copy.
 pub fn opened(node: &Arc<Node>) {
-    let Some(roster) = node.stack.lines().map(Lines::roster) else { return };
-    let node = node.clone();
+    let Some(lines) = node.stack.lines().cloned() else { return };
+    let (node, roster) = (node.clone(), lines.roster());
     node.runtime.clone().spawn(async move {
-        look(&node, move |node, address| {
-            if roster.owner(&Stripe::of(address)) != Some(roster.me()) {
+        let mut told: BTreeMap<u128, usize> = BTreeMap::new();
+        let kept = look(&node, move |node, address| {
+            let stripe = Stripe::of(address);
+            let owner = roster.owner(&stripe).filter(|owner| *owner != roster.me())?;
+            let count = told.entry(owner).or_default();
+            if *count >= OPENED_TOLD_MAX {
                 node.stack.gives_up(address);
+                return None;
             }
-            None::<()>
-        })
-        .await;
+            let is_here = node.stack.has_any(address);
+            *count += usize::from(is_here);
+            is_here.then_some((owner, stripe))
+        });
+        let kept = kept.await;
+        drop(node);
+        tell(&lines, kept).await;
     });
 }
 
 /// Look at the first block of each stripe of all data sets, and gather what is found.
 async fn look<T: Send + 'static>(
     node: &Arc<Node>,
-    found: impl Fn(&Node, &Address) -> Option<T> + Send + 'static,
+    mut found: impl FnMut(&Node, &Address) -> Option<T> + Send + 'static,
 ) -> Vec<T> {
     let node = node.clone();
     let looking = move || {
@@ -163,7 +176,7 @@ async fn look<T: Send + 'static>(
 /// The same for those who look again and again: they rest in between.
 async fn look_and_rest<T: Send + 'static>(
     node: Arc<Node>,
-    found: impl Fn(&Node, &Address) -> Option<T> + Send + 'static,
+    found: impl FnMut(&Node, &Address) -> Option<T> + Send + 'static,
 ) -> Vec<T> {
     let began = cache::waits::clock();
     let all = look(&node, found).await;

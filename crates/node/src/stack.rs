@@ -409,6 +409,11 @@ impl Stack {
         self.disk.has_room(object)
     }
 
+    /// Whether nothing that lies on the disk can be had now.
+    pub fn is_disk_lost(&self) -> bool {
+        self.disk.is_lost()
+    }
+
     /// Take the cache folder again if somebody removed it. False if that can't be.
     pub fn hold(&self) -> bool {
         self.disk.hold()

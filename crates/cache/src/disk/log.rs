@@ -157,6 +157,13 @@ impl Log {
         self.file.status().map_or(true, |status| status.is_linked)
     }
 
+    /// Whether the disk still gives what was written: one that fell off its bus, or whose file system shut itself down, doesn't.
+    pub fn is_readable(&self) -> bool {
+        const GONE: [Errno; 6] = [Errno::IO, Errno::NODEV, Errno::NXIO, Errno::SHUTDOWN, Errno::NOTCONN, Errno::STALE];
+        let read = self.file.read(&mut Vec::with_capacity(1), 0);
+        !read.is_err_and(|error| GONE.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error())))
+    }
+
     /// Whether it is still what its path leads to, and ends where this program left it: nobody else wrote into it, if
     /// nobody does now.
     pub fn is_as_it_was(&self) -> bool {

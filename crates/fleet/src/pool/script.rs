@@ -22,6 +22,10 @@ nodes() {
       if tr '\0' '\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF -e "$own/cache"; then echo $pid; fi
     done
 }
+forget_secrets() {
+  if [ "$(stat -c '%u %a %F' "$secrets" 2>/dev/null)" = "$(id -u) 700 directory" ] &&
+    [ "$(cat "$secrets/mark" 2>/dev/null)" = "$mark" ]; then rm -rf "$secrets"; fi
+}
 is_mounted() {
   where=$(printf %s "$1" | sed 's/\\/\\134/g; s/ /\\040/g')
   cut -d ' ' -f 5 /proc/self/mountinfo | grep -qxF -e "$where"
@@ -119,6 +123,9 @@ there_is_a_pool
 [ -d /dev/shm ] && [ "$(stat -f -c %T /dev/shm)" = tmpfs ] || { echo 'there is no /dev/shm to keep secrets in' >&2; exit 1; }
 [ "$(cat "$pool/secrets")" = "$secrets" ]
 own=$(cat "$pool/own") bin="$base/bin/$(cat "$pool/hash")"
+# A script may outlive its connection, and the pool: who takes that away looks for secrets after it as well.
+trap '[ -d "$pool" ] || { forget_secrets; echo "the pool was taken away meanwhile" >&2; exit 1; }' EXIT
+trap 'exit 1' HUP INT TERM PIPE
 ended() { echo 'its node has ended: `stoker down`, then `stoker up` again' >&2; exit 1; }
 [ -n "$first" ] || [ -n "$(nodes)" ] || ended
 # systemd removes what a user has there with the last login (RemoveIPC).
@@ -184,7 +191,7 @@ gone="$base/.gone.$id"
 # What goes at the end had begun before.
 facts="$pool"
 [ -d "$pool" ] || facts="$gone"
-[ -d "$facts" ] || exit 0
+[ -d "$facts" ] || { forget_secrets; exit 0; }
 fact() { cat "$facts/$1" 2>/dev/null; }
 [ -z "$token" ] || [ "$(fact token)" = "$token" ] || exit 0
 place=$(fact place) own=$(fact own) hash=$(fact hash) secrets=$(fact secrets) made=$(fact made)
@@ -225,6 +232,7 @@ still
 rm -rf "$gone"
 # Unless somebody else takes it away as well.
 mv "$pool" "$gone" 2>/dev/null || [ ! -d "$pool" ] || { echo "this could not be removed: $pool" >&2; exit 1; }
+[ -d "$pool" ] || forget_secrets
 fi
 # Homes may be shared: whoever is the last to need the program removes it, unless somebody comes to need it meanwhile.
 is_needed() { cat "$base"/*/hash 2>/dev/null | grep -qxF -e "$hash"; }

@@ -267,6 +267,12 @@ impl Index {
     /// Whether the folder is this node's, and nobody else had it since it was asked before.
     pub fn is_held(&mut self) -> bool {
         match (self.hold)() {
+            // What it has is known, for when it is back.
+            Ok(Hold::Unknown | Hold::Same) if !self.log.is_readable() => {
+                if !self.pool.is_lost.swap(true, Relaxed) {
+                    tracing::warn!("the disk of {} gives errors alone: serving without it", self.folder.display());
+                }
+            }
             Ok(Hold::Unknown) => return !self.is_lost(),
             Ok(Hold::Same) if !self.is_lost() && self.log.is_linked() => return true,
             // Somebody took the lock away, and nobody wrote a word since.
