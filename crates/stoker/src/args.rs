@@ -1,7 +1,7 @@
 //! What can be typed.
 
-use crate::{bench, down, emulate, hint, hosts, observe, plan, print, up};
-use ::emulate::parse::{bandwidth, duration, size};
+use crate::{bench, check, demo, down, emulate, hint, hosts, observe, plan, print, up};
+use ::emulate::parse::{duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -68,12 +68,15 @@ pub enum Command {
     /// Show mounts, hits, requests and limits
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
+    /// Look whether a store, a disk and this machine are fit for a mount, and how fast they are
+    #[command(after_help = check::EXAMPLES)]
+    Check(Box<check::Args>),
     /// Show where nodes write their logs and what went wrong last, or change how much they write
     Log(Log),
     /// Serve a folder as an S3 endpoint with a service's limits and faults
     Emulate(emulate::Args),
     /// Run the main job on a small data set of its own: two epochs, from the store and through Stoker
-    Demo(Demo),
+    Demo(demo::Args),
     /// Measure whether storage keeps accelerators busy
     #[command(subcommand)]
     Bench(bench::Command),
@@ -380,22 +383,6 @@ pub struct Log {
     /// Write from now on what is at least this serious: error, warn, info or debug
     #[arg(long, value_parser = ["error", "warn", "info", "debug"])]
     pub level: Option<String>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct Demo {
-    /// Where to make the data set; by default a folder that is removed afterwards
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// Bandwidth of the emulated store
-    #[arg(long, value_name = "RATE", default_value = "60MB/s", value_parser = bandwidth)]
-    pub bandwidth: u64,
-    /// First-byte latency of the emulated store
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
-    pub latency: Duration,
-    /// Write the picture to this file
-    #[arg(long, value_name = "FILE.svg")]
-    pub picture: Option<PathBuf>,
 }
 
 impl ClusterFlags {

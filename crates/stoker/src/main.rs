@@ -11,6 +11,7 @@ mod args;
 mod authority;
 mod bench;
 mod chart;
+mod check;
 mod cluster;
 mod demo;
 mod down;
@@ -78,6 +79,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Hint(args) => hint::run(&args),
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Log(args) => logs::run(&args),
         Command::Emulate(args) => {
             runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)

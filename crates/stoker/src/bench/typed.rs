@@ -49,7 +49,7 @@ fn clean(value: &mut Value) {
 }
 
 /// `http://user:password@host/path` as `http://host/path`; of all URLs in a text.
-fn without_user(text: &str) -> String {
+pub fn without_user(text: &str) -> String {
     let mut pieces = text.split("://");
     let mut clean = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
