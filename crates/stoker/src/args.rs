@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, check, demo, down, emulate, hint, hosts, observe, plan, print, up};
+use crate::{bench, check, config, debug, demo, down, emulate, hint, hosts, observe, plan, print, up};
 use ::emulate::parse::{duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -71,6 +71,12 @@ pub enum Command {
     /// Look whether a store, a disk and this machine are fit for a mount, and how fast they are
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Args>),
+    /// Show what a mount from here would go by, and where each value came from
+    #[command(after_help = config::EXAMPLES)]
+    Config(Box<config::Args>),
+    /// Gather what is needed to find out what is wrong
+    #[command(subcommand)]
+    Debug(debug::Command),
     /// Show where nodes write their logs and what went wrong last, or change how much they write
     Log(Log),
     /// Serve a folder as an S3 endpoint with a service's limits and faults

@@ -13,6 +13,8 @@ mod bench;
 mod chart;
 mod check;
 mod cluster;
+mod config;
+mod debug;
 mod demo;
 mod down;
 mod emulate;
@@ -80,6 +82,8 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::Debug(command) => debug::run(&command),
         Command::Log(args) => logs::run(&args),
         Command::Emulate(args) => {
             runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)
