@@ -182,3 +182,33 @@ fn nothing_is_written_through_a_link_in_the_place_of_the_cache_folder() {
     assert!(!refreshed.status.success() && fs::read_dir(&foreign).expect("a folder").count() == 0);
     daemon.end();
 }
+
+#[test]
+fn a_cache_is_shown_and_emptied_while_no_node_has_it() {
+    let Some(bed) = Bed::new() else { return };
+    (0..8).for_each(|number| bed.put(&format!("{number}"), &noise(300_000, number)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    let cache = |verb: &str| finished(bed.stoker(["cache", verb, "--json"]).env("STOKER_CACHE", bed.path("cache")));
+    let shown = || serde_json::from_slice::<serde_json::Value>(&cache("show").stdout).expect("JSON");
+    let of_node = shown();
+    assert_eq!((&of_node["objects"], &of_node["data_sets"]), (&8.into(), &1.into()), "{of_node}");
+    assert!(of_node["bytes"].as_u64().is_some_and(|bytes| bytes >= 2_400_000), "{of_node}");
+    assert_eq!(of_node["mounts"][0][1], bed.path("mnt").display().to_string());
+    refused(&cache("clean"), &["another node uses this cache folder", "unmount"]);
+    daemon.end();
+    eventually("the node has ended", || shown()["node"].is_null());
+    let lines = finished(bed.stoker(["cache", "show"]).arg(bed.path("cache")));
+    assert!(text(&lines).contains("none has it"), "{}", text(&lines));
+    let done = cache("clean");
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!((&shown()["objects"], &shown()["data_sets"]), (&0.into(), &0.into()));
+    // What is no cache is left alone.
+    refused(&finished(bed.stoker(["cache", "clean"]).arg(bed.path("data"))), &["not Stoker's"]);
+    assert!(bed.data("0").exists());
+    refused(&finished(bed.stoker(["cache", "clean"]).arg(bed.path("absent"))), &["there is no cache"]);
+    // It fills again.
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, check, config, debug, demo, down, emulate, hint, hosts, observe, plan, print, up};
+use crate::{bench, cache, check, config, debug, demo, down, emulate, hint, hosts, observe, plan, print, up};
 use ::emulate::parse::{duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -71,6 +71,9 @@ pub enum Command {
     /// Look whether a store, a disk and this machine are fit for a mount, and how fast they are
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Args>),
+    /// Look into a cache folder of this machine, or empty it
+    #[command(subcommand)]
+    Cache(cache::Command),
     /// Show what a mount from here would go by, and where each value came from
     #[command(after_help = config::EXAMPLES)]
     Config(Box<config::Args>),

@@ -10,6 +10,7 @@ mod print;
 mod args;
 mod authority;
 mod bench;
+mod cache;
 mod chart;
 mod check;
 mod cluster;
@@ -82,6 +83,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Refresh(args) => refresh::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Debug(command) => debug::run(&command),
         Command::Log(args) => logs::run(&args),
