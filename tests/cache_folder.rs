@@ -212,3 +212,51 @@ fn a_cache_is_shown_and_emptied_while_no_node_has_it() {
     support::content::compare(&bed.path("mnt"), &bed.path("data"));
     daemon.end();
 }
+
+#[test]
+fn what_is_kept_can_be_read_again_and_let_go_of() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..6 {
+        bed.put(&format!("one/{number}"), &noise(300_000, number));
+        bed.put(&format!("two/{number}"), &noise(3_000_000, 50 + number));
+    }
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    let asked = |words: &[&str], at: &str| {
+        let done = finished(bed.stoker(words).arg("--json").arg(bed.mounted(at)));
+        let found: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.code(), found, text(&done))
+    };
+    let (code, found, said) = asked(&["cache", "verify"], "");
+    assert_eq!((code, &found["files"], &found["damaged"]), (Some(0), &12.into(), &0.into()), "{said}");
+    assert_eq!(found["bytes"], 6 * 3_300_000);
+
+    // A file of the cache that somebody changed.
+    let changed = support::content::files(&bed.path("cache/blocks/objects")).into_iter().next().expect("a file");
+    let changed = bed.path("cache/blocks/objects").join(changed);
+    fs::set_permissions(&changed, fs::Permissions::from_mode(0o600)).expect("ours");
+    let mut content = fs::read(&changed).expect("a file");
+    content[1000] ^= 1;
+    fs::write(&changed, content).expect("written");
+    let (code, found, said) = asked(&["cache", "verify"], "");
+    assert_eq!((code, &found["damaged"]), (Some(1), &1.into()), "{said}");
+    assert!(found["names"][0].as_str().is_some_and(|name| name.contains('/')), "{said}");
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+
+    let open = fs::File::open(bed.mounted("one/0")).expect("it opens");
+    let gets = bed.gets();
+    let (code, found, said) = asked(&["evict"], "one");
+    assert_eq!((code, &found["files"], &found["bytes"]), (Some(0), &6.into(), &1_800_000.into()), "{said}");
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut &open, &mut content).expect("it reads on");
+    assert!(content == fs::read(bed.data("one/0")).expect("the original") && bed.gets() == gets);
+    drop(open);
+    let kept = finished(bed.stoker(["status", "--json"]).arg(bed.path("mnt")));
+    let kept: serde_json::Value = serde_json::from_slice(&kept.stdout).expect("JSON");
+    assert_eq!(kept["kept"]["kept_files"], 6, "{kept}");
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert!(bed.gets() >= gets + 6, "what was evicted is fetched again");
+    let (code, _, said) = asked(&["evict"], "absent");
+    assert!(code == Some(1) && said.contains("no such file or folder"), "{said}");
+    daemon.end();
+}

@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{bench, cache, check, config, debug, demo, down, emulate, hint, hosts, observe, plan, print, up};
+use crate::{bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, observe, plan, print, up};
 use ::emulate::parse::{duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -65,6 +65,9 @@ pub enum Command {
     Hint(hint::Args),
     /// List a mounted data set again
     Refresh(Refresh),
+    /// Let go of what this machine keeps of a mounted file or folder
+    #[command(after_help = evict::EXAMPLES)]
+    Evict(evict::Args),
     /// Show mounts, hits, requests and limits
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),

@@ -1,10 +1,13 @@
-//! `stoker cache`: what lies in a cache folder of this machine, and how it is emptied.
+//! `stoker cache`: what lies in a cache folder of this machine, whether it is sound, and how it is emptied.
 //!
 //! All are of this node alone: other members of its cluster keep what they have. Invariant: nothing is removed but what a
 //! node puts into a folder of its own, and nothing while a node has it.
 
+use crate::mount::node_of;
 use crate::{place, show, status};
 use block::{Error, Kind, Result};
+use client::messages::{MountPath, Verified};
+use hyper::Method;
 use node::Home;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -13,9 +16,11 @@ use std::process::ExitCode;
 pub const EXAMPLES: &str = "\
 Examples:
   stoker cache show                  the default folder
+  stoker cache verify /data/train    of a mount: what is damaged is dropped, and fetched again
   stoker cache clean /nvme/cache     empty a folder that no node has; it fills again as files are read
 
-All of them mean the cache of this machine. Other members of a cluster keep what they have.";
+All of them mean the cache of this machine. `stoker load --verify` compares with the store, on all
+members. Other members of a cluster keep what they have.";
 
 /// What a node keeps in its folder: the bytes of files, and the names of data sets.
 const BYTES: &str = "blocks";
@@ -26,9 +31,21 @@ pub enum Command {
     /// Show what lies in a cache folder of this machine, and which node has it
     #[command(after_help = EXAMPLES)]
     Show(Args),
+    /// Read again what the node of a mount keeps, compare it with the checksums it was kept with, and drop what is damaged
+    #[command(after_help = EXAMPLES)]
+    Verify(Verify),
     /// Empty a cache folder of this machine that no node has
     #[command(after_help = EXAMPLES)]
     Clean(Args),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Verify {
+    /// A mount point, or a folder or a file below it
+    path: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -43,6 +60,7 @@ pub struct Args {
 
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let (args, is_cleaned) = match command {
+        Command::Verify(args) => return verify(args),
         Command::Show(args) => (args, false),
         Command::Clean(args) => (args, true),
     };
@@ -113,6 +131,28 @@ fn show(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// With 1 where something was damaged, although it is no more.
+fn verify(args: &Verify) -> anyhow::Result<ExitCode> {
+    let (client, _, path) = node_of(&args.path)?;
+    let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
+    let bar = show::spinner("reading what is kept");
+    let done = client.ask::<Verified>(Method::POST, "/v1/verify", &place).map_err(show::refused);
+    bar.finish_and_clear();
+    let done = done?;
+    if args.json {
+        say!("{}", serde_json::to_string(&done)?)?;
+    } else {
+        let all = format!("{} with {} read", show::count_of(done.files, "file"), show::bytes(done.bytes));
+        let damaged = show::count_of(done.damaged, "file");
+        match done.damaged {
+            0 => say!("{all}: all are as they were kept")?,
+            _ => say!("{all}: {damaged} damaged and dropped; they are fetched again when somebody reads them")?,
+        }
+        done.names.iter().try_for_each(|name| say!("  {}", show::line(name)))?;
+    }
+    Ok(if done.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn clean(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {

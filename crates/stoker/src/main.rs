@@ -20,6 +20,7 @@ mod demo;
 mod down;
 mod emulate;
 mod ends;
+mod evict;
 mod hint;
 mod hosts;
 mod keys;
@@ -81,6 +82,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Load(args) => load::run(args),
         Command::Hint(args) => hint::run(&args),
         Command::Refresh(args) => refresh::run(&args),
+        Command::Evict(args) => evict::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Cache(command) => cache::run(&command),
