@@ -7,7 +7,9 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::content::noise;
 use support::sshd::Hosts;
@@ -62,6 +64,7 @@ fn a_store_a_disk_and_a_machine_that_are_well_have_a_line_each() {
     for what in [
         "kernel",
         "fuse",
+        "io_uring",
         "open files",
         "memory",
         "cache",
@@ -157,6 +160,69 @@ fn a_bucket_that_is_not_there_and_a_server_that_does_not_answer_are_told_apart()
     assert!(began.elapsed() < LONG / 2);
 }
 
+/// A server that speaks TLS by a certificate that signed itself, and refuses everything; its endpoint.
+fn by_its_own_word(certificate: &Path) -> String {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    fs::write(certificate, made.cert.pem()).expect("written");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let (chain, key) = (vec![made.cert.der().clone()], made.signing_key.serialize_der());
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key).into();
+    let config = config.expect("TLS").with_no_client_auth().with_single_cert(chain, key).expect("a server");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
+            let mut tls = rustls::Stream::new(&mut connection, &mut stream);
+            let _ = tls.read(&mut [0; 4096]);
+            let _ = tls.write_all(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            connection.send_close_notify();
+            let _ = connection.write_tls(&mut stream);
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn a_certificate_that_signed_itself_is_told_from_one_that_is_named() {
+    let Some(bed) = Bed::new() else { return };
+    let named = bed.path("certificate.pem");
+    let endpoint = by_its_own_word(&named);
+    let with = |bundle: Option<&Path>, endpoint: &str| {
+        let mut command =
+            bed.stoker(["check", "--json", "--quick", "--anonymous", "s3://bucket", "--endpoint", endpoint]);
+        command.envs(bundle.map(|bundle| ("AWS_CA_BUNDLE", bundle)));
+        let done = finished(&mut command);
+        (done.status.code(), object(&done))
+    };
+    let (code, found) = with(None, &endpoint);
+    fails(code, &found, "store", &["can't be trusted", "AWS_CA_BUNDLE"]);
+    let (_, found) = with(Some(&named), &endpoint);
+    assert_eq!(about(&found, "store")["outcome"], "ok", "{found}");
+    assert_eq!(about(&found, "store")["figures"]["encrypted"], true);
+    let (code, found) = with(None, &bed.endpoint().replace("http://", "https://"));
+    fails(code, &found, "store", &["does not speak TLS", "http://"]);
+}
+
+#[test]
+fn a_check_that_is_interrupted_leaves_nothing_mounted() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir(bed.path("tmp")).expect("a folder");
+    for pause_ms in [5, 10, 20, 30, 40, 60, 100, 200] {
+        let mut command = bed.stoker(["check"]);
+        command.env("TMPDIR", bed.path("tmp")).env("STOKER_CACHE", bed.path("cache")).stdout(Stdio::null());
+        let mut check = command.spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        support::signal(check.id(), "INT");
+        let ended = check.wait().expect("it ends");
+        assert!(ended.code() == Some(130) || ended.success() || ended.code().is_none(), "{ended}");
+        assert_eq!(mounts_below(&bed.path("tmp")), 0, "after {pause_ms} ms");
+    }
+}
+
 /// A server that answers everything with a refusal, by a clock of its own.
 fn by_the_clock(date: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -221,9 +287,12 @@ fn a_cache_that_can_not_be_written_or_has_no_room_is_no_cache() {
     let (code, found) = among_mounts(&bed, &full, &[&data, &disk]).expect("root");
     fails(code, &found, "room", &["nothing of use", "larger disk"]);
     assert!(about(&found, "cache").to_string().contains("memory"), "{found}");
-    let small = format!("mount -t tmpfs -o size=300m none {disk}");
+    let small = format!("mount -t tmpfs -o size=300m,mode=700 none {disk}");
     let (code, found) = among_mounts(&bed, &small, &[&data, &disk]).expect("root");
     assert_eq!((code, &about(&found, "room")["outcome"]), (Some(0), &"warning".into()), "{found}");
+    let open = format!("mount -t tmpfs -o size=300m,mode=777 none {disk}");
+    let (code, found) = among_mounts(&bed, &open, &[&data, &disk]).expect("root");
+    fails(code, &found, "folder", &["everybody can write", "--cache"]);
 }
 
 #[test]

@@ -7,13 +7,14 @@
 
 mod disk;
 pub mod finding;
-mod fuse;
+pub mod fuse;
 mod hosts;
 mod limits;
 mod rate;
 mod reach;
 
 use crate::args::Reach;
+use crate::ends::stop_if_told;
 use crate::{place, print, runtime, show, up};
 use finding::{Finding, Outcome, worst};
 use indicatif::ProgressBar;
@@ -32,8 +33,8 @@ Examples:
   stoker check s3://imagenet/train --quick --json | jq .outcome
   stoker check s3://imagenet/train /nvme --hosts nodes      on each host, before `stoker up`
 
-It exits with 0 if nothing failed (warnings are no failures), with 1 if something did. It reads at most 2 GiB of the
-store and writes at most 256 MiB to the disk, which it removes.";
+It exits with 0 if nothing failed (warnings are no failures), with 1 if something did. It reads at
+most 2 GiB of the store and writes at most 256 MiB to the disk, which it removes.";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -78,6 +79,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(hosts) = &args.hosts {
         return hosts::run(args, hosts);
     }
+    stop_if_told(|| {
+        fuse::stay_unmounted();
+        true
+    })?;
     let bar = show::spinner("");
     let is_coloured = place::colour(std::io::stdout().is_terminal());
     let mut printed = Ok(());

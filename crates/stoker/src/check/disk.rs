@@ -8,6 +8,7 @@ use crate::hosts::speed;
 use crate::{place, show};
 use block::{Error, Result};
 use fleet::pool::found::unfit_disk;
+use node::Home;
 use std::path::{Path, PathBuf};
 
 /// File systems that are memory.
@@ -44,6 +45,9 @@ pub fn look(asked: Option<&Path>, is_measured: bool) -> Result<(Vec<Finding>, Op
     };
     let will = if there == folder { "" } else { ", which will be made" };
     let mut found = vec![system(&folder, &there, will, room)];
+    // What a mount would refuse of a folder that is there.
+    let refused = std::fs::canonicalize(&folder).ok().and_then(|folder| Home::look(&folder, false).err());
+    found.extend(refused.map(|error| Finding::of("folder", &error)));
     found.push(space(&folder, &there, room));
     let (speed, finding) = match is_measured && room.free_bytes >= MEASURED_MIN {
         true => measured(&folder, &there, room),
@@ -202,5 +206,10 @@ mod tests {
         std::fs::write(scratch.path().join("file"), "").expect("written");
         let (found, _) = look(Some(&scratch.path().join("file/cache")), true).expect("findings");
         assert_eq!(found[0].outcome, Outcome::Failed, "{found:?}");
+        // A mount would refuse a folder that holds what is no cache.
+        let (found, _) = look(Some(scratch.path()), false).expect("findings");
+        let folder = found.iter().find(|finding| finding.about == "folder").expect("a finding");
+        assert!(folder.outcome == Outcome::Failed && folder.said.contains("not Stoker's"), "{folder:?}");
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("a folder").count(), 1, "nothing is made");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether this user can mount here, and whether the kernel reads the files of the cache by itself.
+//! Whether this user can mount here, whether the kernel reads the files of the cache by itself, and what else it has for FUSE.
 //!
 //! Found out by mounting: an empty folder, at a mount point of its own, for a moment.
 //! Invariant: when this returns, nothing of it is mounted or left.
@@ -9,12 +9,22 @@ use block::{Error, Result};
 use node::namespace::{Attributes, Namespace, Opening, ROOT};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// The first kernel that can be mounted with, and the first that has passthrough.
 const KERNEL_MIN: (u32, u32) = (5, 6);
 const KERNEL_PASSTHROUGH: (u32, u32) = (6, 9);
+
+/// By which the kernel says whether FUSE may use io_uring; there is none before Linux 6.14.
+const URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Held while something is mounted.
+static MOUNTED: Mutex<()> = Mutex::new(());
+
+/// How long, and how often, whoever ends the program waits for what is mounted at that moment.
+const UNMOUNTED_WITHIN: (Duration, u32) = (Duration::from_millis(10), 200);
 
 /// What is shown as mounted, if somebody looks at that moment.
 const NAME: &str = "stoker-check";
@@ -36,7 +46,30 @@ pub fn look(runtime: &Handle) -> Vec<Finding> {
         }
         Err(error) => found.push(Finding::of("fuse", &error)),
     }
+    found.push(uring(std::fs::read_to_string(URING).ok().as_deref()));
     found
+}
+
+/// Who was told to end the program does so after this: nothing is mounted any more, and nothing will be.
+pub fn stay_unmounted() {
+    let (pause, tries) = UNMOUNTED_WITHIN;
+    for _ in 0..tries {
+        match MOUNTED.try_lock() {
+            Ok(held) => return std::mem::forget(held),
+            Err(_) => std::thread::sleep(pause),
+        }
+    }
+}
+
+/// Nothing uses it, and nothing is lost without it.
+fn uring(said: Option<&str>) -> Finding {
+    let is_on = said.is_some_and(|said| said.trim() == "Y");
+    let said = match said {
+        None => "this kernel has none for FUSE (Linux 6.14 or later has)",
+        Some(_) if is_on => "this kernel has it for FUSE",
+        Some(_) => "this kernel has it for FUSE, switched off",
+    };
+    Finding::ok("io_uring", format!("{said}; a mount does without")).with("is_on", is_on)
 }
 
 /// What a release can do.
@@ -96,6 +129,7 @@ impl Drop for Place {
 }
 
 fn try_mount(runtime: &Handle) -> Result<Passthrough> {
+    let _held = MOUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new()?;
     let mut options = Options::new(Path::new(&place.0), NAME);
     options.threads = Some(1);
@@ -146,6 +180,14 @@ mod tests {
             ("", Outcome::Warning),
         ] {
             assert_eq!(kernel(release).outcome, outcome, "{release}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_uses_is_never_amiss() {
+        for (said, word) in [(None, "has none"), (Some("N\n"), "switched off"), (Some("Y\n"), "has it for FUSE;")] {
+            let found = uring(said);
+            assert!(found.outcome == Outcome::Ok && found.said.contains(word), "{found:?}");
         }
     }
 }
