@@ -5,7 +5,7 @@
 
 mod secrets;
 
-use crate::args::{NodeFlags, Reach};
+use crate::args::Reach;
 use crate::{check, config, place, show, status};
 use anyhow::Context;
 use block::Error;
@@ -103,7 +103,7 @@ impl Bundle {
     /// All of it; how many files and bytes that is.
     fn gather(mut self, args: &Args, bar: &indicatif::ProgressBar) -> anyhow::Result<(u64, u64)> {
         self.value("versions.json", versions(self.now))?;
-        let values = config::values(&NodeFlags::default(), &args.reach);
+        let values = config::values(&config::Args::of(&args.reach))?;
         self.value("config.json", json!({ "values": values }))?;
         bar.set_message("asking nodes");
         let asked = status::nodes(None);

@@ -23,7 +23,7 @@ mod write;
 
 pub use credentials::Credentials;
 pub use greet::Greeting;
-pub use lend::{Lent, lend};
+pub use lend::{Lent, lend, lender};
 pub use wire::Timeouts;
 
 use crate::counters::InFlight;
