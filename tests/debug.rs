@@ -7,11 +7,19 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{ACCESS, BUCKET, Bed, SECRET, finished, refused_as_typed, text};
+use support::{ACCESS, BUCKET, Bed, Daemon, SECRET, finished, refused_as_typed, text};
 
 /// What is put where it must not be found again.
-const PLANTS: [&str; 7] =
-    [SECRET, "plantedtoken1", "plantedfile22", "plantedurl333", "plantedetcd44", "plantedsign55", "plantedlog666"];
+const PLANTS: [&str; 8] = [
+    SECRET,
+    "plantedtoken1",
+    "plantedfile22",
+    "plantedurl333",
+    "plantedetcd44",
+    "plantedsign55",
+    "plantedlog666",
+    "plantednode77",
+];
 
 /// All files of a tar file, one behind the other, and their names.
 fn unpacked(tar: &Path) -> (String, Vec<String>) {
@@ -29,11 +37,13 @@ fn a_bundle_tells_what_happened_and_no_secret() {
     fs::create_dir_all(bed.path("home/.aws")).expect("a folder");
     let profile = "[default]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = plantedfile22\n";
     fs::write(bed.path("home/.aws/credentials"), profile).expect("written");
-    let daemon = bed.mount(&[]);
+    // A secret that only the node knows.
+    let mut mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+    let daemon = Daemon::start(mounting.env("ITS_PASSWORD", "plantednode77"), &bed.path("mnt"), &bed.path("mnt.log"));
     let log = bed.nodes()[0]["log"]["path"].as_str().expect("a log").to_owned();
     let before = fs::read_to_string(&log).unwrap_or_default();
     let planted = "WARN of me\nGET /k?X-Amz-Credential=AKIA&X-Amz-Signature=plantedsign55 by http://a:plantedurl333@host/\n\
-                   {\"password\": \"plantedlog666\"} and plantedtoken1 and plantedfile22\n";
+                   {\"password\": \"plantedlog666\"} and plantedtoken1 and plantedfile22 and plantednode77\n";
     fs::write(&log, format!("{before}{planted}")).expect("written");
     let endpoint = bed.endpoint().replace("http://", "http://me:plantedurl333@");
     let file = bed.path("bundle.tar");
@@ -50,7 +60,8 @@ fn a_bundle_tells_what_happened_and_no_secret() {
     for plant in PLANTS {
         assert!(!all.contains(plant) && !text(&done).contains(plant), "{plant} is in it");
     }
-    for name in ["versions.json", "config.json", "status.json", "check.json", "machine/limits"] {
+    let process = format!("processes/{}.txt", daemon.node());
+    for name in ["versions.json", "config.json", "status.json", "check.json", "machine/limits", &process] {
         assert!(names.contains(&format!("stoker-debug/{name}")), "{name}: {names:?}");
     }
     assert!(names.iter().any(|name| name.contains("logs/node-") && name.ends_with(".log")), "{names:?}");
@@ -60,6 +71,48 @@ fn a_bundle_tells_what_happened_and_no_secret() {
     // What is there is left alone.
     refused_as_typed(&finished(&mut command), &["already"]);
     drop(daemon);
+}
+
+#[test]
+fn a_bundle_tells_of_nodes_that_hang_and_of_those_that_were_killed() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", b"bytes");
+    let daemon = bed.mount(&[]);
+    let log = bed.nodes()[0]["log"]["path"].as_str().expect("a log").to_owned();
+    fs::write(&log, "WARN the last word of a node\n").expect("written");
+    let bundle = |name: &str| {
+        let done = finished(bed.stoker(["debug", "bundle"]).arg(bed.path(name)).env("STOKER_CACHE", bed.path("cache")));
+        assert!(done.status.success(), "{}", text(&done));
+        unpacked(&bed.path(name))
+    };
+    let node = daemon.node();
+    support::signal(node, "STOP");
+    let (all, names) = bundle("hangs.tar");
+    support::signal(node, "CONT");
+    assert!(all.contains("does not answer") && all.contains("T (stopped)"), "{all}");
+    assert!(names.contains(&format!("stoker-debug/processes/{node}.txt")), "{names:?}");
+    assert!(all.contains("the last word of a node"));
+    daemon.kill_and_detach();
+    let (all, names) = bundle("killed.tar");
+    assert!(
+        names.iter().any(|name| name.contains("logs/left-")) && all.contains("the last word of a node"),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn a_profile_of_a_file_is_told_as_what_a_mount_would_be() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir_all(bed.path("home/.aws")).expect("a folder");
+    let profile = "[train]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = plantedfile22\n";
+    fs::write(bed.path("home/.aws/credentials"), profile).expect("written");
+    let said = text(&bed.run(["config", "--profile", "train"]));
+    let line = said.lines().find(|line| line.starts_with("credentials ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("profile train") && line.ends_with("file ~/.aws/credentials, ~/.aws/config"), "{line}");
+    assert!(!said.contains("planted") && !said.contains("AKIAOTHER"), "{said}");
+    let said = text(&bed.run(["config", "--profile", "absent", "--refresh", "10m", "--fill", "auto"]));
+    assert!(said.lines().any(|line| line.contains("there is no profile absent")), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("fill ") && line.ends_with("flag --fill")), "{said}");
 }
 
 #[test]

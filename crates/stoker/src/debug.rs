@@ -1,35 +1,40 @@
 //! `stoker debug bundle`: what somebody needs to know who is to find out what is wrong, in one file that can be handed on.
 //!
-//! In its folder: `secrets` (what must not be in it). Invariants: nothing goes into the bundle but through
-//! [`Secrets::cleaned`] or [`Secrets::clean`]; nobody but this user may read it.
+//! In its folder: `secrets` (what must not be in it), `processes` and `logs` (what nodes left on this machine). Invariants: nothing
+//! goes into the bundle but through [`Secrets::cleaned`] or [`Secrets::clean`]; nobody but this user may read it; a node, a store
+//! or a disk that hangs keeps nothing else out of it.
 
+mod logs;
+mod processes;
 mod secrets;
 
 use crate::args::Reach;
+use crate::ends::stop_if_told;
 use crate::{check, config, place, show, status};
 use anyhow::Context;
 use block::Error;
+use indicatif::ProgressBar;
 use secrets::Secrets;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  stoker debug bundle                                  into stoker-debug.tar
-  stoker debug bundle --url s3://imagenet/train        and how this store answers, without reading from it
+  stoker debug bundle                             into stoker-debug.tar
+  stoker debug bundle --url s3://imagenet/train   and how this store answers, without reading it
 
-Texts are cleaned of what the environment and the files of profiles hold as secret, of passwords in URLs and of signatures.
-Names of files, buckets and machines stay: look into it before you hand it on.";
+Texts are cleaned of what the environment of this command and of the nodes and the files of
+profiles hold as secret, of passwords in URLs, private keys and signatures. Names of files, buckets
+and machines stay: look into it before you hand it on.";
 
-/// Of the end of each log.
-const LOG_BYTES: u64 = 2 << 20;
-
-/// Logs that are taken at most.
-const LOGS: usize = 16;
+/// How long logs, the configuration, and a look at the machine and a store may take each: nothing is measured.
+const FOUND_WITHIN: Duration = Duration::from_secs(60);
 
 /// What every file of a machine that is taken has at most.
 const TEXT_BYTES: u64 = 256 << 10;
@@ -45,7 +50,7 @@ const TEXTS: [(&str, &str); 5] = [
 
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Gather versions, status, a check, the configuration and the logs in a tar file, without secrets
+    /// Gather versions, status, a check, the configuration, logs and where threads wait in a tar file, without secrets
     #[command(after_help = EXAMPLES)]
     Bundle(Args),
 }
@@ -66,8 +71,15 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let Command::Bundle(args) = command;
     args.url.as_ref().map(|url| url.parse::<store::Location>()).transpose()?;
     let file = new(&args.file)?;
+    let half = args.file.clone();
+    stop_if_told(move || {
+        check::fuse::stay_unmounted();
+        drop(std::fs::remove_file(&half));
+        true
+    })?;
     let bar = show::spinner("gathering");
-    let written = Bundle::new(file).and_then(|bundle| bundle.gather(args, &bar));
+    let processes = processes::all();
+    let written = Bundle::new(file, &processes).gather(args, &processes, &bar);
     bar.finish_and_clear();
     let (files, bytes) = written.inspect_err(|_| drop(std::fs::remove_file(&args.file)))?;
     say!("{}: {}, {}", args.file.display(), show::count_of(files, "file"), show::bytes(bytes))?;
@@ -95,42 +107,55 @@ struct Bundle {
 }
 
 impl Bundle {
-    fn new(file: File) -> anyhow::Result<Bundle> {
-        let secrets = Secrets::of_machine();
-        Ok(Bundle { tar: tar::Builder::new(file), secrets, now: place::now(), files: 0, bytes: 0 })
+    fn new(file: File, processes: &[processes::Process]) -> Bundle {
+        let environments = processes.iter().flat_map(|process| &process.environment);
+        let secrets = Secrets::of_machine(environments);
+        Bundle { tar: tar::Builder::new(file), secrets, now: place::now(), files: 0, bytes: 0 }
     }
 
-    /// All of it; how many files and bytes that is.
-    fn gather(mut self, args: &Args, bar: &indicatif::ProgressBar) -> anyhow::Result<(u64, u64)> {
+    /// All of it; how many files and bytes that is. What may hang comes last.
+    fn gather(
+        mut self,
+        args: &Args,
+        processes: &[processes::Process],
+        bar: &ProgressBar,
+    ) -> anyhow::Result<(u64, u64)> {
         self.value("versions.json", versions(self.now))?;
-        let values = config::values(&config::Args::of(&args.reach))?;
-        self.value("config.json", json!({ "values": values }))?;
-        bar.set_message("asking nodes");
-        let asked = status::nodes(None);
-        match &asked {
-            Ok(nodes) => {
-                let all: Vec<_> = nodes.found.iter().map(|(_, status)| status).collect();
-                self.value("status.json", json!({ "nodes": all, "silent": nodes.silent }))?;
-            }
-            Err(error) => self.text("status.txt", &format!("{error}\n"))?,
-        }
-        let logs: Vec<(u32, String)> =
-            asked.into_iter().flat_map(|nodes| nodes.found).map(|(_, status)| (status.pid, status.log.path)).collect();
-        for (pid, log) in logs.into_iter().filter(|(_, log)| !log.is_empty()).take(LOGS) {
-            let said = end(Path::new(&log)).unwrap_or_else(|error| format!("{log} can't be read: {error}\n"));
-            self.text(&format!("logs/node-{pid}.log"), &said)?;
-            for name in ["limits", "status"] {
-                let said = beginning(Path::new(&format!("/proc/{pid}/{name}"))).unwrap_or_default();
-                self.text(&format!("logs/node-{pid}.{name}"), &said)?;
-            }
-        }
         for (name, path) in TEXTS {
             self.text(name, &beginning(Path::new(path)).unwrap_or_default())?;
         }
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let ours = mounts.lines().filter(|line| line.contains(" fuse")).map(|line| format!("{line}\n"));
         self.text("machine/mounts", &ours.collect::<String>())?;
-        match check::look(&checked(args), bar, &mut |_| ()) {
+        for process in processes {
+            self.text(&format!("processes/{}.txt", process.pid), &process.text)?;
+        }
+        bar.set_message("asking nodes");
+        let asked = status::nodes(None);
+        let nodes = match asked {
+            Ok(nodes) => {
+                let all: Vec<_> = nodes.found.iter().map(|(_, status)| status).collect();
+                self.value("status.json", json!({ "nodes": all, "silent": nodes.silent }))?;
+                nodes.found
+            }
+            Err(error) => {
+                self.text("status.txt", &format!("{error}\n"))?;
+                Vec::new()
+            }
+        };
+        let ends = move || Ok(logs::all(&nodes).iter().map(|log| (log.name.clone(), log.end())).collect::<Vec<_>>());
+        match in_time("the logs", ends) {
+            Ok(all) => all.iter().try_for_each(|(name, end)| self.text(&format!("logs/{name}"), end))?,
+            Err(error) => self.text("logs.txt", &format!("{error}\n"))?,
+        }
+        let typed = config::Args::of(&args.reach);
+        match in_time("the configuration", move || config::values(&typed)) {
+            Ok(values) => self.value("config.json", json!({ "values": values }))?,
+            Err(error) => self.text("config.txt", &format!("{error}\n"))?,
+        }
+        bar.set_message("looking at this machine");
+        let checked = checked(args);
+        match in_time("the check", move || check::look(&checked, &ProgressBar::hidden(), &mut |_| ())) {
             Ok(found) => self.value("check.json", serde_json::to_value(found)?)?,
             Err(error) => self.text("check.txt", &format!("{error}\n"))?,
         }
@@ -166,12 +191,25 @@ impl Bundle {
 fn versions(now: f64) -> Value {
     json!({
         "stoker": env!("CARGO_PKG_VERSION"),
+        "program_crc64": std::fs::read("/proc/self/exe").ok().map(|program| format!("{:016x}", block::crc64::of(&program))),
         "commit": option_env!("STOKER_COMMIT"),
         "arch": std::env::consts::ARCH,
         "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
         "user": rustix::process::geteuid().as_raw(),
         "at": daemon::journal::stamp(now),
     })
+}
+
+/// What is found out on a thread of its own: a disk that hangs can't be waited for.
+fn in_time<T: Send + 'static>(
+    what: &str,
+    look: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let (sender, found) = mpsc::sync_channel(1);
+    let look = move || drop(sender.send(look()));
+    std::thread::Builder::new().name("look".into()).spawn(look)?;
+    let late = || anyhow::anyhow!("{what} was not had within {} s", FOUND_WITHIN.as_secs());
+    found.recv_timeout(FOUND_WITHIN).unwrap_or_else(|_| Err(late()))
 }
 
 /// A look at the machine and at a store that moves no bytes.
@@ -189,45 +227,15 @@ fn checked(args: &Args) -> check::Args {
     }
 }
 
-/// The end of a log, from the beginning of a line on. Whatever takes the place of a log and is no file is not waited for.
-fn end(path: &Path) -> std::io::Result<String> {
-    let mut file = regular(path)?;
-    let from = file.metadata()?.len().saturating_sub(LOG_BYTES);
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    // Half a line may hold half a secret, which nobody would know again.
-    let whole = if from == 0 { 0 } else { text.find('\n').map_or(text.len(), |at| at + 1) };
-    Ok(text[whole..].to_owned())
-}
-
 fn beginning(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     regular(path)?.take(TEXT_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// What is a file, and nothing that would be waited for in its place.
 fn regular(path: &Path) -> std::io::Result<File> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("it is no file")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_long_log_the_end_is_taken_by_whole_lines() {
-        let scratch = tempfile::tempdir().expect("a folder");
-        let path = scratch.path().join("log");
-        let lines: String =
-            (0..100_000).map(|number| format!("{number:05} of a line of the log of a node\n")).collect();
-        std::fs::write(&path, &lines).expect("written");
-        let said = end(&path).expect("the end");
-        assert!(said.len() as u64 <= LOG_BYTES && said.ends_with("99999 of a line of the log of a node\n"));
-        assert!(said.lines().all(|line| line.len() == 38), "{}", said.lines().next().unwrap_or_default());
-        assert!(end(scratch.path()).is_err());
-    }
 }
