@@ -231,32 +231,50 @@ fn what_is_kept_can_be_read_again_and_let_go_of() {
     assert_eq!((code, &found["files"], &found["damaged"]), (Some(0), &12.into(), &0.into()), "{said}");
     assert_eq!(found["bytes"], 6 * 3_300_000);
 
-    // A file of the cache that somebody changed.
-    let changed = support::content::files(&bed.path("cache/blocks/objects")).into_iter().next().expect("a file");
-    let changed = bed.path("cache/blocks/objects").join(changed);
-    fs::set_permissions(&changed, fs::Permissions::from_mode(0o600)).expect("ours");
-    let mut content = fs::read(&changed).expect("a file");
-    content[1000] ^= 1;
-    fs::write(&changed, content).expect("written");
+    // Files of the cache that somebody changed.
+    for size in [300_000, 3_000_000] {
+        let objects = support::content::files(&bed.path("cache/blocks/objects")).into_iter();
+        let mut paths = objects.map(|name| bed.path("cache/blocks/objects").join(name));
+        let is_it = |path: &std::path::PathBuf| fs::metadata(path).is_ok_and(|found| found.len() / 1000 == size / 1000);
+        let changed = paths.find(is_it).expect("a file");
+        fs::set_permissions(&changed, fs::Permissions::from_mode(0o600)).expect("ours");
+        let mut content = fs::read(&changed).expect("a file");
+        content[size as usize / 2] ^= 1;
+        fs::write(&changed, content).expect("written");
+    }
+    let sent = bed.sent();
     let (code, found, said) = asked(&["cache", "verify"], "");
-    assert_eq!((code, &found["damaged"]), (Some(1), &1.into()), "{said}");
-    assert!(found["names"][0].as_str().is_some_and(|name| name.contains('/')), "{said}");
+    assert_eq!((code, &found["damaged"]), (Some(1), &2.into()), "{said}");
+    let names = found["names"].as_array().expect("names").iter().map(|name| name.as_str().expect("a name"));
+    let folders: Vec<_> = names.filter_map(|name| name.split('/').next()).collect();
+    assert_eq!(folders, ["one", "two"], "{said}");
     support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.sent() - sent, 3_300_000, "what was damaged is fetched again, and nothing else");
+    let (code, found, said) = asked(&["cache", "verify"], "one");
+    assert_eq!((code, &found["files"], &found["damaged"]), (Some(0), &6.into(), &0.into()), "{said}");
 
-    let open = fs::File::open(bed.mounted("one/0")).expect("it opens");
-    let gets = bed.gets();
+    let (open, sent) = (fs::File::open(bed.mounted("one/0")).expect("it opens"), bed.sent());
     let (code, found, said) = asked(&["evict"], "one");
     assert_eq!((code, &found["files"], &found["bytes"]), (Some(0), &6.into(), &1_800_000.into()), "{said}");
     let mut content = Vec::new();
     std::io::Read::read_to_end(&mut &open, &mut content).expect("it reads on");
-    assert!(content == fs::read(bed.data("one/0")).expect("the original") && bed.gets() == gets);
+    assert!(content == fs::read(bed.data("one/0")).expect("the original") && bed.sent() == sent);
     drop(open);
     let kept = finished(bed.stoker(["status", "--json"]).arg(bed.path("mnt")));
     let kept: serde_json::Value = serde_json::from_slice(&kept.stdout).expect("JSON");
     assert_eq!(kept["kept"]["kept_files"], 6, "{kept}");
     support::content::compare(&bed.path("mnt"), &bed.path("data"));
-    assert!(bed.gets() >= gets + 6, "what was evicted is fetched again");
+    assert_eq!(bed.sent() - sent, 1_800_000, "what was evicted is fetched again, and nothing else");
+    let (code, found, _) = asked(&["evict"], "two/3");
+    assert_eq!((code, &found["files"], &found["bytes"]), (Some(0), &1.into(), &3_000_000.into()));
     let (code, _, said) = asked(&["evict"], "absent");
     assert!(code == Some(1) && said.contains("no such file or folder"), "{said}");
     daemon.end();
+    // Of a folder that is read where it lies nothing is kept.
+    let local = bed.mount_at(&bed.path("data").display().to_string(), "local", &[]);
+    for words in [&["evict"][..], &["cache", "verify"]] {
+        let done = finished(bed.stoker(words).arg(bed.path("local")));
+        assert!(!done.status.success() && text(&done).contains("none of it is kept"), "{}", text(&done));
+    }
+    local.end();
 }

@@ -30,7 +30,7 @@ pub async fn verify(host: &Arc<Host>, place: &MountPath) -> Result<Verified> {
     each(host, place, move |view, path, is_over| {
         let (mut done, mut failed) = (Verified::default(), Ok(()));
         let stack = view.node().stack().clone();
-        view.each_kept(path, &mut |path, object, held| {
+        view.each_kept(path, |path, object, held| {
             match runtime.block_on(stack.compare(object, &(0..object.blocks()))) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -54,7 +54,7 @@ pub async fn evict(host: &Arc<Host>, place: &MountPath) -> Result<Evicted> {
     each(host, place, |view, path, is_over| {
         let mut done = Evicted::default();
         let stack = view.node().stack().clone();
-        view.each_kept(path, &mut |_, object, held| {
+        view.each_kept(path, |_, object, held| {
             stack.evict(object);
             (done.files, done.bytes) = (done.files + 1, done.bytes + held);
             !is_over()
@@ -71,6 +71,10 @@ async fn each<T: Send + 'static>(
     work: impl FnOnce(&Arc<View>, &[u8], &dyn Fn() -> bool) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let (mounted, rest) = host.find(place)?;
+    if mounted.view.is_local() {
+        let error = Error::invalid("the data set lies on a local file system, and none of it is kept", &place.path);
+        return Err(error.hint("name a path in the mount of a store: `stoker status` shows what is mounted"));
+    }
     let over = Arc::new(AtomicBool::new(false));
     let _wish = Wish(over.clone());
     let view = mounted.view.clone();

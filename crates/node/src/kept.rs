@@ -85,7 +85,7 @@ pub fn each_below(
     manifest: &Manifest,
     stack: &Stack,
     path: &[u8],
-    each: &mut dyn FnMut(&[u8], &Arc<Object>, u64) -> bool,
+    mut each: impl FnMut(&[u8], &Arc<Object>, u64) -> bool,
 ) -> Result<()> {
     let node = manifest.find(path).ok_or_else(|| missing(path))?;
     let mut tell = |path: &[u8], object: Arc<Object>| {

@@ -257,7 +257,7 @@ impl View {
     }
 
     /// Each file at or below a path of which anything is kept, until `each` says false.
-    pub fn each_kept(&self, path: &[u8], each: &mut dyn FnMut(&[u8], &Arc<Object>, u64) -> bool) -> Result<()> {
+    pub fn each_kept(&self, path: &[u8], each: impl FnMut(&[u8], &Arc<Object>, u64) -> bool) -> Result<()> {
         kept::each_below(&self.manifest(), &self.node.stack, path, each)
     }
 

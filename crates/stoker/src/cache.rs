@@ -17,10 +17,11 @@ pub const EXAMPLES: &str = "\
 Examples:
   stoker cache show                  the default folder
   stoker cache verify /data/train    of a mount: what is damaged is dropped, and fetched again
-  stoker cache clean /nvme/cache     empty a folder that no node has; it fills again as files are read
+  stoker cache clean /nvme/cache     empty a folder that no node has; it fills again
 
-All of them mean the cache of this machine. `stoker load --verify` compares with the store, on all
-members. Other members of a cluster keep what they have.";
+All of them mean the cache of this machine: other members of a cluster keep what they have.
+`stoker load --verify` compares with the store, on all members. `verify` exits with 1 if it found
+damage.";
 
 /// What a node keeps in its folder: the bytes of files, and the names of data sets.
 const BYTES: &str = "blocks";

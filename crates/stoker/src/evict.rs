@@ -12,7 +12,8 @@ Examples:
   stoker evict /data/train/old     make room; it is fetched again when somebody reads it
   stoker evict /data/train         all of a mount
 
-It means the node of this machine alone: other members of a cluster keep what they have.";
+It means the node of this machine alone: other members of a cluster keep what they have. A
+background fill that is under way, or a job that said what it will read, may bring it again.";
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
