@@ -182,3 +182,99 @@ fn nothing_is_written_through_a_link_in_the_place_of_the_cache_folder() {
     assert!(!refreshed.status.success() && fs::read_dir(&foreign).expect("a folder").count() == 0);
     daemon.end();
 }
+
+#[test]
+fn a_cache_is_shown_and_emptied_while_no_node_has_it() {
+    let Some(bed) = Bed::new() else { return };
+    (0..8).for_each(|number| bed.put(&format!("{number}"), &noise(300_000, number)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    let cache = |verb: &str| finished(bed.stoker(["cache", verb, "--json"]).env("STOKER_CACHE", bed.path("cache")));
+    let shown = || serde_json::from_slice::<serde_json::Value>(&cache("show").stdout).expect("JSON");
+    let of_node = shown();
+    assert_eq!((&of_node["objects"], &of_node["data_sets"]), (&8.into(), &1.into()), "{of_node}");
+    assert!(of_node["bytes"].as_u64().is_some_and(|bytes| bytes >= 2_400_000), "{of_node}");
+    assert_eq!(of_node["mounts"][0][1], bed.path("mnt").display().to_string());
+    refused(&cache("clean"), &["another node uses this cache folder", "unmount"]);
+    daemon.end();
+    eventually("the node has ended", || shown()["node"].is_null());
+    let lines = finished(bed.stoker(["cache", "show"]).arg(bed.path("cache")));
+    assert!(text(&lines).contains("none has it"), "{}", text(&lines));
+    let done = cache("clean");
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!((&shown()["objects"], &shown()["data_sets"]), (&0.into(), &0.into()));
+    // What is no cache is left alone.
+    refused(&finished(bed.stoker(["cache", "clean"]).arg(bed.path("data"))), &["not Stoker's"]);
+    assert!(bed.data("0").exists());
+    refused(&finished(bed.stoker(["cache", "clean"]).arg(bed.path("absent"))), &["there is no cache"]);
+    // It fills again.
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
+
+#[test]
+fn what_is_kept_can_be_read_again_and_let_go_of() {
+    let Some(bed) = Bed::new() else { return };
+    for number in 0..6 {
+        bed.put(&format!("one/{number}"), &noise(300_000, number));
+        bed.put(&format!("two/{number}"), &noise(3_000_000, 50 + number));
+    }
+    let daemon = bed.mount(&["--fill", "off"]);
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    let asked = |words: &[&str], at: &str| {
+        let done = finished(bed.stoker(words).arg("--json").arg(bed.mounted(at)));
+        let found: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.code(), found, text(&done))
+    };
+    let (code, found, said) = asked(&["cache", "verify"], "");
+    assert_eq!((code, &found["files"], &found["damaged"]), (Some(0), &12.into(), &0.into()), "{said}");
+    assert_eq!(found["bytes"], 6 * 3_300_000);
+
+    // Files of the cache that somebody changed.
+    for size in [300_000, 3_000_000] {
+        let objects = support::content::files(&bed.path("cache/blocks/objects")).into_iter();
+        let mut paths = objects.map(|name| bed.path("cache/blocks/objects").join(name));
+        let is_it = |path: &std::path::PathBuf| fs::metadata(path).is_ok_and(|found| found.len() / 1000 == size / 1000);
+        let changed = paths.find(is_it).expect("a file");
+        fs::set_permissions(&changed, fs::Permissions::from_mode(0o600)).expect("ours");
+        let mut content = fs::read(&changed).expect("a file");
+        content[size as usize / 2] ^= 1;
+        fs::write(&changed, content).expect("written");
+    }
+    let sent = bed.sent();
+    let (code, found, said) = asked(&["cache", "verify"], "");
+    assert_eq!((code, &found["damaged"]), (Some(1), &2.into()), "{said}");
+    let names = found["names"].as_array().expect("names").iter().map(|name| name.as_str().expect("a name"));
+    let folders: Vec<_> = names.filter_map(|name| name.split('/').next()).collect();
+    assert_eq!(folders, ["one", "two"], "{said}");
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.sent() - sent, 3_300_000, "what was damaged is fetched again, and nothing else");
+    let (code, found, said) = asked(&["cache", "verify"], "one");
+    assert_eq!((code, &found["files"], &found["damaged"]), (Some(0), &6.into(), &0.into()), "{said}");
+
+    let (open, sent) = (fs::File::open(bed.mounted("one/0")).expect("it opens"), bed.sent());
+    let (code, found, said) = asked(&["evict"], "one");
+    assert_eq!((code, &found["files"], &found["bytes"]), (Some(0), &6.into(), &1_800_000.into()), "{said}");
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut &open, &mut content).expect("it reads on");
+    assert!(content == fs::read(bed.data("one/0")).expect("the original") && bed.sent() == sent);
+    drop(open);
+    let kept = finished(bed.stoker(["status", "--json"]).arg(bed.path("mnt")));
+    let kept: serde_json::Value = serde_json::from_slice(&kept.stdout).expect("JSON");
+    assert_eq!(kept["kept"]["kept_files"], 6, "{kept}");
+    support::content::compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.sent() - sent, 1_800_000, "what was evicted is fetched again, and nothing else");
+    let (code, found, _) = asked(&["evict"], "two/3");
+    assert_eq!((code, &found["files"], &found["bytes"]), (Some(0), &1.into(), &3_000_000.into()));
+    let (code, _, said) = asked(&["evict"], "absent");
+    assert!(code == Some(1) && said.contains("no such file or folder"), "{said}");
+    daemon.end();
+    // Of a folder that is read where it lies nothing is kept.
+    let local = bed.mount_at(&bed.path("data").display().to_string(), "local", &[]);
+    for words in [&["evict"][..], &["cache", "verify"]] {
+        let done = finished(bed.stoker(words).arg(bed.path("local")));
+        assert!(!done.status.success() && text(&done).contains("none of it is kept"), "{}", text(&done));
+    }
+    local.end();
+}

@@ -394,3 +394,25 @@ fn members_with_keys_are_one_cache_and_a_stranger_is_told_nothing() {
     let refused = support::finished(&mut pool.mounting(2));
     assert!(support::text(&refused).contains("of another member"), "{}", support::text(&refused));
 }
+
+#[test]
+fn a_member_lets_go_of_what_it_keeps_and_the_others_keep_theirs() {
+    let Some(mut pool) = Pool::of(2, &["--fill", "off"]) else { return };
+    let total = set(&pool.bed);
+    pool.start(2);
+    (0..2).for_each(|number| pool.read_all(number));
+    let sent = pool.sent();
+    assert_eq!(sent, total, "each byte left the store once");
+    let kept = |number: usize| {
+        let done = support::finished(pool.bed.stoker(["status", "--json"]).arg(pool.at(number, "f0")));
+        let status: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        status["kept"]["kept_bytes"].as_u64().expect("a number")
+    };
+    let (here, there) = (kept(0), kept(1));
+    let done = support::finished(pool.bed.stoker(["evict", "--json"]).arg(pool.at(0, "f0")));
+    let evicted: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert!(here > 0 && evicted["bytes"] == here, "{evicted}, and {here} were kept");
+    assert_eq!((kept(0), kept(1)), (0, there), "the other member keeps what it has");
+    (0..2).for_each(|number| pool.read_all(number));
+    assert!(pool.sent() - sent <= here, "no more left the store than was let go of");
+}

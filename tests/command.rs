@@ -443,3 +443,20 @@ fn commands_about_nothing_say_so() {
     assert_eq!(bed.nodes().len(), 0);
     refused_as_typed(&bed.run(["load", "s3://bucket"]), &["--to FOLDER"]);
 }
+
+#[test]
+fn the_manual_page_and_completions_name_every_command() {
+    let Some(bed) = Bed::new() else { return };
+    let page = text(&bed.run(["man"])).replace("\\-", "-");
+    let named =
+        ["check", "config", "evict", "debug bundle", "cache show", "cache verify", "cache clean", "status", "up"];
+    for name in named {
+        assert!(page.contains(&format!("stoker {name}")), "{name} is not in the manual page");
+        for shell in ["bash", "zsh", "fish"] {
+            let script = text(&bed.run(["completions", shell]));
+            let word = name.split(' ').next_back().expect("a word");
+            assert!(script.contains(word), "{name} is not completed by {shell}");
+        }
+    }
+    assert!(page.contains("--effective") && page.contains("--quick"));
+}

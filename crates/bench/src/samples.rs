@@ -105,6 +105,14 @@ impl Set {
         Ok(Set::joined(found, spans, files, true))
     }
 
+    /// These files as they are, whatever is in them: enough to probe a target with.
+    pub fn plain(listed: Vec<Listed>) -> Set {
+        let spans = listed.iter().map(|_| Spans::Whole).collect();
+        let mean = listed.iter().map(|file| file.bytes as f64).sum::<f64>() / listed.len().max(1) as f64;
+        let files = Files { count: listed.len() as u64, samples_per_file: 1, sample_bytes: mean, ..Files::default() };
+        Set::joined(listed, spans, &files, true)
+    }
+
     /// The set of a workload without any bytes, sizes drawn as the workload says.
     pub fn imagined(files: &Files, samples: u64, seed: u64) -> Set {
         let count = samples.div_ceil(files.samples_per_file).max(1);

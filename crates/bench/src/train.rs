@@ -15,6 +15,7 @@ pub mod closed;
 pub mod counters;
 mod demand;
 mod figures;
+pub mod forecast;
 pub mod most;
 mod order;
 mod pace;

@@ -8,7 +8,7 @@ mod kept;
 pub use cluster::{Cluster, Member, Serving};
 pub use dead::{Dead, DeadMount};
 pub use hint::{HintRequest, Hinted, Order, Sampler};
-pub use kept::{Kept, KeptEntry};
+pub use kept::{Evicted, Kept, KeptEntry, Verified};
 
 use serde::{Deserialize, Serialize};
 

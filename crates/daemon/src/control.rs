@@ -4,7 +4,7 @@
 
 use crate::hint;
 use crate::status::{kept, status};
-use crate::{Host, Mounted};
+use crate::{Host, Mounted, upkeep};
 use block::{Error, Kind, Result};
 use client::messages::{Level, LoadRequest, Loaded, MountPath, MountRequest, Mounting, Problem, Record};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
@@ -139,6 +139,8 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             let (all, entries) = tokio::task::spawn_blocking(look).await.map_err(|error| gave_up(&error))??;
             Ok(say(&kept(all, entries)))
         }
+        (&Method::POST, "/v1/verify") => Ok(say(&upkeep::verify(&host, &message(request).await?).await?)),
+        (&Method::POST, "/v1/evict") => Ok(say(&upkeep::evict(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
         (&Method::DELETE, "/v1/mounts") => {
             let place: MountPath = message(request).await?;

@@ -4,6 +4,7 @@
 //! Layout:
 //! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
 //! - [`control`]: its socket. [`status`]: what it does and holds.
+//! - `upkeep`: what is kept of a mount is read again, or let go of.
 //! - `hint`: what a job says of the order in which it will read.
 //! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
 //! - [`Lease`]: until when it may go on without anybody who looks after it.
@@ -20,6 +21,7 @@ mod mounted;
 mod pulse;
 pub mod reach;
 pub mod status;
+mod upkeep;
 
 pub use host::{ENDING, Host, Life};
 pub use journal::Journal;

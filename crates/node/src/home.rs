@@ -40,6 +40,14 @@ impl Home {
         Ok(Home { path: path.to_owned(), group, lock: lock(path, group)?.into() })
     }
 
+    /// Refuse a folder that [`Home::take`] would refuse, whoever has it at the moment. Nothing is made; none is fine.
+    pub fn look(path: &Path, group: bool) -> Result<()> {
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            _ => is_fit(path, group),
+        }
+    }
+
     /// Look whether the folder is still this process's: somebody may have removed it, or the lock in it. Then it is taken
     /// again, unless another node was faster. Where nobody can look, it is as it was.
     pub fn hold(&self) -> Result<Hold> {
@@ -65,12 +73,14 @@ impl Home {
     }
 }
 
-/// Make the folder if it isn't there, and take its lock.
-fn lock(path: &Path, group: bool) -> Result<File> {
-    let doing = |error: std::io::Error| {
-        Error::io("cannot use the cache folder", path.display(), &error).hint("choose another folder with --cache")
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(doing)?;
+/// What failed with a folder.
+fn unusable(path: &Path, error: &std::io::Error) -> Error {
+    Error::io("cannot use the cache folder", path.display(), error).hint("choose another folder with --cache")
+}
+
+/// Refuse a folder that others can write into, or that holds what is no cache.
+fn is_fit(path: &Path, group: bool) -> Result<()> {
+    let doing = |error: std::io::Error| unusable(path, &error);
     let user = rustix::process::geteuid().as_raw();
     let found = std::fs::symlink_metadata(path).map_err(doing)?;
     if !found.is_dir() {
@@ -84,7 +94,14 @@ fn lock(path: &Path, group: bool) -> Result<File> {
         return Err(Error::denied("the cache folder holds files that are not Stoker's", path.display()).hint(hint));
     }
     look_into(path, user, group, DEPTH)?;
-    refuse_misplaced(path)?;
+    refuse_misplaced(path)
+}
+
+/// Make the folder if it isn't there, and take its lock.
+fn lock(path: &Path, group: bool) -> Result<File> {
+    let doing = |error: std::io::Error| unusable(path, &error);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(doing)?;
+    is_fit(path, group)?;
     let flags = OFlags::NOFOLLOW.bits() as i32;
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);

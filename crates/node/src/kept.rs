@@ -4,7 +4,8 @@
 
 use crate::manifest::Manifest;
 use crate::stack::Stack;
-use block::{Error, Result};
+use block::{Error, Object, Result};
+use std::sync::Arc;
 
 /// What to try where a name of a data set is not known.
 pub(crate) const LISTED: &str =
@@ -48,11 +49,7 @@ pub fn of_all(manifest: &Manifest, stack: &Stack) -> Kept {
 
 /// A file, or a folder with what is directly in it, the first so many by name.
 pub fn of_path(manifest: &Manifest, stack: &Stack, path: &[u8], most: usize) -> Result<(Kept, Vec<Entry>)> {
-    let missing = || {
-        let path = String::from_utf8_lossy(path);
-        Error::missing("there is no such file or folder in the data set", path).hint(LISTED)
-    };
-    let node = manifest.find(path).ok_or_else(missing)?;
+    let node = manifest.find(path).ok_or_else(|| missing(path))?;
     let (mut all, mut entries, mut is_full) = (Kept::default(), Vec::<Entry>::new(), false);
     if let Some(object) = manifest.object(node) {
         all.add(object.size, stack.held_bytes(&object));
@@ -80,6 +77,37 @@ pub fn of_path(manifest: &Manifest, stack: &Stack, path: &[u8], most: usize) -> 
         entries.last_mut().expect("one was pushed").kept.add(size, held);
     }
     Ok((all, entries))
+}
+
+/// Call `each` with the path and the object of every file at or below a path of which anything is kept, and how many bytes
+/// that are, until it says false.
+pub fn each_below(
+    manifest: &Manifest,
+    stack: &Stack,
+    path: &[u8],
+    mut each: impl FnMut(&[u8], &Arc<Object>, u64) -> bool,
+) -> Result<()> {
+    let node = manifest.find(path).ok_or_else(|| missing(path))?;
+    let mut tell = |path: &[u8], object: Arc<Object>| {
+        let held = stack.held_bytes(&object);
+        held == 0 || each(path, &object, held)
+    };
+    if let Some(object) = manifest.object(node) {
+        tell(path, object);
+        return Ok(());
+    }
+    let mut walk = manifest.walk(node);
+    while let Some(file) = walk.advance() {
+        if manifest.object(file.node).is_some_and(|object| !tell(file.path, object)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn missing(path: &[u8]) -> Error {
+    let path = String::from_utf8_lossy(path);
+    Error::missing("there is no such file or folder in the data set", path).hint(LISTED)
 }
 
 fn held(manifest: &Manifest, stack: &Stack, node: u64) -> u64 {

@@ -328,6 +328,12 @@ impl Stack {
         self.forget(object);
     }
 
+    /// Let go of what is here of an object, whole or in part: for room, and no word on whether it is right. Who has it open reads
+    /// on.
+    pub fn evict(&self, object: &Arc<Object>) {
+        self.drop_wrong(object, &(0..object.blocks()));
+    }
+
     /// Drop an object here and on all other members, because it is wrong as a whole.
     pub async fn drop_everywhere(&self, object: &Arc<Object>) {
         if let Some(owners) = &self.owners {

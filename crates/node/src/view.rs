@@ -256,6 +256,11 @@ impl View {
         kept::of_path(&self.manifest(), &self.node.stack, path, most)
     }
 
+    /// Each file at or below a path of which anything is kept, until `each` says false.
+    pub fn each_kept(&self, path: &[u8], each: impl FnMut(&[u8], &Arc<Object>, u64) -> bool) -> Result<()> {
+        kept::each_below(&self.manifest(), &self.node.stack, path, each)
+    }
+
     /// What the background fill did.
     pub fn fill(&self) -> &Arc<Fill> {
         &self.fill

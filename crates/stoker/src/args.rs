@@ -1,7 +1,9 @@
 //! What can be typed.
 
-use crate::{bench, down, emulate, hint, hosts, observe, plan, print, up};
-use ::emulate::parse::{bandwidth, duration, size};
+use crate::{
+    bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, logs, observe, plan, print, up,
+};
+use ::emulate::parse::{duration, size};
 use block::Error;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -65,15 +67,30 @@ pub enum Command {
     Hint(hint::Args),
     /// List a mounted data set again
     Refresh(Refresh),
+    /// Let go of what this machine keeps of a mounted file or folder
+    #[command(after_help = evict::EXAMPLES)]
+    Evict(evict::Args),
     /// Show mounts, hits, requests and limits
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
+    /// Look whether a store, a disk and this machine are fit for a mount, and how fast they are
+    #[command(after_help = check::EXAMPLES)]
+    Check(Box<check::Args>),
+    /// Look into a cache folder of this machine, or empty it
+    #[command(subcommand)]
+    Cache(cache::Command),
+    /// Show what a mount from here would go by, and where each value came from
+    #[command(after_help = config::EXAMPLES)]
+    Config(Box<config::Args>),
+    /// Gather what is needed to find out what is wrong
+    #[command(subcommand)]
+    Debug(debug::Command),
     /// Show where nodes write their logs and what went wrong last, or change how much they write
-    Log(Log),
+    Log(logs::Args),
     /// Serve a folder as an S3 endpoint with a service's limits and faults
     Emulate(emulate::Args),
     /// Run the main job on a small data set of its own: two epochs, from the store and through Stoker
-    Demo(Demo),
+    Demo(demo::Args),
     /// Measure whether storage keeps accelerators busy
     #[command(subcommand)]
     Bench(bench::Command),
@@ -190,15 +207,8 @@ pub struct Mount {
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,
-    /// List the data set again this often, such as 60s, 10m or 1h; by default only by `stoker refresh`
-    #[arg(long, value_name = "TIME", value_parser = seldom, allow_hyphen_values = true)]
-    pub refresh: Option<Duration>,
-    /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch, never, or at once
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off", "all"])]
-    pub fill: String,
-    /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
-    #[arg(long)]
-    pub immutable: bool,
+    #[command(flatten)]
+    pub set: SetFlags,
     /// Return once it is mounted, and serve in the background
     #[arg(short, long)]
     pub detach: bool,
@@ -208,6 +218,21 @@ pub struct Mount {
     pub shown: Shown,
     #[command(flatten)]
     pub reach: Reach,
+}
+
+/// How a data set is listed, filled and kept.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SetFlags {
+    /// List the data set again this often, such as 60s, 10m or 1h; by default only by `stoker refresh`
+    #[arg(long, value_name = "TIME", value_parser = seldom, allow_hyphen_values = true)]
+    pub refresh: Option<Duration>,
+    /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch (auto, the default), never
+    /// (off), or at once (all)
+    #[arg(long, value_name = "WHEN", value_parser = ["auto", "off", "all"])]
+    pub fill: Option<String>,
+    /// Keep the page cache of files that are never replaced; best for many small files that fit into memory
+    #[arg(long)]
+    pub immutable: bool,
 }
 
 /// The process that serves all mounts of a cache folder. The first mount starts it; those that join must agree with it.
@@ -371,31 +396,6 @@ pub struct Status {
     /// Print JSON: one object for each node, one a line
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct Log {
-    /// A mount point or a cache folder; by default every node of this user
-    pub dir: Option<PathBuf>,
-    /// Write from now on what is at least this serious: error, warn, info or debug
-    #[arg(long, value_parser = ["error", "warn", "info", "debug"])]
-    pub level: Option<String>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct Demo {
-    /// Where to make the data set; by default a folder that is removed afterwards
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// Bandwidth of the emulated store
-    #[arg(long, value_name = "RATE", default_value = "60MB/s", value_parser = bandwidth)]
-    pub bandwidth: u64,
-    /// First-byte latency of the emulated store
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
-    pub latency: Duration,
-    /// Write the picture to this file
-    #[arg(long, value_name = "FILE.svg")]
-    pub picture: Option<PathBuf>,
 }
 
 impl ClusterFlags {

@@ -2,16 +2,16 @@
 
 mod compare;
 mod data;
-mod end;
+pub mod end;
 mod launch;
 mod loader;
-mod machine;
+pub mod machine;
 mod output;
 mod ranks;
 mod simulate;
 mod sweep;
 mod train;
-mod typed;
+pub mod typed;
 
 use block::{Error, Kind};
 use std::process::ExitCode;

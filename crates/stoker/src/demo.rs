@@ -1,7 +1,6 @@
 //! `stoker demo`: the main job, on a small real data set behind a slow store of its own. Two shuffled epochs
 //! straight from the store, two through Stoker; every byte checked; one table and its picture.
 
-use crate::args::Demo;
 use crate::chart::{Bar, Chart, Column, Mark, Style, Table, Tone};
 use crate::ends::Ends;
 use crate::node::INTERRUPTED;
@@ -10,6 +9,7 @@ use block::{Error, Source as _};
 use client::messages::MountRequest;
 use daemon::{Host, Journal, Life, reach};
 use data::{ImageSpec, Manifest, Set, VolumeSpec, generate};
+use emulate::parse::{bandwidth, duration};
 use emulate::{Latency, Limits, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use node::namespace::{Namespace, Opening, Reading};
@@ -48,7 +48,23 @@ struct Epoch {
 /// Folders that are made for the time of the demo, beside the data.
 const MADE: [&str; 2] = ["cache", "mnt"];
 
-pub fn run(args: &Demo) -> anyhow::Result<ExitCode> {
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Where to make the data set; by default a folder that is removed afterwards
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Bandwidth of the emulated store
+    #[arg(long, value_name = "RATE", default_value = "60MB/s", value_parser = bandwidth)]
+    bandwidth: u64,
+    /// First-byte latency of the emulated store
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    latency: Duration,
+    /// Write the picture to this file
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     place::can_be_written(&[(args.picture.as_deref(), place::PICTURE)], [])?;
     let scratch = args.dir.is_none();
     let folder =
@@ -111,7 +127,7 @@ fn remove(folder: &Path) {
     tracing::warn!("{} could not be removed", folder.display());
 }
 
-async fn demo(args: &Demo, folder: &Path) -> anyhow::Result<(Chart, String)> {
+async fn demo(args: &Args, folder: &Path) -> anyhow::Result<(Chart, String)> {
     let data = make(folder.join("data")).await?;
     let limits = Limits { bandwidth: Some(args.bandwidth), latency: Latency::Fixed(args.latency), ..Limits::default() };
     let settings =
@@ -307,7 +323,7 @@ async fn read_node(view: Arc<View>, path: String) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The results as a table and bars.
-fn chart(epochs: &[Epoch], args: &Demo) -> Chart {
+fn chart(epochs: &[Epoch], args: &Args) -> Chart {
     let limit = args.bandwidth as f64;
     let rate = |epoch: &Epoch| epoch.bytes as f64 / epoch.seconds;
     let right = ["images/s", "MB/s", "store requests", "store bytes", "share of wire limit"].map(Column::right);

@@ -1,12 +1,22 @@
 //! `stoker log`: where nodes write what happens, what went wrong last, and how much is written.
 
-use crate::{args, show, status};
+use crate::{show, status};
 use client::messages::{Level, Log};
 use daemon::journal::stamp;
 use hyper::Method;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub fn run(args: &args::Log) -> anyhow::Result<ExitCode> {
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// A mount point or a cache folder; by default every node of this user
+    dir: Option<PathBuf>,
+    /// Write from now on what is at least this serious: error, warn, info or debug
+    #[arg(long, value_parser = ["error", "warn", "info", "debug"])]
+    level: Option<String>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let status::Nodes { found, silent } = status::nodes(args.dir.as_deref())?;
     silent.iter().for_each(|what| note!("{what}"));
     if found.is_empty() && silent.is_empty() {

@@ -10,12 +10,17 @@ mod print;
 mod args;
 mod authority;
 mod bench;
+mod cache;
 mod chart;
+mod check;
 mod cluster;
+mod config;
+mod debug;
 mod demo;
 mod down;
 mod emulate;
 mod ends;
+mod evict;
 mod hint;
 mod hosts;
 mod keys;
@@ -77,7 +82,12 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Load(args) => load::run(args),
         Command::Hint(args) => hint::run(&args),
         Command::Refresh(args) => refresh::run(&args),
+        Command::Evict(args) => evict::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Cache(command) => cache::run(&command),
+        Command::Config(args) => config::run(&args),
+        Command::Debug(command) => debug::run(&command),
         Command::Log(args) => logs::run(&args),
         Command::Emulate(args) => {
             runtime().and_then(|runtime| runtime.block_on(emulate::run(args))).map(|()| ExitCode::SUCCESS)

@@ -252,7 +252,7 @@ pub fn token() -> String {
 
 /// The memory limit: what was asked, else the default, within a quarter of what the cgroup allows.
 pub fn memory(asked: Option<u64>) -> Result<u64> {
-    let allowed = cgroup::memory_limit(Path::new("/"));
+    let allowed = memory_of_group();
     let machine = memory_of_machine();
     if let Some(asked) = asked.filter(|asked| machine.is_some_and(|machine| *asked > machine)) {
         let what = format!("this machine has {} bytes of memory in all", machine.unwrap_or_default());
@@ -270,6 +270,11 @@ pub fn memory(asked: Option<u64>) -> Result<u64> {
         (Some(asked), _) => Ok(asked),
         (None, allowed) => Ok(allowed.map_or(MEMORY_DEFAULT, |limit| MEMORY_DEFAULT.min(limit / 4)).max(MEMORY_MIN)),
     }
+}
+
+/// Memory that the control group of this process allows; none where it sets no limit.
+pub fn memory_of_group() -> Option<u64> {
+    cgroup::memory_limit(Path::new("/"))
 }
 
 /// Memory of this machine; none where the kernel doesn't say.

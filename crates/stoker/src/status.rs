@@ -2,7 +2,7 @@
 
 mod cluster;
 mod order;
-mod pool;
+pub mod pool;
 
 use crate::{args, mount, place, print, show};
 use client::messages::{Dead, DeadMount, Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};

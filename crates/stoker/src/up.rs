@@ -111,7 +111,7 @@ struct Each {
     immutable: bool,
 }
 
-fn binary(text: &str) -> Result<(String, PathBuf), Error> {
+pub fn binary(text: &str) -> Result<(String, PathBuf), Error> {
     let wrong = || Error::invalid("this names no program for an architecture", format!("`{text}`"));
     let pair = text.split_once('=').ok_or_else(|| wrong().hint("write it like aarch64=/opt/stoker-aarch64"))?;
     Ok((pair.0.to_owned(), pair.1.into()))
@@ -192,45 +192,57 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     if let Some(cache) = &args.cache {
         place::are_apart(cache, &args.dir)?;
     }
-    let ours = (std::env::consts::ARCH.to_owned(), PathBuf::from("/proc/self/exe"));
-    let programs = std::iter::once(&ours).chain(&args.binary).map(|(arch, path)| Program::new(arch, path));
-    let mut programs = programs.collect::<Result<Vec<_>, _>>().map_err(typed)?;
-    // One that was named goes before our own.
-    programs.reverse();
     Ok(Plan {
         dir: args.dir.clone(),
         cache: args.cache.clone(),
         port: args.port,
         is_plaintext: args.plaintext,
         token: place::token(),
-        programs,
+        programs: programs(&args.binary)?,
     })
 }
 
-/// What `stoker mount` is told on each host. Credentials are those that the host finds for itself; the server is that of
-/// the environment here, which hosts don't have.
+/// This program, and those that were named for hosts of other architectures; one that was named goes before our own.
+pub fn programs(named: &[(String, PathBuf)]) -> Result<Vec<Program>, Error> {
+    let ours = (std::env::consts::ARCH.to_owned(), PathBuf::from("/proc/self/exe"));
+    let programs = std::iter::once(&ours).chain(named).map(|(arch, path)| Program::new(arch, path));
+    let mut programs = programs.collect::<Result<Vec<_>, _>>().map_err(typed)?;
+    programs.reverse();
+    Ok(programs)
+}
+
+/// What `stoker mount` is told on each host.
 fn words(args: &Args) -> Vec<OsString> {
-    let Reach { region, profile, anonymous, .. } = &args.reach;
-    let endpoint = &place::reach(&args.reach).endpoint.filter(|_| args.url.starts_with("s3://"));
-    let handed = Some(PROFILE.to_owned());
-    let profile = if args.send_credentials { &handed } else { profile };
-    let mut words: Vec<OsString> = Vec::new();
+    let handed = args.send_credentials.then_some(PROFILE);
+    let mut words = reach_words(&args.reach, &args.url, handed);
     let bytes = |size: Option<u64>| size.map(|bytes| format!("{bytes}B"));
     let patience = args.each.patience.map(|time| format!("{}ms", time.as_millis()));
-    for (name, value) in [
-        ("--endpoint", endpoint),
-        ("--region", region),
-        ("--profile", profile),
+    let named = [
         ("--cache-size", &bytes(args.cache_size)),
         ("--memory", &bytes(args.each.memory)),
         ("--fill", &args.each.fill),
         ("--patience", &patience),
-    ] {
+    ];
+    for (name, value) in named {
         words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
     }
-    let flags = [(*anonymous, "--anonymous"), (args.each.immutable, "--immutable")];
-    words.extend(flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| OsString::from(flag)));
+    words.extend(args.each.immutable.then(|| OsString::from("--immutable")));
     words.extend(["--".into(), (&args.url).into(), (&args.dir).into()]);
+    words
+}
+
+/// How a host reaches a store. Credentials are those that it finds for itself, unless it was handed a profile; the server is
+/// that of the environment here, which hosts don't have.
+pub fn reach_words(typed: &Reach, url: &str, handed: Option<&str>) -> Vec<OsString> {
+    let Reach { region, profile, anonymous, .. } = typed;
+    let endpoint = place::reach(typed).endpoint.filter(|_| url.starts_with("s3://"));
+    let profile = handed.or(profile.as_deref());
+    let named = [("--endpoint", endpoint.as_deref()), ("--region", region.as_deref()), ("--profile", profile)];
+    let mut words: Vec<OsString> = Vec::new();
+    for (name, value) in named {
+        words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
+    }
+    words.extend(anonymous.then(|| OsString::from("--anonymous")));
     words
 }
 

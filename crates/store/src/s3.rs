@@ -3,7 +3,7 @@
 //! The requests are our own, because what decides is in the answer: its status, `Retry-After`, `ETag`,
 //! `Content-Range` and checksums. Nothing here retries (except pages of a listing) or limits.
 //!
-//! Layout: `endpoint` (where the bucket is), `wire` (HTTP), `trust` (TLS), `sign`, `credentials` and `lend` (who we are), `answer`
+//! Layout: `endpoint` (where the bucket is), `greet` (who answers there), `wire` (HTTP), `trust` (TLS), `sign`, `credentials` and `lend` (who we are), `answer`
 //! (what was said), `listing` and `page` (names), `write` (objects that are made here).
 //!
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
@@ -12,6 +12,7 @@
 mod answer;
 mod credentials;
 mod endpoint;
+mod greet;
 mod lend;
 mod listing;
 mod page;
@@ -21,7 +22,8 @@ mod wire;
 mod write;
 
 pub use credentials::Credentials;
-pub use lend::{Lent, lend};
+pub use greet::Greeting;
+pub use lend::{Lent, lend, lender};
 pub use wire::Timeouts;
 
 use crate::counters::InFlight;

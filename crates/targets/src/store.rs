@@ -68,6 +68,11 @@ impl Store {
     pub fn counters(&self) -> &Arc<Counters> {
         self.0.store.counters()
     }
+
+    /// Files as they come, up to so many, by name; and whether these are all. Of a large store it asks for no more.
+    pub fn some(&self, most: usize) -> Result<(Vec<Listed>, bool)> {
+        self.0.runtime.block_on(self.0.list(most))
+    }
 }
 
 impl Shared {
@@ -134,11 +139,16 @@ impl Shared {
         Ok(true)
     }
 
-    async fn list(&self) -> Result<Vec<Listed>> {
+    /// All, or the first that come until there are so many. Whether it is all.
+    async fn list(&self, most: usize) -> Result<(Vec<Listed>, bool)> {
         let mut pages = self.store.list(&self.prefix);
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             for listed in page? {
+                if found.len() >= most {
+                    found.sort();
+                    return Ok((found, false));
+                }
                 // A key that ends in a slash is how tools mark an empty folder.
                 // What begins with a dot is no data, as in a folder.
                 let is_seen = |name: &&str| !name.ends_with('/') && !name.split('/').any(|part| part.starts_with('.'));
@@ -148,7 +158,7 @@ impl Shared {
             }
         }
         found.sort();
-        Ok(found)
+        Ok((found, true))
     }
 }
 
@@ -158,7 +168,7 @@ impl Target for Store {
     }
 
     fn list(&self) -> Result<Vec<Listed>> {
-        self.0.runtime.block_on(self.0.list())
+        self.some(usize::MAX).map(|(all, _)| all)
     }
 
     /// Asks for no more than the first page that has a key.

@@ -1,4 +1,4 @@
-//! How much of a file or a folder is in the cache.
+//! How much of a file or a folder is in the cache, and what became of it there.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,4 +23,22 @@ pub struct KeptEntry {
     pub bytes: u64,
     pub kept_files: u64,
     pub kept_bytes: u64,
+}
+
+/// `POST /v1/verify` with a [`MountPath`](super::MountPath): what this node keeps of it was read again, and compared with the
+/// checksums that it was kept with.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verified {
+    pub files: u64,
+    pub bytes: u64,
+    /// Files that were damaged, which are kept no more; the first of them by name.
+    pub damaged: u64,
+    pub names: Vec<String>,
+}
+
+/// `POST /v1/evict` with a [`MountPath`](super::MountPath): what this node kept of it, and keeps no more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Evicted {
+    pub files: u64,
+    pub bytes: u64,
 }

@@ -8,12 +8,55 @@ use std::collections::HashMap;
 /// Clocks further apart spoil certificates and signatures of requests, and mean that nobody looks after them.
 const SKEW_MAX_S: f64 = 60.0;
 
+/// What a signature may be off at most: then S3 refuses it.
+pub const SKEW_REFUSED_S: f64 = 900.0;
+
 /// Less room is none for a cache.
 const FREE_MIN_BYTES: u64 = 1 << 30;
 
 /// File systems that other machines write to as well, or that are slower than a store.
-const SHARED: [&str; 12] =
-    ["nfs", "nfs4", "lustre", "ceph", "cifs", "smb2", "gpfs", "beegfs", "fhgfs", "afs", "panfs", "fuseblk"];
+const SHARED: [&str; 15] = [
+    "nfs", "nfs4", "lustre", "ceph", "cifs", "smb2", "smb3", "gpfs", "beegfs", "fhgfs", "afs", "panfs", "fuseblk",
+    "9p", "virtiofs",
+];
+
+/// Why something of a machine is not fit for a node, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub what: String,
+    pub cure: &'static str,
+}
+
+impl Unfit {
+    /// In one line.
+    fn line(&self) -> String {
+        format!("{}: {}", self.what, self.cure)
+    }
+}
+
+/// Why no cache should lie on a file system of this kind with so much free.
+pub fn unfit_disk(kind: &str, free_bytes: u64) -> Option<Unfit> {
+    let is_shared = SHARED.contains(&kind) || kind.starts_with("fuse.");
+    let what = match () {
+        () if is_shared => format!("the cache would lie on {kind}, which machines share"),
+        () if free_bytes < FREE_MIN_BYTES => {
+            format!("{} MB are free where the cache is to lie", free_bytes / 1_000_000)
+        }
+        () => return None,
+    };
+    let cure = if is_shared {
+        "give --cache with a folder of a local disk"
+    } else {
+        "give --cache with a folder of a disk with more"
+    };
+    Some(Unfit { what, cure })
+}
+
+/// Why a clock that is so far from another spoils what both sign.
+pub fn unfit_clock(skew_s: f64) -> Option<Unfit> {
+    let what = || format!("its clock is {skew_s:.0} s away from here");
+    (skew_s > SKEW_MAX_S).then(|| Unfit { what: what(), cure: "set the clocks, by chrony or NTP" })
+}
 
 /// A host as it was found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +101,7 @@ impl Found {
     pub fn judge<'a>(&self, plan: &'a Plan) -> Result<&'a Program, String> {
         let has = |fact: &str| self.facts.contains_key(fact);
         let program = plan.programs.iter().find(|program| program.arch == self.arch);
+        let (disk, clock) = (unfit_disk(&self.file_system, self.free_bytes), unfit_clock(self.skew_s));
         let why = match program {
             _ if self.system != "Linux" => format!("it runs {}, and nodes run on Linux", self.system),
             None => format!("it is {0}, and there is no program for that: give --binary {0}=FILE", self.arch),
@@ -73,21 +117,8 @@ impl Found {
                 "it has no fusermount3, by which users other than root mount: install fuse3, or give --sudo".into()
             }
             _ if !has("sha256sum") => "it has no sha256sum".into(),
-            _ if SHARED.contains(&&*self.file_system) => {
-                format!(
-                    "the cache would lie on {}, which machines share: give --cache with a folder of a local disk",
-                    self.file_system
-                )
-            }
-            _ if self.free_bytes < FREE_MIN_BYTES => {
-                format!(
-                    "{} MB are free where the cache is to lie: give --cache with a folder of a disk with more",
-                    self.free_bytes / 1_000_000
-                )
-            }
-            _ if self.skew_s > SKEW_MAX_S => {
-                format!("its clock is {:.0} s away from here: set the clocks, by chrony or NTP", self.skew_s)
-            }
+            _ if disk.is_some() => disk.map_or_else(String::new, |unfit| unfit.line()),
+            _ if clock.is_some() => clock.map_or_else(String::new, |unfit| unfit.line()),
             Some(program) => return Ok(program),
         };
         Err(why)

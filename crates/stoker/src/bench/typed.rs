@@ -15,7 +15,8 @@ pub fn arguments() -> Value {
     told(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()))
 }
 
-fn told(arguments: impl Iterator<Item = String>) -> Value {
+/// Those of any process of this program.
+pub fn told(arguments: impl Iterator<Item = String>) -> Value {
     let mut is_command = false;
     let each = arguments.map(|argument| {
         if std::mem::replace(&mut is_command, argument == COMMAND) {
@@ -49,7 +50,7 @@ fn clean(value: &mut Value) {
 }
 
 /// `http://user:password@host/path` as `http://host/path`; of all URLs in a text.
-fn without_user(text: &str) -> String {
+pub fn without_user(text: &str) -> String {
     let mut pieces = text.split("://");
     let mut clean = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {

@@ -1,4 +1,5 @@
-//! `stoker hosts speed`: how fast a disk, or a mount, is just now. `stoker up` asks it of each host.
+//! `stoker hosts speed`: how fast a disk, or a mount, is just now. `stoker up` asks it of each host, and `stoker check` of
+//! the disk of a cache.
 //!
 //! Bounded in bytes and in time; what it writes has no name, so that nothing is left however it ends.
 //! Invariant: whatever is measured is bytes over time, on all hosts alike.
@@ -58,6 +59,12 @@ pub struct Moved {
     pub seconds: f64,
 }
 
+impl Moved {
+    pub fn bytes_per_second(self) -> f64 {
+        self.bytes as f64 / self.seconds.max(1e-9)
+    }
+}
+
 /// What was measured, as a line of JSON.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
@@ -69,31 +76,31 @@ pub struct Measured {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let measured = match args.part {
-        None => disk(&args.folder)?,
+        None => disk(&args.folder, DISK_BYTES)
+            .with_context(|| format!("measuring the disk of {}", args.folder.display()))?,
         Some(part) => mount(&args.folder, part, args.pieces)?,
     };
     say!("{}", serde_json::to_string(&measured)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Write to a disk and read that again, past what memory keeps of it.
-fn disk(folder: &Path) -> anyhow::Result<Measured> {
-    let failed = || format!("measuring the disk of {}", folder.display());
-    let mut file = without_name(folder).with_context(failed)?;
-    let (mut written, step) = (0, noise());
+/// Write to a disk and read that again, past what memory keeps of it: so many bytes at most, and [`DISK_BYTES`].
+pub fn disk(folder: &Path, most: usize) -> std::io::Result<Measured> {
+    let mut file = without_name(folder)?;
+    let (mut written, step, most) = (0, noise(), most.min(DISK_BYTES));
     let began = Instant::now();
-    while written < DISK_BYTES && began.elapsed() < DISK_TIME {
-        file.write_all(&step).with_context(failed)?;
+    while written < most && began.elapsed() < DISK_TIME {
+        file.write_all(&step)?;
         written += step.len();
     }
-    file.sync_data().with_context(failed)?;
+    file.sync_data()?;
     let written = Moved { bytes: written as u64, seconds: began.elapsed().as_secs_f64() };
     // Memory of its own (tmpfs) can't be forgotten, and is as fast as that.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    file.seek(SeekFrom::Start(0)).with_context(failed)?;
+    file.seek(SeekFrom::Start(0))?;
     let (began, mut bytes, mut buffer) = (Instant::now(), 0, step);
     while bytes < written.bytes && began.elapsed() < DISK_TIME {
-        match file.read(&mut buffer).with_context(failed)? {
+        match file.read(&mut buffer)? {
             0 => break,
             count => bytes += count as u64,
         }
@@ -232,8 +239,8 @@ mod tests {
     #[test]
     fn a_disk_is_measured_and_nothing_is_left_on_it() {
         let scratch = tempfile::tempdir().expect("a folder");
-        let measured = disk(scratch.path()).expect("a measure");
-        assert!(measured.written.bytes > 0 && measured.read.bytes > 0);
+        let measured = disk(scratch.path(), 3 << 20).expect("a measure");
+        assert!((1..=3 << 20).contains(&measured.written.bytes) && measured.read.bytes > 0);
         assert_eq!(std::fs::read_dir(scratch.path()).expect("a folder").count(), 0);
         assert_eq!([part("1/2"), part("2/2"), part("x")].map(|part| part.ok()), [Some((1, 2)), None, None]);
     }

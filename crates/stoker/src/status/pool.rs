@@ -20,10 +20,10 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Keeps the first complaint of each host: it says what is wrong, the last what to try.
 #[derive(Default)]
-struct Complaints(Mutex<HashMap<String, String>>);
+pub struct Complaints(Mutex<HashMap<String, String>>);
 
 impl Complaints {
-    fn take(&self, host: &Host) -> Option<String> {
+    pub fn take(&self, host: &Host) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&host.label())
     }
 }

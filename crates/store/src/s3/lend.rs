@@ -1,4 +1,4 @@
-//! Credentials as another machine is to use them in our stead.
+//! Credentials as another machine is to use them in our stead, and where they would be had from.
 //!
 //! Invariant: who asks for them means to hand them on; `Debug` shows nothing of them.
 
@@ -30,12 +30,7 @@ impl fmt::Debug for Lent {
 
 /// The credentials that a store would be asked by just now.
 pub async fn lend(settings: &Settings) -> Result<Lent> {
-    let on = match &settings.credentials {
-        Credentials::Found { profile: Some(profile) } => format!("profile {profile}"),
-        _ => "the credentials of this machine".into(),
-    };
-    let region = settings.region.as_deref().unwrap_or(REGION);
-    let signer = Signer::new(&settings.credentials, region, Arc::new(Chance::new(settings.seed)));
+    let (signer, on) = signer(settings);
     let nobody =
         || Error::invalid("there are none to hand on", &on).hint("leave out --anonymous, or --send-credentials");
     let found = signer.lend(&on).await?.ok_or_else(nobody)?;
@@ -45,6 +40,22 @@ pub async fn lend(settings: &Settings) -> Result<Lent> {
         token: found.session_token.clone().filter(|token| !token.is_empty()),
         ends: found.expires_in.map(|end| end.as_second()),
     })
+}
+
+/// Where they would be had from, by name, such as `profile train`; none where nothing is signed. Nobody is asked for any.
+pub async fn lender(settings: &Settings) -> Result<Option<String>> {
+    let (signer, on) = signer(settings);
+    signer.source(&on).await
+}
+
+/// Who signs by these settings, and in whose name it fails.
+fn signer(settings: &Settings) -> (Signer, String) {
+    let on = match &settings.credentials {
+        Credentials::Found { profile: Some(profile) } => format!("profile {profile}"),
+        _ => "the credentials of this machine".into(),
+    };
+    let region = settings.region.as_deref().unwrap_or(REGION);
+    (Signer::new(&settings.credentials, region, Arc::new(Chance::new(settings.seed))), on)
 }
 
 #[cfg(test)]
@@ -59,5 +70,6 @@ mod tests {
         assert!(!format!("{lent:?}").contains("secret"));
         let nobody = Settings { credentials: Credentials::Anonymous, ..Settings::default() };
         assert!(lend(&nobody).await.is_err());
+        assert_eq!(lender(&nobody).await.expect("it is known"), None);
     }
 }

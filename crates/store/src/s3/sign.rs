@@ -70,6 +70,11 @@ impl Signer {
         }
     }
 
+    /// Where credentials would be had from, by name; none where nothing is signed. Nobody is asked for any.
+    pub async fn source(&self, on: &(dyn Display + Sync)) -> Result<Option<String>> {
+        Ok(self.found(on).await?.map(|found| found.name.clone()))
+    }
+
     async fn found(&self, on: &(dyn Display + Sync)) -> Result<Option<&Found>> {
         let find = || credentials::find(&self.credentials, &self.region, &self.context);
         let found = self.found.get_or_try_init(find).await.map_err(|error| {
