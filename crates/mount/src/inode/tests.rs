@@ -205,3 +205,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn where_no_backing_file_gives_its_bytes_none_is_kept_beyond_the_opens_that_are_alive() {
+    let inodes = Inodes::new(KEPT_MAX);
+    for (node, id) in [(7, 1), (8, 2), (9, 3)] {
+        assert_eq!(open(&inodes, node, Some(id)), through(id));
+    }
+    assert_eq!(inodes.release_through(7), None);
+    let Start::Ask(asked) = inodes.start(10) else { panic!("nothing is known of it") };
+    assert_eq!(inodes.revoke_all(), [BackingId(1)]);
+    assert!(matches!(inodes.start(7), Start::Ask(Asked { served: false, .. })));
+    assert_eq!(open(&inodes, 8, None), through(2), "of those the kernel takes no other way");
+    assert_eq!([inodes.release_through(8), inodes.release_through(8)], [None, Some(BackingId(2))]);
+    assert_eq!(inodes.settle(10, asked, Some(file(4))).way, Way::Through(BackingId(4)));
+    assert_eq!(inodes.release_through(10), Some(BackingId(4)), "what was asked for before is not kept");
+    assert_eq!(inodes.revoke_all(), []);
+}

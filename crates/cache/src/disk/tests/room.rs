@@ -317,6 +317,23 @@ async fn a_lock_that_was_removed_costs_the_cache_only_if_another_node_wrote() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_gives_errors_alone_is_served_around_until_it_gives_what_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, objects) = set();
+    let medium = Moody::new();
+    let disk = moody(&Arc::new(store), folder.path(), 1, &medium, PLENTY);
+    for is_gone in [false, true, false] {
+        medium.open.store(is_gone, Relaxed);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert_eq!(disk.is_lost(), is_gone);
+        for (object, bytes) in &objects {
+            assert!(read(&disk, object).await.expect("bytes") == *bytes);
+            assert_eq!(disk.is_complete(object), !is_gone);
+        }
+    }
+}
+
 /// Objects are admitted one after the other within a moment, while others fill the disk: how many are, at most.
 async fn admitted_unseen(objects: u64, size: u64) -> usize {
     let folder = tempfile::tempdir().expect("a folder");

@@ -18,7 +18,7 @@ pub struct Moody {
     /// Called by whoever is about to unlink something, or to read a file that was opened since; then calls take time.
     pub before_remove: OnceLock<Hook>,
     pub before_read: OnceLock<Arc<Hook>>,
-    /// Held by all files that are open.
+    /// Held by all files that are open. True: what is read of them fails, as on a disk that fell off its bus.
     pub open: Arc<AtomicBool>,
     /// Times that files were opened for writing.
     pub opened: AtomicU64,
@@ -45,7 +45,7 @@ impl Medium for Moody {
                 path: path.to_owned(),
                 before_read: self.before_read.get().cloned(),
                 write_fails: self.write_fails.clone(),
-                _open: self.open.clone(),
+                is_gone: self.open.clone(),
             })),
         }
     }
@@ -395,12 +395,15 @@ struct Counted {
     path: PathBuf,
     before_read: Option<Arc<Hook>>,
     write_fails: Arc<Mutex<std::collections::VecDeque<i32>>>,
-    _open: Arc<AtomicBool>,
+    is_gone: Arc<AtomicBool>,
 }
 
 impl Handle for Counted {
     fn read(&self, into: &mut Vec<u8>, at: u64) -> std::io::Result<usize> {
         self.before_read.iter().for_each(|hook| hook(&self.path));
+        if self.is_gone.load(Relaxed) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         self.file.read(into, at)
     }
 
