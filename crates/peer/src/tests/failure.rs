@@ -9,7 +9,7 @@ fn asker(cluster: &Cluster, samples: &[Sample]) -> (usize, usize, Sample) {
     (owner, (owner + 1) % cluster.inners.len(), sample)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dead_owner_costs_no_reader_an_error_and_is_found_again() {
     let (fixed, samples) = objects();
     let mut cluster = Cluster::of(3, fixed);
@@ -229,7 +229,7 @@ async fn an_owner_is_waited_for_as_long_as_it_brings_anything() {
     assert!(tokio::time::timeout(2 * PATIENCE, &mut bringing).await.expect("nothing was any more").is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_owner_hears_when_a_reader_comes_to_wait_for_what_was_asked_for_ahead() {
     let (fixed, samples) = objects();
     let cluster = Cluster::of(2, fixed);
@@ -250,7 +250,7 @@ async fn an_owner_hears_when_a_reader_comes_to_wait_for_what_was_asked_for_ahead
     waiting.abort();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_an_owner_can_t_give_comes_by_the_asker_s_own_credentials() {
     for kind in [Kind::Denied, Kind::Missing, Kind::Full, Kind::Unavailable { retry_after: None }, Kind::Corrupt] {
         let (fixed, samples) = objects();
@@ -264,7 +264,7 @@ async fn what_an_owner_can_t_give_comes_by_the_asker_s_own_credentials() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_reads_by_other_credentials_gets_nothing_of_what_others_fetched() {
     let (fixed, samples) = objects();
     let cluster = Cluster::of(2, fixed);
@@ -276,7 +276,7 @@ async fn who_reads_by_other_credentials_gets_nothing_of_what_others_fetched() {
     assert_eq!(cluster.figures[asker].not_mine.load(Relaxed), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_given_up_is_no_failure_and_ends_at_the_owner_too() {
     let (fixed, samples) = objects();
     let cluster = Cluster::of(2, fixed);
@@ -295,7 +295,7 @@ async fn a_request_that_is_given_up_is_no_failure_and_ends_at_the_owner_too() {
     assert_eq!(cluster.figures[asker].around.load(Relaxed), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn members_with_other_views_get_the_right_bytes() {
     let (fixed, samples) = objects();
     let cluster = Cluster::of(4, fixed);
@@ -316,7 +316,7 @@ async fn members_with_other_views_get_the_right_bytes() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn somebody_who_talks_nonsense_is_hung_up_on() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (fixed, samples) = objects();
