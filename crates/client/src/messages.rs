@@ -4,11 +4,13 @@ mod cluster;
 mod dead;
 mod hint;
 mod kept;
+mod secrets;
 
 pub use cluster::{Cluster, Member, Serving};
 pub use dead::{Dead, DeadMount};
 pub use hint::{HintRequest, Hinted, Order, Sampler};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
+pub use secrets::{Keys, Variables};
 
 use serde::{Deserialize, Serialize};
 
@@ -323,20 +325,9 @@ pub struct MountRequest {
     /// Credentials of the caller's environment, so that the node need not have them. Never logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,
-}
-
-/// Static credentials. `Debug` shows nothing of them.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Keys {
-    pub access_key: String,
-    pub secret_key: String,
-    pub session_token: Option<String>,
-}
-
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Keys(hidden)")
-    }
+    /// Its variables by which Google's and Azure's tools find credentials. Never logged.
+    #[serde(default, skip_serializing_if = "Variables::is_empty")]
+    pub variables: Variables,
 }
 
 /// A line of the answer to a [`MountRequest`]: one of these is set.

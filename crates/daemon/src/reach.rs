@@ -1,7 +1,7 @@
 //! From what was asked for to a store: how it is reached, and what of it is meant.
 
 use block::{Error, Result};
-use client::messages::{Keys, MountRequest};
+use client::messages::{Keys, MountRequest, Variables};
 use mount::Number;
 use node::DataSet;
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ pub fn reach(request: &MountRequest) -> store::Settings {
         request.profile.clone(),
         request.anonymous,
         request.keys.clone(),
+        request.variables.clone(),
     )
 }
 
@@ -31,7 +32,15 @@ pub fn settings(
     profile: Option<String>,
     anonymous: bool,
     keys: Option<Keys>,
+    variables: Variables,
 ) -> store::Settings {
+    let cloud = store::CloudSettings {
+        endpoint: endpoint.clone(),
+        variables: variables.0,
+        is_anonymous: anonymous,
+        has_profile: profile.is_some(),
+        ..Default::default()
+    };
     let credentials = match (anonymous, keys) {
         (true, _) => Credentials::Anonymous,
         (false, Some(keys)) if profile.is_none() => {
@@ -40,7 +49,7 @@ pub fn settings(
         _ => Credentials::Found { profile },
     };
     let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
-    store::Settings { s3, ..Default::default() }
+    store::Settings { s3, cloud, ..Default::default() }
 }
 
 /// Open the store of a URL, without waiting for ever for a folder, and never on a thread that serves others.

@@ -30,6 +30,8 @@ const MOUNT_EXAMPLES: &str = "\
 Examples:
   stoker mount s3://imagenet/train /data/train -d    until it is unmounted
   stoker mount s3://imagenet/train /data/train       until it is interrupted
+  stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage
+  stoker mount az://imagenet/train /data/train -d    a container of Azure Blob, of AZURE_STORAGE_ACCOUNT
   stoker mount /lustre/imagenet /data/train -d       a folder, through a cache on a faster disk";
 const LOAD_EXAMPLES: &str = "\
 Examples:
@@ -115,11 +117,12 @@ pub enum Command {
     Man,
 }
 
-/// How to reach a store. AWS credentials come from the environment, a profile, or a role.
+/// How to reach a store. Credentials are found as the tools of AWS, Google or Azure find them.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Store")]
 pub struct Reach {
-    /// S3 server, such as http://minio:9000; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS itself
+    /// Server, such as http://minio:9000; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS itself. For gs:// else
+    /// STORAGE_EMULATOR_HOST, for az:// that of the account, else AZURE_STORAGE_ENDPOINT
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
     /// Region to sign for; else AWS_REGION, or found out
@@ -128,7 +131,7 @@ pub struct Reach {
     /// Profile of the AWS configuration files; else AWS_PROFILE, unless the environment has keys
     #[arg(long, conflicts_with = "anonymous")]
     pub profile: Option<String>,
-    /// Send requests unsigned, for public buckets
+    /// Ask as nobody, for public buckets
     #[arg(long)]
     pub anonymous: bool,
 }
@@ -203,7 +206,7 @@ fn number(text: &str) -> Result<u32, Error> {
 
 #[derive(Args, Clone, Debug)]
 pub struct Mount {
-    /// s3://bucket/prefix, file:///folder, or a folder
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or a folder
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,

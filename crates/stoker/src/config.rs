@@ -46,6 +46,9 @@ impl Args {
 /// In place of what may be secret.
 const SECRET: &str = "set (not shown)";
 
+/// Without a data set the store is told of as one of S3.
+const S3: &str = "s3://bucket";
+
 /// Files of AWS's own tools, unless the environment names others.
 const FILES: [(&str, &str); 2] =
     [("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")];
@@ -169,7 +172,7 @@ fn of_files(shown: &Shown) -> Vec<Value> {
 }
 
 fn of_store(reach: &Reach) -> Vec<Value> {
-    let effective = place::reach(reach);
+    let effective = place::reach(reach, S3);
     let flag = |by, value: &Option<String>| value.clone().map(|value| (by, value));
     // Keys in the environment go before a profile that is named there.
     let profile: &[&str] = if effective.profile.is_some() { &["AWS_PROFILE"] } else { &[] };
@@ -184,10 +187,9 @@ fn of_store(reach: &Reach) -> Vec<Value> {
 
 /// Who a mount would be to a store of S3, as far as it is known without asking.
 fn of_credentials(reach: &Reach) -> anyhow::Result<Value> {
-    let effective = place::reach(reach);
-    let Reach { endpoint, region, profile, anonymous } = effective;
+    let Reach { endpoint, region, profile, anonymous } = place::reach(reach, S3);
     // As they are looked for: keys of the environment are found there, and not handed over.
-    let settings = daemon::reach::settings(endpoint, region, profile, anonymous, None);
+    let settings = daemon::reach::settings(endpoint, region, profile, anonymous, None, Default::default());
     let found = runtime()?.block_on(store::lender(&settings.s3));
     let profiles = || {
         let places = FILES.map(|(variable, usual)| set(variable).unwrap_or_else(|| usual.into()));
@@ -207,12 +209,27 @@ fn of_credentials(reach: &Reach) -> anyhow::Result<Value> {
 
 /// What else is set of credentials and certificates.
 fn of_variables() -> Vec<Value> {
-    let secrets = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "ETCDCTL_USER", "ETCDCTL_PASSWORD"];
+    let secrets = [
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AZURE_CLIENT_SECRET",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "AZURE_STORAGE_TOKEN",
+        "ETCDCTL_USER",
+        "ETCDCTL_PASSWORD",
+    ];
     let paths = [
         "AWS_CA_BUNDLE",
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "AZURE_STORAGE_ACCOUNT",
+        "CLOUDSDK_CONFIG",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "STORAGE_EMULATOR_HOST",
         "ETCDCTL_CACERT",
         "ETCDCTL_CERT",
         "ETCDCTL_KEY",

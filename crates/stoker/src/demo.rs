@@ -134,7 +134,8 @@ async fn demo(args: &Args, folder: &Path) -> anyhow::Result<(Chart, String)> {
         emulate::Settings { bucket: Some(BUCKET.into()), limits, ..emulate::Settings::of(folder.join("data")) };
     let server = Server::start(settings).await?;
     let mut epochs = Vec::new();
-    let reach = reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
+    let reach =
+        reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None, Default::default());
     let source = reach::source(&format!("s3://{BUCKET}"), &reach)?;
     note!(
         "serving it as s3://{BUCKET} with {}/s and {:?} to the first byte",
@@ -202,7 +203,14 @@ async fn through_stoker(
             return Err(error.into());
         }
         Err(error) => {
-            let reach = reach::settings(Some(server.endpoint()), Some("us-east-1".into()), None, true, None);
+            let reach = reach::settings(
+                Some(server.endpoint()),
+                Some("us-east-1".into()),
+                None,
+                true,
+                None,
+                Default::default(),
+            );
             let view = View::open(node, reach::source(&url, &reach)?, Default::default(), |_| ()).await?;
             for number in 1..=2 {
                 let reader = |path: String| read_node(view.clone(), path);

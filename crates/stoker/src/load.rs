@@ -114,8 +114,8 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
 
 /// To a folder, without a node.
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
-    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach);
-    let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
+    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach, &args.what);
+    let settings = reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(&args.what));
     let runtime = runtime()?;
     let copied = runtime.block_on(async {
         store::check(&args.what.parse()?, &settings).await?;

@@ -83,7 +83,7 @@ pub fn from_here(url: &str) -> block::Result<String> {
 
 /// What this command asks of a node.
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
-    let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach));
+    let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach, &args.url));
     let path = path.to_str().ok_or_else(|| {
         let error = Error::invalid("the name of the mount point is not UTF-8", path.display());
         error.hint("choose another folder")
@@ -112,6 +112,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         file_mode: args.shown.file_mode(),
         folder_mode: args.shown.folder_mode(),
         keys: place::keys(),
+        variables: place::variables(&args.url),
     })
 }
 

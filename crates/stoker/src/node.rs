@@ -83,7 +83,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
 
 /// A data set that is to be there for other members.
 fn set(args: &args::Node, url: &str) -> block::Result<MountRequest> {
-    let reach = place::reach(&args.reach);
+    let reach = place::reach(&args.reach, url);
     Ok(MountRequest {
         url: from_here(url)?,
         endpoint: reach.endpoint,
@@ -92,6 +92,7 @@ fn set(args: &args::Node, url: &str) -> block::Result<MountRequest> {
         anonymous: reach.anonymous,
         fill: Some(args.fill.clone()),
         keys: place::keys(),
+        variables: place::variables(url),
         ..MountRequest::default()
     })
 }

@@ -9,6 +9,7 @@ use cache::disk::Limits;
 use client::{Client, sockets};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use store::Location;
 
 /// Memory of a node unless another is given.
 const MEMORY_DEFAULT: u64 = 256 << 20;
@@ -202,9 +203,24 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// How a store is reached, with what the environment adds. Keys in it go before AWS_PROFILE, `--profile` before both.
-pub fn reach(asked: &Reach) -> Reach {
+/// How the store of a URL is reached, with what the environment adds. AWS's keys in it go before AWS_PROFILE, `--profile`
+/// before both.
+pub fn reach(asked: &Reach, url: &str) -> Reach {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match url.parse() {
+        Ok(Location::Google { .. }) => {
+            // As in Google's own libraries: an emulator that is named there is asked as nobody.
+            let emulator = set("STORAGE_EMULATOR_HOST").filter(|_| asked.endpoint.is_none());
+            let emulator = emulator.map(|host| if host.contains("://") { host } else { format!("http://{host}") });
+            let anonymous = asked.anonymous || emulator.is_some();
+            return Reach { endpoint: asked.endpoint.clone().or(emulator), anonymous, ..asked.clone() };
+        }
+        Ok(Location::Azure { .. }) => {
+            let endpoint = asked.endpoint.clone().or_else(|| set("AZURE_STORAGE_ENDPOINT"));
+            return Reach { endpoint, ..asked.clone() };
+        }
+        _ => {}
+    }
     let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
     let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
     let profile = asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody));
@@ -212,6 +228,28 @@ pub fn reach(asked: &Reach) -> Reach {
     let endpoint = asked.endpoint.clone().or_else(endpoint);
     let region = asked.region.clone().or_else(|| set("AWS_REGION"));
     Reach { endpoint, region, profile, anonymous: asked.anonymous }
+}
+
+/// What credentials of Google and Azure are found by, for a node that may not share this environment.
+pub fn variables(url: &str) -> client::messages::Variables {
+    const GOOGLE: [&str; 4] = ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME"];
+    const AZURE: [&str; 2] = ["IDENTITY_ENDPOINT", "HOME"];
+    // Paths of files, which the node, elsewhere, finds by their whole name.
+    const PATHS: [&str; 4] =
+        ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE"];
+    let is_meant = |name: &str| match url.parse() {
+        Ok(Location::Google { .. }) => GOOGLE.contains(&name),
+        Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
+        _ => false,
+    };
+    let whole = |name: &str, value: String| match PATHS.contains(&name) {
+        true => absolute(Path::new(&value)).map_or(value, |path| path.to_string_lossy().into_owned()),
+        false => value,
+    };
+    let set =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let meant = set.filter(|(name, value)| !value.is_empty() && is_meant(name));
+    client::messages::Variables(meant.map(|(name, value)| (name.clone(), whole(&name, value))).collect())
 }
 
 /// Static AWS credentials of the environment, for a node that may not share it.

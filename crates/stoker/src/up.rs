@@ -162,8 +162,12 @@ impl Args {
         if !self.send_credentials {
             return Ok(None);
         }
-        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach);
-        let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys());
+        if !matches!(self.url.parse()?, store::Location::S3 { .. }) {
+            let error = Error::invalid("credentials of AWS alone can be handed on", &self.url);
+            return Err(error.hint("leave out --send-credentials: each host finds its own").into());
+        }
+        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach, &self.url);
+        let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys(), Default::default());
         Ok(Some(runtime()?.block_on(store::lend(&settings.s3))?))
     }
 
@@ -234,8 +238,10 @@ fn words(args: &Args) -> Vec<OsString> {
 /// How a host reaches a store. Credentials are those that it finds for itself, unless it was handed a profile; the server is
 /// that of the environment here, which hosts don't have.
 pub fn reach_words(typed: &Reach, url: &str, handed: Option<&str>) -> Vec<OsString> {
-    let Reach { region, profile, anonymous, .. } = typed;
-    let endpoint = place::reach(typed).endpoint.filter(|_| url.starts_with("s3://"));
+    let Reach { region, profile, .. } = typed;
+    let is_store = !matches!(url.parse(), Ok(store::Location::Folder(_)));
+    let Reach { endpoint, anonymous, .. } = place::reach(typed, url);
+    let endpoint = endpoint.filter(|_| is_store);
     let profile = handed.or(profile.as_deref());
     let named = [("--endpoint", endpoint.as_deref()), ("--region", region.as_deref()), ("--profile", profile)];
     let mut words: Vec<OsString> = Vec::new();

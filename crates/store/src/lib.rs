@@ -6,6 +6,7 @@
 //! - [`Memory`]: a store in memory, for tests and demonstrations.
 //! - [`Folder`]: files of a local or a network file system.
 //! - [`S3`]: any server that speaks S3.
+//! - [`Google`], [`Azure`]: Google Cloud Storage and Azure Blob Storage by their own interfaces.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
 //! - [`Origins`]: each object out of its own store, by the credentials of the mount that asks.
 //! - [`Sink`], [`open_to_write`]: the same stores, written into.
@@ -15,6 +16,7 @@
 //!
 //! Invariant: whoever reads an object gets the version that it asked for, or an error.
 
+mod cloud;
 mod counters;
 mod folder;
 mod location;
@@ -28,6 +30,7 @@ mod sink;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 
+pub use cloud::{Azure, Google, Settings as CloudSettings};
 pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};
 pub use folder::{
     ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings, silent as folder_is_silent,

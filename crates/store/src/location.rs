@@ -1,8 +1,10 @@
-//! From what a user types to a store: `s3://bucket/prefix`, `file:///path` or a plain path.
+//! From what a user types to a store: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+//! `file:///path` or a plain path.
 //!
 //! Invariant: what can't be opened is refused with the spelling that could.
 
-use crate::{Folder, FolderSettings, S3, S3Settings, Store};
+use crate::cloud::azure_host;
+use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, S3, S3Settings, Store};
 use block::{Error, Result};
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,10 @@ use std::sync::Arc;
 pub enum Location {
     /// A bucket, and what the keys begin with.
     S3 { bucket: String, prefix: String },
+    /// A bucket of Google's.
+    Google { bucket: String, prefix: String },
+    /// A container of Azure's, and the host of its account, if it was typed.
+    Azure { container: String, host: Option<String>, prefix: String },
     /// A folder.
     Folder(PathBuf),
 }
@@ -22,6 +28,7 @@ pub enum Location {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub s3: S3Settings,
+    pub cloud: CloudSettings,
     pub folder: FolderSettings,
 }
 
@@ -29,7 +36,7 @@ impl Location {
     /// What the keys begin with; listings are asked for it.
     pub fn prefix(&self) -> &str {
         match self {
-            Location::S3 { prefix, .. } => prefix,
+            Location::S3 { prefix, .. } | Location::Google { prefix, .. } | Location::Azure { prefix, .. } => prefix,
             Location::Folder(_) => "",
         }
     }
@@ -39,6 +46,8 @@ impl Location {
 pub fn open(location: &Location, settings: &Settings) -> Result<Arc<dyn Store>> {
     Ok(match location {
         Location::S3 { bucket, .. } => Arc::new(S3::open(bucket, settings.s3.clone())?),
+        Location::Google { bucket, .. } => Arc::new(Google::open(bucket, &settings.cloud)?),
+        Location::Azure { container, host, .. } => Arc::new(Azure::open(container, host.as_deref(), &settings.cloud)?),
         Location::Folder(path) => Arc::new(Folder::at(path, settings.folder)?),
     })
 }
@@ -47,6 +56,8 @@ pub fn open(location: &Location, settings: &Settings) -> Result<Arc<dyn Store>> 
 pub async fn check(location: &Location, settings: &Settings) -> Result<()> {
     match location {
         Location::S3 { bucket, .. } => S3::check(bucket, &settings.s3).await,
+        Location::Google { bucket, .. } => Google::check(bucket, &settings.cloud).await,
+        Location::Azure { container, host, .. } => Azure::check(container, host.as_deref(), &settings.cloud).await,
         Location::Folder(_) => Ok(()),
     }
 }
@@ -68,26 +79,54 @@ impl FromStr for Location {
         match scheme.to_ascii_lowercase().as_str() {
             "s3" | "s3a" | "s3n" => s3(text, rest),
             "file" => file(text, rest),
-            "gs" | "gcs" | "az" | "abfs" | "abfss" | "hdfs" => {
-                wrong("this kind of store can't be opened yet", "its S3 interface may do: s3://bucket with --endpoint")
+            "gs" | "gcs" => {
+                let (bucket, prefix) = named(text, rest, "bucket", "write gs://bucket/prefix")?;
+                Ok(Location::Google { bucket, prefix })
             }
+            "az" | "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => azure(text, rest),
+            "hdfs" => wrong("this kind of store can't be opened yet", "mount it by its own tools, and name the folder"),
             "http" | "https" => wrong(
                 "this is the address of a web server and not of a bucket",
                 "write s3://bucket/prefix, and name your own server by --endpoint",
             ),
-            _ => wrong("this kind of store is unknown", "write s3://bucket/prefix, file:///path or a path"),
+            _ => wrong(
+                "this kind of store is unknown",
+                "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///path or a path",
+            ),
         }
     }
 }
 
 /// A key is what it says, letter for letter: nothing is decoded, as AWS's own tools have it.
 fn s3(text: &str, rest: &str) -> Result<Location> {
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    if bucket.is_empty() || bucket.contains(['@', ':', '?', '#']) {
-        let error = Error::invalid("this names no bucket", text);
-        return Err(error.hint("write s3://bucket/prefix; an endpoint is a setting of its own (--endpoint)"));
+    let (bucket, prefix) = named(text, rest, "bucket", "write s3://bucket/prefix")?;
+    Ok(Location::S3 { bucket, prefix })
+}
+
+/// `az://container/prefix`, where the account is found elsewhere, or `abfss://container@account.dfs.core.windows.net/prefix`
+/// as Spark and Hadoop write it.
+fn azure(text: &str, rest: &str) -> Result<Location> {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let advice = "write az://container/prefix, or abfss://container@account.dfs.core.windows.net/prefix";
+    let (authority, host) = match authority.split_once('@') {
+        Some((container, host)) if host.contains('.') && !host.contains(['@', ':', '?', '#']) => {
+            (container, Some(azure_host(host)))
+        }
+        Some(_) => return Err(Error::invalid("this names no account of Azure", text).hint(advice)),
+        None => (authority, None),
+    };
+    let (container, prefix) = named(text, &format!("{authority}/{path}"), "container", advice)?;
+    Ok(Location::Azure { container, host, prefix })
+}
+
+/// What holds the objects, and what their keys begin with.
+fn named(text: &str, rest: &str, what: &str, advice: &str) -> Result<(String, String)> {
+    let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if name.is_empty() || name.contains(['@', ':', '?', '#']) {
+        let error = Error::invalid(format!("this names no {what}"), text);
+        return Err(error.hint(format!("{advice}; an endpoint is a setting of its own (--endpoint)")));
     }
-    Ok(Location::S3 { bucket: bucket.into(), prefix: prefix.into() })
+    Ok((name.into(), prefix.into()))
 }
 
 fn file(text: &str, rest: &str) -> Result<Location> {
@@ -103,7 +142,9 @@ fn file(text: &str, rest: &str) -> Result<Location> {
 
 /// `s3:/bucket` is a slip, not a folder named `s3:`.
 fn is_like_a_url(text: &str) -> bool {
-    ["s3:", "file:", "http:", "https:", "gs:", "hdfs:"].iter().any(|scheme| text.starts_with(scheme))
+    ["s3:", "file:", "http:", "https:", "gs:", "az:", "abfs:", "abfss:", "hdfs:"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme))
 }
 
 #[cfg(test)]
@@ -114,11 +155,20 @@ mod tests {
     fn a_location_is_what_was_typed() {
         let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
         let folder = |path: &str| Location::Folder(path.into());
+        let azure = |host: Option<&str>| Location::Azure {
+            container: "c".into(),
+            host: host.map(Into::into),
+            prefix: "train".into(),
+        };
         for (text, expected) in [
             ("s3://bucket", s3("bucket", "")),
             ("s3://bucket/", s3("bucket", "")),
             ("s3://bucket/train/a%20b/", s3("bucket", "train/a%20b/")),
             ("S3://bucket//odd", s3("bucket", "/odd")),
+            ("gs://bucket/train/a%20b/", Location::Google { bucket: "bucket".into(), prefix: "train/a%20b/".into() }),
+            ("az://c/train", azure(None)),
+            ("abfss://c@Acc.dfs.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
+            ("wasbs://c@acc.blob.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
             ("file:///data/a%20b", folder("/data/a b")),
             ("file://localhost/data", folder("/data")),
             ("/data/a%20b", folder("/data/a%20b")),
@@ -131,7 +181,9 @@ mod tests {
     #[test]
     fn a_wrong_location_says_how_to_write_it() {
         let s3 = ["s3:/bucket", "s3://", "s3:///key", "s3://host:9000/bucket"];
-        for text in s3.into_iter().chain(["", "file://server/path", "gs://b", "ftp://h/p", "https://h/p"]) {
+        for text in
+            s3.into_iter().chain(["", "file://server/path", "gs://", "gs:b", "az://c@a/p", "ftp://h/p", "https://h/p"])
+        {
             let error = text.parse::<Location>().expect_err(text);
             assert!(error.hint.starts_with("write") || error.hint.contains("s3://"), "{text}: {error}");
         }

@@ -9,16 +9,16 @@
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
 //! leaves here except as a signature.
 
-mod answer;
+pub(crate) mod answer;
 mod credentials;
-mod endpoint;
+pub(crate) mod endpoint;
 mod greet;
 mod lend;
-mod listing;
-mod page;
+pub(crate) mod listing;
+pub(crate) mod page;
 mod sign;
 mod trust;
-mod wire;
+pub(crate) mod wire;
 mod write;
 
 pub use credentials::Credentials;
@@ -33,10 +33,13 @@ use block::{Checksum, Error, Kind, Object, Result, Waiting};
 use bytes::Bytes;
 use endpoint::Route;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use listing::{Listing, Manner, Question};
+use page::Page;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -156,6 +159,17 @@ impl Store for S3 {
     }
 }
 
+impl Listing for Bucket {
+    fn page<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.page(question))
+    }
+
+    fn manner(&self) -> Manner<'_> {
+        let Settings { list_requests: requests, list_budget: budget, .. } = self.settings;
+        Manner { identity: &self.identity, counters: &self.counters, chance: &self.chance, requests, budget }
+    }
+}
+
 impl Bucket {
     async fn get(self: Arc<Self>, object: &Object, range: Range<u64>) -> Result<Body> {
         let is_whole = range == (0..object.size);
@@ -172,6 +186,20 @@ impl Bucket {
         let checksum = if is_whole { answer::checksum(answer.headers()) } else { None };
         let arriving = wire::Arriving::new(answer.into_body(), self.settings.timeouts.idle, in_flight, object);
         Ok(Body { checksum, bytes: arriving.boxed() })
+    }
+
+    async fn page(&self, question: Question<'_>) -> Result<Page> {
+        let on = format!("{}/{}", self.identity, question.prefix);
+        Counters::add(&self.counters.lists, 1);
+        let _in_flight = InFlight::begin(&self.counters);
+        let url = |route: &Route| listing_url(route, &question);
+        let answer = self.exchange(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on).await?;
+        let given = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok()).and_then(answer::second);
+        let body = wire::page(answer, listing::PAGE_MAX, self.settings.timeouts, &self.counters, &on).await?;
+        let page = page::parse(&body, given, &on)?;
+        let weak = page.listed.iter().filter(|listed| answer::time_of(&listed.version).is_some()).count();
+        Counters::add(&self.counters.weak, weak as u64);
+        Ok(page)
     }
 
     async fn checksum(&self, object: &Object) -> Result<Option<Checksum>> {
@@ -250,6 +278,16 @@ impl Bucket {
     fn expired(&self, refusal: &answer::Refusal) -> bool {
         refusal.is_expired() && self.signer.forget()
     }
+}
+
+fn listing_url(route: &Route, question: &Question<'_>) -> String {
+    let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("prefix", question.prefix)];
+    if question.is_folded {
+        query.push(("delimiter", "/"));
+    }
+    query.extend(question.after.map(|after| ("start-after", after)));
+    query.extend(question.next.map(|next| ("continuation-token", next)));
+    route.bucket(&query)
 }
 
 /// A hash of what decides how a bucket is asked. It knows the secret, and so must not leave this process.

@@ -4,7 +4,7 @@
 //! Invariant: an object has its name only when all of its bytes are there and were checked on arrival where the store
 //! can check; a write that failed leaves what was there before.
 
-use crate::{Folder, Listed, Location, S3, Settings, Store};
+use crate::{Azure, Folder, Google, Listed, Location, S3, Settings, Store};
 use block::{Result, Waiting};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -57,6 +57,14 @@ pub fn open_to_write(location: &Location, settings: &Settings) -> Result<(Arc<dy
         Location::S3 { bucket, .. } => {
             let s3 = S3::open(bucket, settings.s3.clone())?;
             (Arc::new(s3.clone()), Arc::new(s3))
+        }
+        Location::Google { bucket, .. } => {
+            let google = Google::open(bucket, &settings.cloud)?;
+            (Arc::new(google.clone()), Arc::new(google))
+        }
+        Location::Azure { container, host, .. } => {
+            let azure = Azure::open(container, host.as_deref(), &settings.cloud)?;
+            (Arc::new(azure.clone()), Arc::new(azure))
         }
         Location::Folder(path) => {
             let folder = Folder::at(path, settings.folder)?;

@@ -230,7 +230,7 @@ fn read_through<'a>(candidate: &Candidate<'a>) -> (String, &'a crate::catalog::C
     }
 }
 
-/// Stoker mounts S3. What it would have to mount else says so.
+/// Stoker was measured on S3. What it would have to mount else says so.
 fn unopened(candidate: &Candidate) -> Option<String> {
     let is_mounted = matches!(candidate.way, Way::Own | Way::Rented { .. });
     let scheme = match candidate.service.provider.as_str() {
@@ -238,7 +238,7 @@ fn unopened(candidate: &Candidate) -> Option<String> {
         "gcp" => "gs",
         _ => return None,
     };
-    is_mounted.then(|| format!("needs a mount of {scheme}://, which this version can't open yet"))
+    is_mounted.then(|| format!("needs a mount of {scheme}://, which was not measured yet"))
 }
 
 fn method(candidate: &Candidate) -> &'static str {

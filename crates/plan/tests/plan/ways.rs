@@ -375,10 +375,10 @@ fn what_exists_all_month_is_paid_all_month_volumes_as_well() {
 }
 
 #[test]
-fn what_stoker_cant_mount_yet_says_so() {
+fn what_stoker_was_not_measured_on_says_so() {
     let found = plan(&with(&[]), &cosmoflow());
     let blob = offer(&found, "stoker/own-disks/azure.blob.hot");
-    assert_eq!(blob.warnings, ["needs a mount of az://, which this version can't open yet"]);
+    assert_eq!(blob.warnings, ["needs a mount of az://, which was not measured yet"]);
     assert!(offer(&found, "azure.blob.hot/rest").warnings.is_empty(), "a client of its own reads it");
     let found = plan(&with(&[]), &Demand { node: Some("aws.p3dn.24xlarge".into()), ..cosmoflow() });
     // Of those of AWS it mounts all; how fast their disks are filled is another matter.

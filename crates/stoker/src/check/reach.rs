@@ -44,9 +44,12 @@ impl Way<'_> {
     /// What is to be said of the store, and the store itself as far as it can be read.
     pub fn look(&self, found: &mut Vec<Finding>) -> Result<Option<Reached>> {
         let location: Location = self.url.parse()?;
-        if let Location::S3 { bucket, .. } = &location
-            && !self.is_open(bucket, &location, found)
-        {
+        let is_open = match &location {
+            Location::S3 { bucket, .. } => self.is_open(bucket, &location, found),
+            Location::Google { .. } | Location::Azure { .. } => self.is_somebody(&location, found),
+            Location::Folder(_) => true,
+        };
+        if !is_open {
             return Ok(None);
         }
         let end = match End::open(self.url, self.typed, self.runtime, 0) {
@@ -60,10 +63,29 @@ impl Way<'_> {
         Ok(files.map(|files| Reached { end, files }))
     }
 
+    fn settings(&self) -> Settings {
+        let Reach { endpoint, region, profile, anonymous } = place::reach(self.typed, self.url);
+        reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(self.url))
+    }
+
+    /// Whether we are somebody to a store of Google's or Azure's. Whether it answers shows when it is listed.
+    fn is_somebody(&self, location: &Location, found: &mut Vec<Finding>) -> bool {
+        let settings = self.settings();
+        let who = self.runtime.block_on(async {
+            store::check(location, &settings).await?;
+            store::open(location, &settings)?.who().await
+        });
+        let is_somebody = who.is_ok();
+        found.push(match who {
+            Ok(who) => Finding::ok("credentials", who.clone()).with("principal", who),
+            Err(error) => Finding::of("credentials", &error),
+        });
+        is_somebody
+    }
+
     /// Whether the server of a bucket answers, and we are somebody to it.
     fn is_open(&self, bucket: &str, location: &Location, found: &mut Vec<Finding>) -> bool {
-        let Reach { endpoint, region, profile, anonymous } = place::reach(self.typed);
-        let settings = reach::settings(endpoint, region, profile, anonymous, place::keys());
+        let settings = self.settings();
         let mut failed = |about: &str, error: &Error| {
             found.push(Finding::of(about, error));
             false

@@ -130,7 +130,7 @@ fn served(report: &Report) -> Result<Vec<f64>, String> {
         return Err(doubt);
     }
     // What was kept from an epoch before says nothing of a service; who asks a store by requests keeps nothing.
-    let is_store = report.target.starts_with("s3://");
+    let is_store = report.target.parse().is_ok_and(|location| !matches!(location, store::Location::Folder(_)));
     let counts = |epoch: &&Epoch| epoch.bytes_per_second > 0.0 && (epoch.cold || is_store);
     let epochs: Vec<&Epoch> = report.epochs.iter().filter(counts).collect();
     if epochs.is_empty() {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes of a refusal that are read. Real ones have a few hundred.
-const REFUSAL_MAX: usize = 64 << 10;
+pub const REFUSAL_MAX: usize = 64 << 10;
 
 /// Check the head of an answer against the question.
 pub fn check(answer: &Response<Incoming>, object: &Object, range: &Range<u64>) -> Result<()> {
@@ -26,6 +26,11 @@ pub fn check(answer: &Response<Incoming>, object: &Object, range: &Range<u64>) -
 
 fn check_head(status: StatusCode, headers: &HeaderMap, object: &Object, range: &Range<u64>) -> Result<()> {
     check_version(headers, object)?;
+    check_range(status, headers, object, range)
+}
+
+/// Check that the answer is of the range that was asked for.
+pub fn check_range(status: StatusCode, headers: &HeaderMap, object: &Object, range: &Range<u64>) -> Result<()> {
     let length: Option<u64> = text(headers, "content-length").and_then(|length| length.parse().ok());
     let due = range.end - range.start;
     if *range == (0..object.size) {
@@ -126,7 +131,7 @@ pub fn encode(bytes: [u8; 8]) -> String {
 }
 
 /// Exactly `N` bytes out of base64. A checksum of parts, `…==-3`, has a number behind it and is none.
-fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.trim_end_matches('=');
     if text.len() != N.div_ceil(3) * 4 || digits.len() != (N * 8).div_ceil(6) {
         return None;
@@ -147,12 +152,12 @@ fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     bits.to_be_bytes()[16 - N..].try_into().ok()
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// How long a server asks to be left alone: seconds, or a date, which is compared with its own clock and not with ours.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let sent = text(headers, header::RETRY_AFTER.as_str())?.trim();
     let seconds = sent.parse().ok().or_else(|| {
         let (then, now) = (second(sent)?, text(headers, header::DATE.as_str()).and_then(second)?);
@@ -267,14 +272,14 @@ impl Refusal {
 const MESSAGE_MAX: usize = 200;
 
 /// A message on one line, not longer than people read.
-fn brief(message: &str) -> String {
+pub fn brief(message: &str) -> String {
     let words = message.split(|letter: char| letter.is_whitespace() || letter.is_control());
     let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     line.chars().take(MESSAGE_MAX).collect()
 }
 
 /// The text of a body that is not S3's, such as a proxy's page, without its tags.
-fn plain(body: &[u8]) -> String {
+pub fn plain(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let outside = text.split('<').map(|piece| piece.split_once('>').map_or(piece, |(_, outside)| outside));
     brief(&outside.collect::<Vec<_>>().join(" "))

@@ -9,10 +9,10 @@ use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What AWS's signature encodes in a value of a query: all but the unreserved characters.
-const STRICT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub const STRICT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The same for a path, where a slash stays.
-const STRICT_PATH: AsciiSet = STRICT.remove(b'/');
+pub const STRICT_PATH: AsciiSet = STRICT.remove(b'/');
 
 /// Region signed for where none is known. Servers other than AWS take any; AWS tells the right one.
 const REGION: &str = "us-east-1";
@@ -91,7 +91,7 @@ impl Route {
     }
 }
 
-fn encode(query: &[(&str, &str)]) -> String {
+pub fn encode(query: &[(&str, &str)]) -> String {
     let query = query.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &STRICT)));
     query.collect::<Vec<_>>().join("&")
 }
@@ -112,26 +112,50 @@ pub fn identity(bucket: &str, route: &Route) -> String {
 
 /// Scheme and authority of an endpoint, in one spelling.
 fn parse(endpoint: &str) -> Result<(&'static str, String)> {
-    let wrong = |what: &str| Error::invalid(what, endpoint).hint("write it as https://host or http://host:port");
-    let uri: Uri = endpoint.trim().parse().map_err(|_| wrong("the endpoint is not a URL"))?;
-    let (scheme, usual_port) = match uri.scheme_str() {
-        Some("http") => ("http", 80),
-        Some("https") => ("https", 443),
-        Some(other) => return Err(wrong(&format!("`{other}` is not http or https"))),
-        None => return Err(wrong("the endpoint has no scheme")),
-    };
-    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("the endpoint has no host"))?;
-    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return Err(wrong("the endpoint has a path"));
+    let Server { scheme, authority, path } = Server::parse(endpoint)?;
+    if !path.is_empty() {
+        return Err(Error::invalid("the endpoint has a path", endpoint).hint(WRITTEN));
     }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(Error::invalid("the endpoint holds a user name", host)
-            .hint("give credentials by a profile or the environment"));
+    Ok((scheme, authority))
+}
+
+/// How an endpoint is written.
+const WRITTEN: &str = "write it as https://host or http://host:port";
+
+/// An endpoint in one spelling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub scheme: &'static str,
+    /// Host, and port unless it is the scheme's own.
+    pub authority: String,
+    /// Without a slash at its end.
+    pub path: String,
+}
+
+impl Server {
+    pub fn parse(endpoint: &str) -> Result<Server> {
+        let wrong = |what: &str| Error::invalid(what, endpoint).hint(WRITTEN);
+        let uri: Uri = endpoint.trim().parse().map_err(|_| wrong("the endpoint is not a URL"))?;
+        let (scheme, usual_port) = match uri.scheme_str() {
+            Some("http") => ("http", 80),
+            Some("https") => ("https", 443),
+            Some(other) => return Err(wrong(&format!("`{other}` is not http or https"))),
+            None => return Err(wrong("the endpoint has no scheme")),
+        };
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("the endpoint has no host"))?;
+        if uri.query().is_some() {
+            return Err(Error::invalid("the endpoint has a query", host).hint(WRITTEN));
+        }
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(Error::invalid("the endpoint holds a user name", host)
+                .hint("give credentials by a profile or the environment"));
+        }
+        let host = host.to_ascii_lowercase();
+        let host = host.trim_end_matches('.');
+        let port = uri.port_u16().filter(|&port| port != usual_port);
+        let authority = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
+        Ok(Server { scheme, authority, path: uri.path().trim_end_matches('/').to_owned() })
     }
-    let host = host.to_ascii_lowercase();
-    let host = host.trim_end_matches('.');
-    let port = uri.port_u16().filter(|&port| port != usual_port);
-    Ok((scheme, port.map_or(host.to_owned(), |port| format!("{host}:{port}"))))
 }
 
 /// Refuse what can't be the name of a bucket before it becomes part of a host name.

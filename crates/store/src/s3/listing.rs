@@ -1,4 +1,4 @@
-//! Listing a bucket, many requests at a time.
+//! Listing a bucket, many requests at a time; Google's and Azure's are listed by the same plan.
 //!
 //! The keys below a prefix are found by its *folders* (what a delimiter folds together), and each folder is
 //! listed by itself. Where there are few folders, theirs are looked for, too. Where the folders turn out to
@@ -7,17 +7,12 @@
 //!
 //! Invariant: each key exactly once, whatever way was taken; a page that can't be had is an error, not a gap.
 
-use super::answer;
-use super::page::{self, Page};
-use super::{Bucket, endpoint::Route};
-use crate::retry::{Advice, advise, gave_up};
+use super::page::Page;
+use crate::retry::{Advice, Chance, advise, gave_up};
 use crate::{Counters, Listed, Pages};
 use block::{Error, Kind, Result};
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use http::{HeaderMap, Method};
-use http_body_util::{BodyExt, Limited};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,10 +34,41 @@ const LEVELS_MAX: usize = 64;
 const FIRST_BUDGET: Duration = Duration::from_secs(10);
 
 /// Bytes of a page: a thousand keys of a thousand bytes, three letters for each, and what is around them.
-const PAGE_MAX: usize = 8 << 20;
+pub const PAGE_MAX: usize = 8 << 20;
+
+/// What a page is asked for by.
+pub struct Question<'a> {
+    pub prefix: &'a str,
+    /// Whether names below a folder are to be folded together.
+    pub is_folded: bool,
+    /// Keys up to this one need not be told again.
+    pub after: Option<&'a str>,
+    /// Where the page begins, as the page before it said.
+    pub next: Option<&'a str>,
+}
+
+/// Who answers with pages. One call is one attempt.
+pub trait Listing: Send + Sync + 'static {
+    fn page<'a>(&'a self, question: Question<'a>) -> BoxFuture<'a, Result<Page>>;
+
+    /// How it is listed.
+    fn manner(&self) -> Manner<'_>;
+}
+
+/// How a store is listed.
+#[derive(Clone, Copy)]
+pub struct Manner<'a> {
+    pub identity: &'a Arc<str>,
+    pub counters: &'a Arc<Counters>,
+    pub chance: &'a Chance,
+    /// Requests at a time.
+    pub requests: usize,
+    /// How long a page is asked for again before the listing fails.
+    pub budget: Duration,
+}
 
 /// The pages of a listing.
-pub fn pages(bucket: Arc<Bucket>, prefix: String) -> Pages {
+pub fn pages(bucket: Arc<dyn Listing>, prefix: String) -> Pages {
     let levels = vec![Level { prefix: prefix.clone(), ..Level::default() }];
     let waiting = VecDeque::from([Task { prefix, level: 0, shape: Shape::Folders, next: None, found: 0 }]);
     let walk = Walk { bucket, plan: Plan { waiting, levels }, running: FuturesUnordered::new() };
@@ -60,6 +86,14 @@ struct Task {
     next: Option<String>,
     /// Keys that earlier pages of this row had.
     found: u64,
+}
+
+impl Task {
+    fn question(&self) -> Question<'_> {
+        let is_folded = matches!(self.shape, Shape::Folders);
+        let after = if let Shape::Rest { after, .. } = &self.shape { Some(after.as_str()) } else { None };
+        Question { prefix: &self.prefix, is_folded, after, next: self.next.as_deref() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -182,7 +216,7 @@ fn is_new(key: &str, prefix: &str, after: &str, direct_until: &str) -> bool {
 }
 
 struct Walk {
-    bucket: Arc<Bucket>,
+    bucket: Arc<dyn Listing>,
     plan: Plan,
     running: FuturesUnordered<BoxFuture<'static, Result<(Task, Page)>>>,
 }
@@ -190,7 +224,7 @@ struct Walk {
 impl Walk {
     /// The next page that has keys.
     async fn step(mut self) -> Result<Option<(Vec<Listed>, Walk)>> {
-        let requests = self.bucket.settings.list_requests.max(1);
+        let requests = self.bucket.manner().requests.max(1);
         loop {
             while self.running.len() < requests {
                 let Some(task) = self.plan.next(requests) else { break };
@@ -207,45 +241,45 @@ impl Walk {
 }
 
 /// The page that a task asks for. A server that refuses delimiters is asked without.
-async fn found(bucket: Arc<Bucket>, mut task: Task) -> Result<(Task, Page)> {
-    let page = patiently(&bucket, &task).await;
+async fn found(bucket: Arc<dyn Listing>, mut task: Task) -> Result<(Task, Page)> {
+    let page = patiently(&*bucket, &task).await;
     let is_refused = page.as_ref().is_err_and(|error| matches!(error.kind, Kind::Denied | Kind::Invalid));
     if is_refused && matches!(task.shape, Shape::Folders) && task.next.is_none() {
         task.shape = Shape::All;
-        return Ok((task.clone(), patiently(&bucket, &task).await?));
+        return Ok((task.clone(), patiently(&*bucket, &task).await?));
     }
     Ok((task, page?))
 }
 
 /// One page, asked for again as long as there is hope.
-async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
+async fn patiently(bucket: &dyn Listing, task: &Task) -> Result<Page> {
     let is_first = task.level == 0 && matches!(task.shape, Shape::Folders) && task.next.is_none();
-    let budget = bucket.settings.list_budget;
+    let Manner { identity, counters, chance, budget, .. } = bucket.manner();
     let (began, budget) = (Instant::now(), if is_first { budget.min(FIRST_BUDGET) } else { budget });
     for tries in 1.. {
         let left = budget.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
-        let error = match tokio::time::timeout(left, ask(bucket, task)).await {
+        let error = match tokio::time::timeout(left, asked(bucket, task)).await {
             Ok(Ok(page)) => return Ok(page),
             Ok(Err(error)) => error,
             Err(_) => {
                 let what = format!("the store did not answer a listing within {:.1} s", left.as_secs_f64());
-                Error::unavailable(what, format!("{}/{}", bucket.identity, task.prefix))
+                Error::unavailable(what, format!("{identity}/{}", task.prefix))
             }
         };
-        bucket.counters.failed_with(&error);
+        counters.failed_with(&error);
         let advice = match is_first && error.is_unreachable() {
             true => Advice::GiveUp,
-            false => advise(&error, tries, began.elapsed(), budget, bucket.chance.next()),
+            false => advise(&error, tries, began.elapsed(), budget, chance.next()),
         };
         match advice {
             Advice::GiveUp => {
-                Counters::add(&bucket.counters.errors, 1);
+                Counters::add(&counters.errors, 1);
                 return Err(gave_up(error, tries, began.elapsed()));
             }
             Advice::Wait(wait) => {
                 tracing::debug!(%error, ?wait, "a page of the listing is asked for again");
-                Counters::add(&bucket.counters.retries, 1);
-                Counters::add_time(&bucket.counters.backed_off_ns, wait);
+                Counters::add(&counters.retries, 1);
+                Counters::add_time(&counters.backed_off_ns, wait);
                 tokio::time::sleep(wait).await;
             }
         }
@@ -253,39 +287,14 @@ async fn patiently(bucket: &Bucket, task: &Task) -> Result<Page> {
     unreachable!("the number of tries is bounded by the budget")
 }
 
-async fn ask(bucket: &Bucket, task: &Task) -> Result<Page> {
-    let on = format!("{}/{}", bucket.identity, task.prefix);
-    Counters::add(&bucket.counters.lists, 1);
-    let _in_flight = crate::counters::InFlight::begin(&bucket.counters);
-    let answer = bucket.exchange(Method::GET, &|route| url(route, task), HeaderMap::new(), Bytes::new(), &on).await?;
-    let given = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()).and_then(answer::second);
-    let body = Limited::new(answer.into_body(), PAGE_MAX).collect();
-    let limit = bucket.settings.timeouts.first_byte + bucket.settings.timeouts.idle;
-    let body = tokio::time::timeout(limit, body).await;
-    let body = body.map_err(|_| Error::unavailable("a page of the listing did not arrive in time", &on))?;
-    let body = body.map_err(|error| Error::unavailable(format!("a page of the listing broke off: {error}"), &on))?;
-    let body = body.to_bytes();
-    Counters::add(&bucket.counters.bytes, body.len() as u64);
-    let page = page::parse(&body, given, &on)?;
-    let weak = page.listed.iter().filter(|listed| answer::time_of(&listed.version).is_some()).count();
-    Counters::add(&bucket.counters.weak, weak as u64);
+/// One page, which leads further if it leads anywhere.
+async fn asked(bucket: &dyn Listing, task: &Task) -> Result<Page> {
+    let page = bucket.page(task.question()).await?;
     if page.next.is_some() && page.next == task.next {
-        return Err(Error::corrupt("the listing goes round in a circle", &on));
+        let on = format!("{}/{}", bucket.manner().identity, task.prefix);
+        return Err(Error::corrupt("the listing goes round in a circle", on));
     }
     Ok(page)
-}
-
-fn url(route: &Route, task: &Task) -> String {
-    let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("prefix", task.prefix.as_str())];
-    match &task.shape {
-        Shape::Folders => query.push(("delimiter", "/")),
-        Shape::All => {}
-        Shape::Rest { after, .. } => query.push(("start-after", after)),
-    }
-    if let Some(next) = &task.next {
-        query.push(("continuation-token", next));
-    }
-    route.bucket(&query)
 }
 
 #[cfg(test)]

@@ -159,15 +159,17 @@ fn decode(name: &str) -> Option<String> {
 
 /// Call `take` at the start of each element (without text) and at its end (with its text). Its path is of
 /// local names joined by slashes, for servers differ in their namespaces.
-fn walk(body: &[u8], take: &mut dyn FnMut(&str, Option<&str>)) -> std::result::Result<(), String> {
+pub fn walk(body: &[u8], take: &mut dyn FnMut(&str, Option<&str>)) -> std::result::Result<(), String> {
     let body = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     let mut reader = Reader::from_str(body);
-    let (mut path, mut text) = (String::new(), String::new());
+    let (mut path, mut text, mut is_encoded) = (String::new(), String::new(), false);
     loop {
         match reader.read_event().map_err(|error| error.to_string())? {
             Event::Start(start) => {
                 push(&mut path, start.local_name().into_inner());
                 text.clear();
+                // So Azure writes names that XML can't hold.
+                is_encoded = matches!(start.try_get_attribute("Encoded"), Ok(Some(set)) if set.value == "true");
                 take(&path, None);
             }
             Event::Empty(empty) => {
@@ -177,6 +179,9 @@ fn walk(body: &[u8], take: &mut dyn FnMut(&str, Option<&str>)) -> std::result::R
                 pop(&mut path);
             }
             Event::End(_) => {
+                if std::mem::take(&mut is_encoded) {
+                    text = percent_decode_str(&text).decode_utf8().map_err(|error| error.to_string())?.into_owned();
+                }
                 take(&path, Some(&text));
                 text.clear();
                 pop(&mut path);

@@ -13,7 +13,7 @@ use block::{Error, Kind, Object, Result};
 use bytes::Bytes;
 use futures_util::Stream;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -145,7 +145,10 @@ fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Whether an error, or one that led to it, is such a one.
-fn finds<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is: impl Fn(&E) -> bool) -> bool {
+pub fn finds<E: std::error::Error + 'static>(
+    error: &(dyn std::error::Error + 'static),
+    is: impl Fn(&E) -> bool,
+) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if error.downcast_ref().is_some_and(&is) {
@@ -172,6 +175,23 @@ pub fn causes(error: &dyn std::error::Error) -> String {
         next = error.source();
     }
     text
+}
+
+/// A page of a listing, whole.
+pub async fn page(
+    answer: Response<Incoming>,
+    max: usize,
+    timeouts: Timeouts,
+    counters: &Counters,
+    on: &str,
+) -> Result<Bytes> {
+    let body = Limited::new(answer.into_body(), max).collect();
+    let body = tokio::time::timeout(timeouts.first_byte + timeouts.idle, body).await;
+    let body = body.map_err(|_| Error::unavailable("a page of the listing did not arrive in time", on))?;
+    let body = body.map_err(|error| Error::unavailable(format!("a page of the listing broke off: {error}"), on))?;
+    let body = body.to_bytes();
+    Counters::add(&counters.bytes, body.len() as u64);
+    Ok(body)
 }
 
 /// A body on its way. Dropping it closes the connection, unless the body was complete.

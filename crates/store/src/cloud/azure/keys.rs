@@ -1,0 +1,247 @@
+//! Who asks Azure: a key, a signature, a token, or whoever hands out tokens, found by the variables that Azure's own
+//! tools read.
+//!
+//! Invariant: nobody becomes somebody else on the way: the source is looked for once.
+
+use super::super::Settings;
+use super::super::messenger::Messenger;
+use super::super::source::{Source, once};
+use super::account::Account;
+use crate::retry::Chance;
+use block::{Error, Result};
+use bytes::Bytes;
+use http::Request;
+use object_store::azure::{AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// Variables of Azure's command-line tool and of its identities, by the library's names for what they say.
+const ALIASES: [(&str, AzureConfigKey); 3] = [
+    ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
+    ("IDENTITY_ENDPOINT", AzureConfigKey::MsiEndpoint),
+    ("AZURE_STORAGE_AUTH_TOKEN", AzureConfigKey::Token),
+];
+
+/// What the library would take from the environment, and is settled elsewhere.
+const SETTLED: [AzureConfigKey; 5] = [
+    AzureConfigKey::AccountName,
+    AzureConfigKey::Endpoint,
+    AzureConfigKey::ContainerName,
+    AzureConfigKey::UseEmulator,
+    AzureConfigKey::SkipSignature,
+];
+
+/// What `az login` leaves behind, below its folder.
+const LOGGED_IN: &str = "azureProfile.json";
+
+/// Who asks.
+pub struct Identity {
+    account: Account,
+    settings: Settings,
+    messenger: Messenger,
+    found: OnceCell<Option<Source<AzureCredential>>>,
+}
+
+impl Identity {
+    pub fn new(account: Account, settings: &Settings, chance: Arc<Chance>) -> Identity {
+        let (messenger, settings) = (Messenger::new(chance), settings.clone());
+        Identity { account, settings, messenger, found: OnceCell::new() }
+    }
+
+    /// The principal, in words that hold no secret.
+    pub async fn who(&self, on: &(dyn Display + Sync)) -> Result<String> {
+        let Some(source) = self.source(on).await? else { return Ok("anonymous".into()) };
+        Ok(match &*source.get(on).await? {
+            AzureCredential::AccessKey(_) => format!("account {}", self.account.name),
+            AzureCredential::SASToken(pairs) => {
+                let granted = pairs.iter().filter(|(name, _)| name != "sig");
+                let granted: Vec<_> = granted.map(|(name, value)| format!("{name}={value}")).collect();
+                format!("signature {:016x} of {}", block::crc64::of(granted.join("&").as_bytes()), self.account.name)
+            }
+            AzureCredential::BearerToken(token) => match principal(token) {
+                Some(id) => format!("principal {id}"),
+                None => format!("token {:016x}", block::crc64::of(token.as_bytes())),
+            },
+        })
+    }
+
+    /// A request with what it is let in by.
+    pub async fn authorize(&self, request: Request<Bytes>, on: &(dyn Display + Sync)) -> Result<Request<Bytes>> {
+        let Some(source) = self.source(on).await? else { return Ok(request) };
+        let credential = source.get(on).await?;
+        let (head, content) = request.into_parts();
+        let mut unsigned = Request::from_parts(head, content.clone().into());
+        let authorizer = AzureAuthorizer::new(&credential, &self.account.name);
+        let signed = authorizer.try_authorize(&mut unsigned);
+        signed.map_err(|error| Error::denied(format!("the request can't be signed: {error}"), on))?;
+        Ok(unsigned.map(|_| content))
+    }
+
+    /// Where credentials come from; none for nobody.
+    pub async fn source(&self, on: &(dyn Display + Sync)) -> Result<Option<&Source<AzureCredential>>> {
+        if self.settings.is_anonymous {
+            return Ok(None);
+        }
+        let found = self.found.get_or_try_init(async || self.find(on).map(Some)).await?;
+        Ok(found.as_ref())
+    }
+
+    fn find(&self, on: &(dyn Display + Sync)) -> Result<Source<AzureCredential>> {
+        let told = self.told();
+        let name = name(&told, &self.settings);
+        // The library asks for a container, which is of no account here.
+        let builder = MicrosoftAzureBuilder::new().with_account(&self.account.name).with_container_name("any");
+        let builder = builder.with_retry(once()).with_http_connector(self.messenger.clone());
+        let builder = told.iter().fold(builder, |builder, (name, value)| match name.parse() {
+            Ok(key) => builder.with_config(key, value),
+            Err(_) => builder,
+        });
+        let builder = if name == CLI { builder.with_use_azure_cli(true) } else { builder };
+        let built = builder.build().map_err(|error| {
+            Error::denied(format!("{name} can't be used: {error}"), on)
+                .hint("check the variables that begin with AZURE_")
+        })?;
+        let source = Source::new(name, built.credentials().clone());
+        Ok(if name == MACHINE {
+            let what = "there are no credentials of Azure: none are named, and this machine has no identity";
+            let hint = "set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, run `az login`, \
+                        or pass --anonymous for a public container";
+            source.last_resort(what, hint)
+        } else {
+            source
+        })
+    }
+
+    /// What the variables and the connection string say, by the library's names.
+    fn told(&self) -> BTreeMap<String, String> {
+        let mut told = BTreeMap::new();
+        let mut tell = |key: AzureConfigKey, value: &str| {
+            if !value.is_empty() && !SETTLED.contains(&key) {
+                told.insert(key.as_ref().to_owned(), value.to_owned());
+            }
+        };
+        for (key, value) in
+            [(AzureConfigKey::AccessKey, &self.account.key), (AzureConfigKey::SasKey, &self.account.signature)]
+        {
+            tell(key, value.as_deref().unwrap_or_default());
+        }
+        for (name, value) in &self.settings.variables {
+            let alias = ALIASES.iter().find(|(alias, _)| alias == name).map(|(_, key)| *key);
+            let own = || name.to_ascii_lowercase().parse::<AzureConfigKey>().ok();
+            let key = alias.or_else(|| if name.starts_with("AZURE_") { own() } else { None });
+            if let Some(key) = key.filter(|key| !matches!(key, AzureConfigKey::Client(_))) {
+                tell(key, value);
+            }
+        }
+        told
+    }
+}
+
+const CLI: &str = "az";
+const MACHINE: &str = "this machine";
+
+/// As what an error names the source that the library will take, in its own order.
+fn name(told: &BTreeMap<String, String>, settings: &Settings) -> &'static str {
+    let has = |keys: &[AzureConfigKey]| keys.iter().all(|key| told.contains_key(key.as_ref()));
+    use AzureConfigKey::{
+        AccessKey, AuthorityId, ClientId, ClientSecret, CredentialType, FederatedTokenFile, MsiEndpoint, SasKey, Token,
+        UseAzureCli,
+    };
+    if has(&[CredentialType]) {
+        return "AZURE_CREDENTIAL_TYPE";
+    }
+    let named = [
+        (&[Token][..], "the token of the environment"),
+        (&[AccessKey], "the key of the account"),
+        (&[ClientId, AuthorityId, FederatedTokenFile], "AZURE_FEDERATED_TOKEN_FILE"),
+        (&[ClientId, AuthorityId, ClientSecret], "AZURE_CLIENT_SECRET"),
+        (&[SasKey], "the shared access signature"),
+        (&[UseAzureCli], CLI),
+    ];
+    let found = named.into_iter().find(|(keys, _)| has(keys)).map(|(_, name)| name);
+    found.unwrap_or_else(|| match !has(&[ClientId]) && !has(&[MsiEndpoint]) && is_logged_in(settings) {
+        true => CLI,
+        false => MACHINE,
+    })
+}
+
+/// Whether somebody has logged in by Azure's command-line tool.
+fn is_logged_in(settings: &Settings) -> bool {
+    let folder = settings.variable("AZURE_CONFIG_DIR").map(Into::into);
+    let folder = folder.or_else(|| settings.variable("HOME").map(|home| Path::new(home).join(".azure")));
+    folder.is_some_and(|folder: std::path::PathBuf| folder.join(LOGGED_IN).exists())
+}
+
+/// Whom a token is of, as far as it says so: the second of its three parts is JSON in base64.
+fn principal(token: &str) -> Option<String> {
+    let claims = token.split('.').nth(1)?;
+    let mut bytes = Vec::with_capacity(claims.len());
+    let (mut bits, mut held) = (0u32, 0u32);
+    for digit in claims.trim_end_matches('=').bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'-' | b'+' => 62,
+            b'_' | b'/' => 63,
+            _ => return None,
+        };
+        (bits, held) = ((bits << 6 | u32::from(value)) & 0xffff, held + 6);
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    let claims: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+    ["oid", "sub"].into_iter().find_map(|name| claims[name].as_str().map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(variables: &[(&str, &str)]) -> Identity {
+        let variables = variables.iter().chain(&[("AZURE_STORAGE_ACCOUNT", "acc")]);
+        let variables = variables.map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let settings = Settings { variables, ..Settings::default() };
+        Identity::new(Account::of(None, &settings).expect("an account"), &settings, Arc::new(Chance::new(0)))
+    }
+
+    #[tokio::test]
+    async fn each_way_to_be_somebody_is_found_by_its_variables() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(LOGGED_IN), "{}").expect("a file");
+        let folder = folder.path().to_str().expect("a path");
+        let client = [("AZURE_CLIENT_ID", "i"), ("AZURE_TENANT_ID", "t")];
+        for (variables, expected) in [
+            (vec![("AZURE_STORAGE_KEY", "a2V5")], "the key of the account"),
+            (vec![("AZURE_STORAGE_CONNECTION_STRING", "AccountName=acc;AccountKey=a2V5")], "the key of the account"),
+            (vec![("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=x")], "the shared access signature"),
+            (vec![client[0], client[1], ("AZURE_CLIENT_SECRET", "s")], "AZURE_CLIENT_SECRET"),
+            (vec![client[0], client[1], ("AZURE_FEDERATED_TOKEN_FILE", "/f")], "AZURE_FEDERATED_TOKEN_FILE"),
+            (vec![("AZURE_CONFIG_DIR", folder)], CLI),
+            (vec![("AZURE_CONFIG_DIR", folder), ("IDENTITY_ENDPOINT", "http://127.0.0.1:1")], MACHINE),
+            (vec![], MACHINE),
+        ] {
+            let found = identity(&variables);
+            let source = found.source(&"c").await.unwrap_or_else(|error| panic!("{expected}: {error}"));
+            assert_eq!(source.expect("somebody").name, expected);
+        }
+        let wrong = identity(&[("AZURE_STORAGE_KEY", "no base64!")]).source(&"c").await.err().expect("no key");
+        assert!(wrong.hint.contains("AZURE_") && !wrong.to_string().contains("no base64"), "{wrong}");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_is_named_without_a_secret() {
+        let who = async |variables: &[(&str, &str)]| identity(variables).who(&"c").await.expect("somebody");
+        assert_eq!(who(&[("AZURE_STORAGE_KEY", "a2V5")]).await, "account acc");
+        let first = who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&sig=one")]).await;
+        assert_eq!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&sig=two")]).await);
+        assert_ne!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=rl&sig=one")]).await);
+        // {"oid":"me"}
+        assert_eq!(who(&[("AZURE_STORAGE_TOKEN", "e30.eyJvaWQiOiJtZSJ9.x")]).await, "principal me");
+    }
+}

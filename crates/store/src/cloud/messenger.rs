@@ -1,0 +1,107 @@
+//! How `object_store` asks for tokens: over our own client, with the certificates and the patience of ours.
+//!
+//! Invariant: no wait without an end, and no answer without a limit.
+
+use crate::Counters;
+use crate::retry::Chance;
+use crate::s3::wire::{Timeouts, Wire, causes};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Times for those who hand out tokens: they are near, or not there at all, as on a machine without an identity.
+const TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_secs(1), first_byte: Duration::from_secs(5), idle: Duration::from_secs(5) };
+
+/// Bytes of one read of a connection: answers are small.
+const READ_BUFFER: usize = 16 << 10;
+
+/// Bytes of an answer with a token: it takes a few thousand.
+const ANSWER_MAX: usize = 1 << 20;
+
+/// Asks those who hand out tokens, over a client that is made at the first use.
+#[derive(Clone)]
+pub struct Messenger(Arc<Line>);
+
+struct Line {
+    wire: OnceLock<Wire>,
+    counters: Counters,
+    chance: Arc<Chance>,
+}
+
+impl Messenger {
+    pub fn new(chance: Arc<Chance>) -> Messenger {
+        Messenger(Arc::new(Line { wire: OnceLock::new(), counters: Counters::default(), chance }))
+    }
+
+    async fn ask(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Failed> {
+        let Line { wire: line, counters, chance } = &*self.0;
+        let wire = match line.get() {
+            Some(wire) => wire,
+            None => {
+                let wire =
+                    Wire::open(true, TIMEOUTS, READ_BUFFER, chance.clone()).map_err(|error| Failed(error.what))?;
+                line.get_or_init(|| wire)
+            }
+        };
+        let host = request.uri().host().unwrap_or_default().to_owned();
+        let answer = wire.send(request.map(Full::new), counters, &host, &host).await;
+        let (head, body) = answer.map_err(|error| Failed(error.what))?.into_parts();
+        let body = tokio::time::timeout(TIMEOUTS.idle, Limited::new(body, ANSWER_MAX).collect()).await;
+        let body = body.map_err(|_| Failed(format!("{host} paused in its answer")))?;
+        let body = body.map_err(|error| Failed(format!("{host} broke off: {}", causes(&*error))))?;
+        // Said as a failure of the line, for so it is told that a further try may do.
+        if head.status.is_server_error() || head.status == http::StatusCode::TOO_MANY_REQUESTS {
+            return Err(Failed(format!("{host} answered {}", head.status)));
+        }
+        Ok(http::Response::from_parts(head, body.to_bytes()))
+    }
+
+    /// The text of an answer, if it says yes.
+    pub async fn text(&self, request: http::Request<Bytes>) -> Option<String> {
+        let answer = self.ask(request).await.ok()?;
+        let is_fine = answer.status().is_success();
+        is_fine.then(|| String::from_utf8_lossy(answer.body()).into_owned())
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+struct Failed(String);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl fmt::Debug for Messenger {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Messenger")
+    }
+}
+
+#[async_trait]
+impl HttpService for Messenger {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let answer = self.ask(http::Request::from_parts(head, body)).await;
+        answer.map(|answer| answer.map(Into::into)).map_err(|failed| HttpError::new(HttpErrorKind::Interrupted, failed))
+    }
+}
+
+impl HttpConnector for Messenger {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
