@@ -317,7 +317,7 @@ pub struct Keys {
 
 #[derive(Args, Clone, Debug)]
 pub struct Node {
-    /// Data sets to have for the other members of a cluster, without mounting them: s3://bucket/prefix
+    /// Data sets to have for the other members of a cluster, without mounting them: s3://bucket/prefix, gs:// and az:// alike
     #[arg(value_name = "URL", requires = "members")]
     pub urls: Vec<String>,
     /// Fetch what this node is to keep of them in the background: once others ask for it, or at once

@@ -233,7 +233,7 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
 /// What credentials of Google and Azure are found by, for a node that may not share this environment.
 pub fn variables(url: &str) -> client::messages::Variables {
     const GOOGLE: [&str; 4] = ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME"];
-    const AZURE: [&str; 2] = ["IDENTITY_ENDPOINT", "HOME"];
+    const AZURE: [&str; 3] = ["IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME"];
     // Paths of files, which the node, elsewhere, finds by their whole name.
     const PATHS: [&str; 4] =
         ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE"];

@@ -31,7 +31,8 @@ use crate::s3::wire::{self, Timeouts, Wire};
 use block::{Checksum, Error, Kind, Object, Result};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use http::{HeaderValue, Request, Response};
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use refusal::{Refusal, Service};
@@ -41,6 +42,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How to reach and use a bucket or a container.
 #[derive(Clone)]
@@ -113,6 +115,19 @@ const PAGE_MAX: usize = 32 << 20;
 /// Bytes of an answer that is no object and no listing.
 const ANSWER_MAX: usize = 64 << 10;
 
+/// Who asks.
+trait Asker: Sync {
+    /// A request with what it is let in by.
+    fn authorize<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        on: &'a (dyn fmt::Display + Sync),
+    ) -> BoxFuture<'a, Result<Request<Bytes>>>;
+
+    /// Have what a server no longer takes asked for anew, unless that was done since. False if that leads nowhere.
+    fn renew<'a>(&'a self, since: Instant, on: &'a (dyn fmt::Display + Sync)) -> BoxFuture<'a, bool>;
+}
+
 /// A server, and what was asked of it.
 struct Site {
     identity: Arc<str>,
@@ -150,10 +165,24 @@ impl Site {
         format!("{}/{key}", self.identity)
     }
 
-    /// The head of an answer, if it says yes.
-    async fn send(&self, request: Request<Bytes>, on: &(dyn fmt::Display + Sync)) -> Result<Response<Incoming>> {
-        let host = &self.server.authority;
-        let answer = self.wire.send(request.map(Full::new), &self.counters, host, on).await?;
+    /// One request and the head of its answer, if it says yes. Asked a second time only if credentials that ran out were
+    /// the reason of the first no.
+    async fn send(
+        &self,
+        who: &dyn Asker,
+        request: Request<Bytes>,
+        on: &(dyn fmt::Display + Sync),
+    ) -> Result<Response<Incoming>> {
+        let (host, began) = (&self.server.authority, Instant::now());
+        let ask = async || {
+            let request = who.authorize(request.clone(), on).await?;
+            self.wire.send(request.map(Full::new), &self.counters, host, on).await
+        };
+        let answer = ask().await?;
+        let answer = match answer.status() == StatusCode::UNAUTHORIZED && who.renew(began, on).await {
+            true => ask().await?,
+            false => answer,
+        };
         if answer.status().is_success() {
             return Ok(answer);
         }
@@ -167,9 +196,9 @@ impl Site {
     }
 
     /// The body of a page of a listing. Where there is nothing of this name, the bucket itself is missing.
-    async fn page(&self, request: Request<Bytes>, name: &str, on: &str) -> Result<Bytes> {
+    async fn page(&self, who: &dyn Asker, request: Request<Bytes>, name: &str, on: &str) -> Result<Bytes> {
         let host = &self.server.authority;
-        let answer = self.send(request, &on).await.map_err(|error| match error.kind {
+        let answer = self.send(who, request, &on).await.map_err(|error| match error.kind {
             Kind::Missing => {
                 let what = format!("there is no {} {name} on {host} ({})", self.service.bucket(), error.what);
                 Error::missing(what, on).hint("check the name and the endpoint")

@@ -21,7 +21,8 @@ use account::Account;
 use block::{Checksum, Error, Kind, Object, Result, Waiting};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
+use hyper::body::Incoming;
 use percent_encoding::utf8_percent_encode;
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,8 +119,7 @@ impl Container {
         }
         let asked = InFlight::begin(&self.site.counters);
         Counters::add(&self.site.counters.gets, 1);
-        let request = self.request(Method::GET, &self.blob(&object.key, &[]), headers, Bytes::new(), object).await?;
-        let answer = match self.site.send(request, object).await {
+        let answer = match self.ask(Method::GET, &self.blob(&object.key, &[]), headers, Bytes::new(), object).await {
             // Emulators say so of what is gone, too; which of both it is matters to who asks.
             Err(error) if error.kind == Kind::Changed => {
                 return Err(self
@@ -143,7 +143,7 @@ impl Container {
         if query.is_empty() { url } else { format!("{url}?{}", encode(query)) }
     }
 
-    pub(super) async fn request(
+    pub(super) fn request(
         &self,
         method: Method,
         url: &str,
@@ -155,6 +155,18 @@ impl Container {
         *request.headers_mut() = headers;
         let (name, version) = VERSION;
         request.headers_mut().insert(name, version);
-        self.identity.authorize(request, on).await
+        Ok(request)
+    }
+
+    /// One request, and the head of its answer if it says yes.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        content: Bytes,
+        on: &(dyn std::fmt::Display + Sync),
+    ) -> Result<Response<Incoming>> {
+        self.site.send(&self.identity, self.request(method, url, headers, content, on)?, on).await
     }
 }

@@ -1,10 +1,11 @@
 //! Google Cloud Storage by its JSON interface. A version is a generation, which names bytes once and for all.
 //!
-//! Layout: `adc` (who we are), `page` (listings), `write`.
+//! Layout: `adc` (who we are) and `machine` (whose machine this is), `page` (listings), `write`.
 //!
 //! Invariant: bytes come as they are stored; what is stored compressed stays so.
 
 mod adc;
+mod machine;
 mod page;
 mod write;
 
@@ -19,7 +20,8 @@ use crate::{Body, Counters, Pages, Store};
 use block::{Checksum, Error, Object, Result, Waiting};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, Method, Request, Response, header};
+use hyper::body::Incoming;
 use percent_encoding::utf8_percent_encode;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +29,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The service itself.
 const SERVER: &str = "https://storage.googleapis.com";
+
+/// How its names end.
+const OWN: &str = ".googleapis.com";
 
 /// Checksums that are remembered of objects whose parts were asked for: as many large objects as are fetched at once,
 /// many times over.
@@ -56,9 +61,10 @@ impl Google {
         // Some write the endpoint of a client library, which ends with the path of the interface.
         let path = server.path.strip_suffix("/storage/v1").unwrap_or(&server.path).to_owned();
         let server = Server { path, ..server };
-        let identity = match format!("{}://{}{}", server.scheme, server.authority, server.path) {
-            own if own == SERVER => format!("gs://{bucket}"),
-            _ => format!("gs://{bucket}@{}{}", server.authority, server.path),
+        // Google's own names for itself, those of private networks among them, lead to the same buckets.
+        let identity = match server.authority.ends_with(OWN) && server.path.is_empty() {
+            true => format!("gs://{bucket}"),
+            false => format!("gs://{bucket}@{}{}", server.authority, server.path),
         };
         let site = Site::open(Service::Google, identity, server, settings)?;
         let identity = adc::Identity::new(settings, site.chance.clone());
@@ -67,9 +73,8 @@ impl Google {
 
     /// Refuse what can't be meant: a name, an endpoint, a file of credentials.
     pub async fn check(bucket: &str, settings: &Settings) -> Result<()> {
-        let on = format!("gs://{bucket}");
-        settings.refuse_profile(&on)?;
-        Google::open(bucket, settings)?.0.identity.source(&on).await.map(|_| ())
+        settings.refuse_profile(&format!("gs://{bucket}"))?;
+        Google::open(bucket, settings)?.0.identity.source().await.map(|_| ())
     }
 }
 
@@ -126,9 +131,8 @@ impl Bucket {
         let asked = InFlight::begin(&self.site.counters);
         Counters::add(&self.site.counters.gets, 1);
         let query = [("alt", "media"), ("ifGenerationMatch", object.version.as_str())];
-        let request =
-            self.request(Method::GET, &self.object(&object.key, &query), headers, Bytes::new(), object).await?;
-        let answer = self.site.send(request, object).await?;
+        let url = self.object(&object.key, &query);
+        let answer = self.ask(Method::GET, &url, headers, Bytes::new(), object).await?;
         check_version(answer.headers(), object)?;
         check_range(answer.status(), answer.headers(), object, &range)?;
         let checksum = checksum(answer.headers());
@@ -164,7 +168,7 @@ impl Bucket {
         format!("{}/storage/v1/b/{}/o/{key}?{}", self.site.base(), self.name, encode(query))
     }
 
-    async fn request(
+    fn request(
         &self,
         method: Method,
         url: &str,
@@ -176,8 +180,19 @@ impl Bucket {
         *request.headers_mut() = headers;
         // Otherwise what is stored compressed is sent unpacked, with another length.
         request.headers_mut().insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("gzip"));
-        self.identity.authorize(request.headers_mut(), on).await?;
         Ok(request)
+    }
+
+    /// One request, and the head of its answer if it says yes.
+    async fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        content: Bytes,
+        on: &(dyn std::fmt::Display + Sync),
+    ) -> Result<Response<Incoming>> {
+        self.site.send(&self.identity, self.request(method, url, headers, content, on)?, on).await
     }
 }
 
@@ -209,7 +224,9 @@ mod tests {
             Google::open("b", &settings).expect("a bucket")
         };
         assert_eq!(&**google(None).identity(), "gs://b");
-        assert_eq!(&**google(Some("https://storage.googleapis.com:443/")).identity(), "gs://b");
+        for own in ["https://storage.googleapis.com:443/", "https://storage-vpc.p.googleapis.com/storage/v1"] {
+            assert_eq!(&**google(Some(own)).identity(), "gs://b", "{own}");
+        }
         let own = google(Some("http://127.0.0.1:4443/storage/v1/"));
         assert_eq!(&**own.identity(), "gs://b@127.0.0.1:4443");
         let url = own.0.object("a//b/../ü ?", &[("alt", "media")]);

@@ -7,6 +7,7 @@ use crate::retry::Chance;
 use crate::s3::wire::{Timeouts, Wire, causes};
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
@@ -26,6 +27,10 @@ const READ_BUFFER: usize = 16 << 10;
 /// Bytes of an answer with a token: it takes a few thousand.
 const ANSWER_MAX: usize = 1 << 20;
 
+/// The header of requests to Azure's servers of tokens, and the one that holds the secret.
+const METADATA: HeaderName = HeaderName::from_static("metadata");
+const SECRET: HeaderName = HeaderName::from_static("x-identity-header");
+
 /// Asks those who hand out tokens, over a client that is made at the first use.
 #[derive(Clone)]
 pub struct Messenger(Arc<Line>);
@@ -34,15 +39,27 @@ struct Line {
     wire: OnceLock<Wire>,
     counters: Counters,
     chance: Arc<Chance>,
+    /// By which a program is known to the server that hands out tokens beside it.
+    secret: Option<HeaderValue>,
 }
 
 impl Messenger {
     pub fn new(chance: Arc<Chance>) -> Messenger {
-        Messenger(Arc::new(Line { wire: OnceLock::new(), counters: Counters::default(), chance }))
+        Messenger::with(chance, None)
     }
 
-    async fn ask(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Failed> {
-        let Line { wire: line, counters, chance } = &*self.0;
+    /// One that shows a secret to the server of tokens beside it, as Azure's hosts of programs ask for.
+    pub fn with(chance: Arc<Chance>, secret: Option<&str>) -> Messenger {
+        let secret = secret.and_then(|secret| HeaderValue::from_str(secret).ok()).map(|mut secret| {
+            secret.set_sensitive(true);
+            secret
+        });
+        Messenger(Arc::new(Line { wire: OnceLock::new(), counters: Counters::default(), chance, secret }))
+    }
+
+    /// One request and its answer, whatever its status, but for those that say: later.
+    pub async fn ask(&self, mut request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Failed> {
+        let Line { wire: line, counters, chance, secret } = &*self.0;
         let wire = match line.get() {
             Some(wire) => wire,
             None => {
@@ -52,6 +69,11 @@ impl Messenger {
             }
         };
         let host = request.uri().host().unwrap_or_default().to_owned();
+        if let Some(secret) = secret
+            && request.headers().contains_key(METADATA)
+        {
+            request.headers_mut().insert(SECRET, secret.clone());
+        }
         let answer = wire.send(request.map(Full::new), counters, &host, &host).await;
         let (head, body) = answer.map_err(|error| Failed(error.what))?.into_parts();
         let body = tokio::time::timeout(TIMEOUTS.idle, Limited::new(body, ANSWER_MAX).collect()).await;
@@ -63,18 +85,11 @@ impl Messenger {
         }
         Ok(http::Response::from_parts(head, body.to_bytes()))
     }
-
-    /// The text of an answer, if it says yes.
-    pub async fn text(&self, request: http::Request<Bytes>) -> Option<String> {
-        let answer = self.ask(request).await.ok()?;
-        let is_fine = answer.status().is_success();
-        is_fine.then(|| String::from_utf8_lossy(answer.body()).into_owned())
-    }
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-struct Failed(String);
+pub struct Failed(pub String);
 
 impl fmt::Display for Failed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

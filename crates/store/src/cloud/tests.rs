@@ -1,136 +1,38 @@
-//! Google's and Azure's stores against servers of other makes, over loopback: fake-gcs-server, built by `go install`, and
-//! Azurite, installed by npm, into `target/tools` when they are not there. Without Go or npm these tests skip, and say so.
+//! Google's and Azure's stores against servers of other makes, over loopback ([`clouds`]), and against answers by hand.
 
 use super::*;
 use crate::contract::{Fixture, find, listed, pattern};
 use crate::{PART_BYTES_MIN, Part, Sink, Store};
+use clouds::{Cloud, KEY, NAME};
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::net::TcpListener;
+use std::process::Command;
 
-const FAKE_GCS: &str = "github.com/fsouza/fake-gcs-server@v1.56.1";
-const AZURITE: &str = "azurite@3.35.0";
+#[path = "../../../../tests/support/clouds.rs"]
+#[allow(dead_code, reason = "tests of the command use the rest")]
+mod clouds;
 
-/// The key that Azurite has for its account.
-const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-/// A server's program, installed if need be.
-fn program(name: &str, install: impl FnOnce(&Path) -> Command) -> Option<PathBuf> {
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
-    std::fs::create_dir_all(&tools).expect("a folder for tools");
-    let tools = tools.canonicalize().expect("a path");
-    let program = tools.join(name);
-    if !program.exists() {
-        let mut install = install(&tools);
-        if !install.status().is_ok_and(|status| status.success()) {
-            let name = name.rsplit('/').next().unwrap_or(name);
-            eprintln!("SKIPPED: {name} can't be installed here ({install:?})");
-            return None;
-        }
-    }
-    Some(program)
-}
-
-fn fake_gcs() -> Option<PathBuf> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let install = |tools: &Path| {
-        let mut go = Command::new("go");
-        go.args(["install", FAKE_GCS]).env("GOBIN", tools).env("CGO_ENABLED", "0");
-        go
-    };
-    PROGRAM.get_or_init(|| program("fake-gcs-server", install)).clone()
-}
-
-fn azurite() -> Option<PathBuf> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let install = |tools: &Path| {
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(tools).arg(AZURITE);
-        npm
-    };
-    PROGRAM.get_or_init(|| program("node_modules/.bin/azurite-blob", install)).clone()
-}
-
-/// A server that ends with its test.
+/// A server with its bucket.
 struct Served {
-    child: Child,
-    address: String,
+    cloud: Cloud,
     store: Arc<dyn Store>,
     sink: Arc<dyn Sink>,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Served {
-    fn start(
-        command: &mut Command,
-        address: &str,
-        both: (Arc<dyn Store>, Arc<dyn Sink>),
-        folder: tempfile::TempDir,
-    ) -> Served {
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        let served = Served { child, address: address.into(), store: both.0, sink: both.1, _folder: folder };
-        let began = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        served
+    fn google() -> Option<Served> {
+        let cloud = Cloud::google()?;
+        let google = Google::open(NAME, &anonymous(&cloud.endpoint())).expect("a bucket");
+        Some(Served { cloud, store: Arc::new(google.clone()), sink: Arc::new(google) })
     }
 
-    async fn google() -> Option<Served> {
-        let program = fake_gcs()?;
-        let folder = tempfile::tempdir().expect("a folder");
-        let (address, port) = free();
-        let mut command = Command::new(program);
-        command.args(["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", &port]);
-        command.args(["-public-host", &address]);
-        let google = Google::open("bucket", &anonymous(&format!("http://{address}"))).expect("a bucket");
-        let served = Served::start(&mut command, &address, (Arc::new(google.clone()), Arc::new(google)), folder);
-        let made = post(&address, "POST", "/storage/v1/b?project=p", "{\"name\": \"bucket\"}").await;
-        assert!(made.contains("200 OK"), "{made}");
-        Some(served)
+    fn azure() -> Option<Served> {
+        let cloud = Cloud::azure()?;
+        let azure = Azure::open(NAME, None, &keyed(&cloud.address, KEY)).expect("a container");
+        Some(Served { cloud, store: Arc::new(azure.clone()), sink: Arc::new(azure) })
     }
-
-    async fn azure() -> Option<Served> {
-        let program = azurite()?;
-        let folder = tempfile::tempdir().expect("a folder");
-        let (address, port) = free();
-        let mut command = Command::new(program);
-        command.args(["--silent", "--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1"]);
-        command.args(["--blobPort", &port]).current_dir(folder.path());
-        let azure = Azure::open("container", None, &keyed(&address, KEY)).expect("a container");
-        let served = Served::start(&mut command, &address, (Arc::new(azure.clone()), Arc::new(azure.clone())), folder);
-        azure.make().await.expect("a container");
-        Some(served)
-    }
-}
-
-impl Azure {
-    async fn make(&self) -> Result<()> {
-        let container = &self.0;
-        let url = format!("{}/{}?restype=container", container.site.base(), container.name);
-        let headers = [(http::header::CONTENT_LENGTH, HeaderValue::from_static("0"))].into_iter().collect();
-        let request = container.request(http::Method::PUT, &url, headers, Bytes::new(), &"c").await?;
-        container.site.send(request, &"c").await.map(drop)
-    }
-}
-
-/// An address that nobody listens at, and its port.
-fn free() -> (String, String) {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-    (format!("127.0.0.1:{port}"), port.to_string())
 }
 
 fn anonymous(endpoint: &str) -> Settings {
@@ -142,22 +44,6 @@ fn keyed(address: &str, key: &str) -> Settings {
     let variables = [("AZURE_STORAGE_KEY".to_owned(), key.to_owned())].into();
     let endpoint = format!("http://{address}/devstoreaccount1");
     Settings { is_anonymous: false, variables, ..anonymous(&endpoint) }
-}
-
-/// The answer to a request that is made by hand.
-async fn post(address: &str, method: &str, path: &str, body: &str) -> String {
-    let address = address.to_owned();
-    let length = body.len();
-    let text = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    );
-    let ask = move || {
-        let mut line = TcpStream::connect(address)?;
-        line.write_all(text.as_bytes())?;
-        std::io::read_to_string(line)
-    };
-    tokio::task::spawn_blocking(ask).await.expect("it was asked").expect("an answer")
 }
 
 impl Fixture for Served {
@@ -180,12 +66,12 @@ impl Fixture for Served {
 
 mod google_store {
     use super::*;
-    crate::contract!(promises, Served::google().await);
+    crate::contract!(promises, Served::google());
 }
 
 mod azure_store {
     use super::*;
-    crate::contract!(promises, Served::azure().await);
+    crate::contract!(promises, Served::azure());
 }
 
 async fn content(store: &dyn Store, key: &str) -> Bytes {
@@ -194,13 +80,13 @@ async fn content(store: &dyn Store, key: &str) -> Bytes {
     body.bytes.try_collect::<Vec<_>>().await.expect("bytes").concat().into()
 }
 
-async fn both() -> Vec<Served> {
-    [Served::google().await, Served::azure().await].into_iter().flatten().collect()
+fn both() -> Vec<Served> {
+    [Served::google(), Served::azure()].into_iter().flatten().collect()
 }
 
 #[tokio::test]
 async fn a_small_object_of_google_or_azure_takes_one_request_and_a_part_of_a_large_one_another() {
-    for served in both().await {
+    for served in both() {
         let store = &served.store;
         served.sink.put("small", pattern(1000, 1)).await.expect("it is written");
         served.sink.put("large", pattern(3_000_000, 2)).await.expect("it is written");
@@ -216,7 +102,7 @@ async fn a_small_object_of_google_or_azure_takes_one_request_and_a_part_of_a_lar
 
 #[tokio::test]
 async fn what_is_written_to_google_or_azure_is_found_and_removed() {
-    for served in both().await {
+    for served in both() {
         served.sink.put("k", pattern(1000, 1)).await.expect("it is written");
         let (found, listed) = (served.sink.find("k").await.expect("it is there"), find(&*served.store, "k").await);
         assert_eq!((&found.version, found.size), (&listed.version, 1000));
@@ -230,7 +116,7 @@ async fn what_is_written_to_google_or_azure_is_found_and_removed() {
 
 #[tokio::test]
 async fn a_blob_is_joined_from_blocks_and_an_upload_to_google_is_refused() {
-    for served in both().await {
+    for served in both() {
         let upload = match served.sink.begin("parts").await {
             Ok(upload) => upload,
             Err(error) => {
@@ -250,33 +136,32 @@ async fn a_blob_is_joined_from_blocks_and_an_upload_to_google_is_refused() {
 
 #[tokio::test]
 async fn what_is_stored_compressed_is_read_as_it_is_stored() {
-    let Some(served) = Served::google().await else { return };
+    let Some(served) = Served::google() else { return };
     // Ten bytes of text, as gzip writes them.
     let packed = [31u8, 139, 8, 0, 0, 0, 0, 0, 0, 255, 75, 132, 3, 0, 248, 198, 187, 226, 10, 0, 0, 0];
     served.sink.put("packed", Bytes::copy_from_slice(&packed)).await.expect("it is written");
-    let path = "/storage/v1/b/bucket/o/packed";
-    let said = post(&served.address, "PATCH", path, "{\"contentEncoding\": \"gzip\"}").await;
-    assert!(said.contains("200 OK"), "{said}");
+    let packing = "{\"contentEncoding\": \"gzip\"}".as_bytes();
+    served.cloud.ask("PATCH", &format!("/storage/v1/b/{NAME}/o/packed"), &[], packing);
     assert_eq!(content(&*served.store, "packed").await, packed[..]);
 }
 
 #[tokio::test]
 async fn a_missing_bucket_and_a_wrong_key_are_told_apart() {
-    if let Some(served) = Served::google().await {
-        let other = Google::open("other", &anonymous(&format!("http://{}", served.address))).expect("a bucket");
+    if let Some(served) = Served::google() {
+        let other = Google::open("other", &anonymous(&format!("http://{}", served.cloud.address))).expect("a bucket");
         let error = other.list("").try_collect::<Vec<_>>().await.expect_err("no bucket");
         assert!(error.kind == Kind::Missing && error.what.contains("there is no bucket other"), "{error}");
     }
-    let Some(served) = Served::azure().await else { return };
-    let other = Azure::open("other", None, &keyed(&served.address, KEY)).expect("a container");
+    let Some(served) = Served::azure() else { return };
+    let other = Azure::open("other", None, &keyed(&served.cloud.address, KEY)).expect("a container");
     let error = other.list("").try_collect::<Vec<_>>().await.expect_err("no container");
     assert!(error.kind == Kind::Missing && error.what.contains("there is no container other"), "{error}");
-    let liar = Azure::open("container", None, &keyed(&served.address, "bm90IHRoZSBrZXk=")).expect("a container");
+    let liar = Azure::open(NAME, None, &keyed(&served.cloud.address, "bm90IHRoZSBrZXk=")).expect("a container");
     let error = liar.list("").try_collect::<Vec<_>>().await.expect_err("not the key");
     assert!(error.kind == Kind::Denied && error.hint.contains("AZURE_STORAGE_"), "{error}");
     assert!(!format!("{error} {:?}", liar.0.site.settings).contains("bm90IHRo"), "{error}");
-    let nobody = anonymous(&format!("http://{}/devstoreaccount1", served.address));
-    let nobody = Azure::open("container", None, &nobody).expect("a container");
+    let nobody = anonymous(&format!("http://{}/devstoreaccount1", served.cloud.address));
+    let nobody = Azure::open(NAME, None, &nobody).expect("a container");
     let error = nobody.list("").try_collect::<Vec<_>>().await.expect_err("it is not public");
     assert!(matches!(error.kind, Kind::Denied | Kind::Missing), "{error}");
     assert_eq!(listed(&*served.store, "").await, Vec::new());
@@ -349,6 +234,85 @@ async fn a_token_is_fetched_once_for_many_requests_and_its_account_is_told() {
     let asked = serving.join().expect("it was asked twice");
     let token = |head: &str| head.lines().find(|line| line.starts_with("authorization: Bearer ")).map(str::to_owned);
     assert!(token(&asked[0]).is_some() && token(&asked[0]) == token(&asked[1]), "{asked:?}");
+}
+
+/// Somebody whose credentials ran out, as often as is wanted.
+struct Renews(std::sync::atomic::AtomicUsize);
+
+impl Asker for Renews {
+    fn authorize<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        _: &'a (dyn fmt::Display + Sync),
+    ) -> BoxFuture<'a, Result<Request<Bytes>>> {
+        Box::pin(std::future::ready(Ok(request)))
+    }
+
+    fn renew<'a>(&'a self, _: Instant, _: &'a (dyn fmt::Display + Sync)) -> BoxFuture<'a, bool> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Box::pin(std::future::ready(true))
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_with_what_ran_out_is_made_once_more() {
+    let answer = |status: &str| format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    for (answers, is_let_in, renewed) in
+        [(vec!["401 No", "200 OK"], true, 1), (vec!["401 No", "401 No"], false, 1), (vec!["403 No"], false, 0)]
+    {
+        let (address, serving) = scripted(answers.iter().map(|status| answer(status)).collect());
+        let settings = anonymous(&format!("http://{address}"));
+        let server = Server::parse(settings.endpoint.as_deref().expect("set")).expect("an endpoint");
+        let site = Site::open(Service::Google, "gs://b".into(), server, &settings).expect("a site");
+        let who = Renews(Default::default());
+        let request = Request::get(format!("{}/o", site.base())).body(Bytes::new()).expect("a request");
+        let answer = site.send(&who, request, &"o").await;
+        assert_eq!((answer.is_ok(), who.0.into_inner()), (is_let_in, renewed), "{answers:?}");
+        assert!(answer.err().is_none_or(|error| error.kind == Kind::Denied), "{answers:?}");
+        serving.join().expect("it was asked as often");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_of_google_and_a_program_beside_azures_server_of_tokens_are_known_by_these() {
+    let json = |text: &str| {
+        let length = text.len();
+        let head = format!("content-length: {length}\r\nmetadata-flavor: Google\r\nconnection: close");
+        format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{text}")
+    };
+    let named = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let token = json(r#"{"access_token": "t1", "expires_in": 3599, "token_type": "Bearer"}"#);
+    let (address, serving) = scripted(vec![token, json("me@project\n"), json("{}")]);
+    let settings = Settings {
+        is_anonymous: false,
+        variables: named(&[("GCE_METADATA_HOST", &address)]),
+        ..anonymous(&format!("http://{address}"))
+    };
+    let google = Google::open("b", &settings).expect("a bucket");
+    assert_eq!(google.who().await.expect("somebody"), "account me@project");
+    assert_eq!(listed(&google, "").await, Vec::new());
+    let asked = serving.join().expect("it was asked thrice");
+    assert!(asked[0].contains("/default/token") && asked[0].contains("metadata-flavor: Google"), "{asked:?}");
+    assert!(asked[2].contains("authorization: Bearer t1"), "{asked:?}");
+    // {"oid":"me"}
+    let token = json(r#"{"access_token": "e30.eyJvaWQiOiJtZSJ9.x", "expires_on": "4070908800"}"#);
+    let (address, serving) = scripted(vec![token]);
+    let host = format!("http://{address}/msi");
+    let variables =
+        named(&[("AZURE_STORAGE_ACCOUNT", "acc"), ("IDENTITY_ENDPOINT", &host), ("IDENTITY_HEADER", "s3cret")]);
+    let azure = Azure::open("c", None, &Settings { variables, ..Settings::default() }).expect("a container");
+    assert_eq!(azure.who().await.expect("somebody"), "principal me");
+    assert!(serving.join().expect("it was asked")[0].contains("x-identity-header: s3cret"));
+}
+
+#[tokio::test]
+async fn another_server_where_googles_would_be_is_nobody() {
+    let (address, serving) = scripted(vec!["HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".into()]);
+    let variables = [("GCE_METADATA_HOST".into(), address)].into();
+    let google = Google::open("b", &Settings { variables, ..Settings::default() }).expect("a bucket");
+    let error = google.who().await.expect_err("nobody");
+    assert!(error.kind == Kind::Denied && error.hint.contains("gcloud auth"), "{error}");
+    serving.join().expect("it was asked");
 }
 
 /// A key that is of nobody.

@@ -44,6 +44,10 @@ impl Account {
             }
         };
         let server = Server::parse(&endpoint)?;
+        // Some write the endpoint of folders, which has another interface.
+        let authority =
+            if server.authority.contains(".dfs.core.") { blob_host(&server.authority) } else { server.authority };
+        let server = Server { authority, ..server };
         // Where the account is a step of the path it is known by it, as with emulators.
         let in_path = server.path.trim_start_matches('/').split('/').next().filter(|step| !step.is_empty());
         let in_host = server.authority.split_once(".blob.").and_then(|(name, _)| name.split('.').next());
@@ -61,7 +65,9 @@ impl Account {
     /// `az://container@account`, or with the server where it is not the account's own.
     pub fn identity(&self, container: &str) -> String {
         let Server { authority, path, .. } = &self.server;
-        if *authority == format!("{}.blob.{SUFFIX}", self.name) && path.is_empty() {
+        // A private network has a name of its own for the same account.
+        let own = ["", ".privatelink"].map(|private| format!("{}{private}.blob.{SUFFIX}", self.name));
+        if own.contains(authority) && path.is_empty() {
             return format!("az://{container}@{}", self.name);
         }
         format!("az://{container}@{authority}{path}")
@@ -137,6 +143,8 @@ mod tests {
         assert_eq!(identity(Some(&host), None, &[]), "az://c@acc");
         assert_eq!(identity(None, None, &[("AZURE_STORAGE_ACCOUNT", "acc")]), "az://c@acc");
         assert_eq!(identity(None, Some("https://acc.blob.core.windows.net/"), &[]), "az://c@acc");
+        assert_eq!(identity(None, Some("https://acc.dfs.core.windows.net/"), &[]), "az://c@acc");
+        assert_eq!(identity(None, Some("https://acc.privatelink.blob.core.windows.net"), &[]), "az://c@acc");
         let text = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.windows.net";
         assert_eq!(identity(None, None, &[(TEXT, text)]), "az://c@acc");
         assert_eq!(

@@ -3,20 +3,27 @@
 //!
 //! Invariant: nobody becomes somebody else on the way: the source is looked for once.
 
-use super::super::Settings;
-use super::super::messenger::Messenger;
-use super::super::source::{Source, once};
+use super::super::messenger::{Failed, Messenger};
+use super::super::source::{Provider, Source, once};
+use super::super::{Asker, Settings};
 use super::account::Account;
 use crate::retry::Chance;
+use async_trait::async_trait;
 use block::{Error, Result};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::Request;
+use object_store::CredentialProvider;
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder};
+use object_store::client::{HttpError, HttpErrorKind};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// Variables of Azure's command-line tool and of its identities, by the library's names for what they say.
 const ALIASES: [(&str, AzureConfigKey); 3] = [
@@ -34,6 +41,9 @@ const SETTLED: [AzureConfigKey; 5] = [
     AzureConfigKey::SkipSignature,
 ];
 
+/// What another signature for the same has anew: the signature, and the times of it and of the key that it was made with.
+const RENEWED: [&str; 5] = ["sig", "st", "se", "skt", "ske"];
+
 /// What `az login` leaves behind, below its folder.
 const LOGGED_IN: &str = "azureProfile.json";
 
@@ -47,7 +57,8 @@ pub struct Identity {
 
 impl Identity {
     pub fn new(account: Account, settings: &Settings, chance: Arc<Chance>) -> Identity {
-        let (messenger, settings) = (Messenger::new(chance), settings.clone());
+        let secret = settings.variable("IDENTITY_HEADER");
+        let (messenger, settings) = (Messenger::with(chance, secret), settings.clone());
         Identity { account, settings, messenger, found: OnceCell::new() }
     }
 
@@ -57,7 +68,8 @@ impl Identity {
         Ok(match &*source.get(on).await? {
             AzureCredential::AccessKey(_) => format!("account {}", self.account.name),
             AzureCredential::SASToken(pairs) => {
-                let granted = pairs.iter().filter(|(name, _)| name != "sig");
+                // Neither who signed it when, nor until when it is good, is what it grants.
+                let granted = pairs.iter().filter(|(name, _)| !RENEWED.contains(&name.as_str()));
                 let granted: Vec<_> = granted.map(|(name, value)| format!("{name}={value}")).collect();
                 format!("signature {:016x} of {}", block::crc64::of(granted.join("&").as_bytes()), self.account.name)
             }
@@ -68,8 +80,7 @@ impl Identity {
         })
     }
 
-    /// A request with what it is let in by.
-    pub async fn authorize(&self, request: Request<Bytes>, on: &(dyn Display + Sync)) -> Result<Request<Bytes>> {
+    async fn authorized(&self, request: Request<Bytes>, on: &(dyn Display + Sync)) -> Result<Request<Bytes>> {
         let Some(source) = self.source(on).await? else { return Ok(request) };
         let credential = source.get(on).await?;
         let (head, content) = request.into_parts();
@@ -92,19 +103,15 @@ impl Identity {
     fn find(&self, on: &(dyn Display + Sync)) -> Result<Source<AzureCredential>> {
         let told = self.told();
         let name = name(&told, &self.settings);
-        // The library asks for a container, which is of no account here.
-        let builder = MicrosoftAzureBuilder::new().with_account(&self.account.name).with_container_name("any");
-        let builder = builder.with_retry(once()).with_http_connector(self.messenger.clone());
-        let builder = told.iter().fold(builder, |builder, (name, value)| match name.parse() {
-            Ok(key) => builder.with_config(key, value),
-            Err(_) => builder,
-        });
-        let builder = if name == CLI { builder.with_use_azure_cli(true) } else { builder };
-        let built = builder.build().map_err(|error| {
+        let make = {
+            let (account, messenger) = (self.account.name.clone(), self.messenger.clone());
+            move || provider(&account, &told, name, messenger.clone())
+        };
+        let first = make().map_err(|error| {
             Error::denied(format!("{name} can't be used: {error}"), on)
                 .hint("check the variables that begin with AZURE_")
         })?;
-        let source = Source::new(name, built.credentials().clone());
+        let source = Source::new(name, first, move || make().ok());
         Ok(if name == MACHINE {
             let what = "there are no credentials of Azure: none are named, and this machine has no identity";
             let hint = "set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, run `az login`, \
@@ -119,6 +126,8 @@ impl Identity {
     fn told(&self) -> BTreeMap<String, String> {
         let mut told = BTreeMap::new();
         let mut tell = |key: AzureConfigKey, value: &str| {
+            // The library writes a slash behind this one, which Kubernetes has already.
+            let value = if key == AzureConfigKey::AuthorityHost { value.trim_end_matches('/') } else { value };
             if !value.is_empty() && !SETTLED.contains(&key) {
                 told.insert(key.as_ref().to_owned(), value.to_owned());
             }
@@ -137,6 +146,66 @@ impl Identity {
             }
         }
         told
+    }
+}
+
+impl Asker for Identity {
+    fn authorize<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        on: &'a (dyn Display + Sync),
+    ) -> BoxFuture<'a, Result<Request<Bytes>>> {
+        Box::pin(self.authorized(request, on))
+    }
+
+    fn renew<'a>(&'a self, since: Instant, on: &'a (dyn Display + Sync)) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            match self.source(on).await {
+                Ok(Some(source)) => source.renew(since).await,
+                _ => false,
+            }
+        })
+    }
+}
+
+/// Who hands out what the variables name; it has no token yet.
+fn provider(
+    account: &str,
+    told: &BTreeMap<String, String>,
+    name: &str,
+    messenger: Messenger,
+) -> object_store::Result<Provider<AzureCredential>> {
+    // The library asks for a container, which is of no account here.
+    let builder = MicrosoftAzureBuilder::new().with_account(account).with_container_name("any");
+    let builder = builder.with_retry(once()).with_http_connector(messenger);
+    let builder = told.iter().fold(builder, |builder, (name, value)| match name.parse() {
+        Ok(key) => builder.with_config(key, value),
+        Err(_) => builder,
+    });
+    let is_cli = name == CLI;
+    let builder = if is_cli { builder.with_use_azure_cli(true) } else { builder };
+    let provider = builder.build()?.credentials().clone();
+    Ok(if is_cli { Arc::new(Aside(provider)) } else { provider })
+}
+
+/// Runs a program to its end, which must not hold up others.
+#[derive(Debug)]
+struct Aside(Provider<AzureCredential>);
+
+/// How long the command-line tool may take. It needs a second or two.
+const CLI_MAX: Duration = Duration::from_secs(30);
+
+#[async_trait]
+impl CredentialProvider for Aside {
+    type Credential = AzureCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
+        let (provider, runtime) = (self.0.clone(), Handle::current());
+        let run = tokio::task::spawn_blocking(move || runtime.block_on(provider.get_credential()));
+        let late = |_| HttpError::new(HttpErrorKind::Timeout, Failed(format!("{CLI} did not answer in time")));
+        let generic = |source| object_store::Error::Generic { store: CLI, source };
+        let run = tokio::time::timeout(CLI_MAX, run).await.map_err(late).map_err(|error| generic(Box::new(error)))?;
+        run.map_err(|error| generic(Box::new(error)))?
     }
 }
 
@@ -238,8 +307,8 @@ mod tests {
     async fn whoever_asks_is_named_without_a_secret() {
         let who = async |variables: &[(&str, &str)]| identity(variables).who(&"c").await.expect("somebody");
         assert_eq!(who(&[("AZURE_STORAGE_KEY", "a2V5")]).await, "account acc");
-        let first = who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&sig=one")]).await;
-        assert_eq!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&sig=two")]).await);
+        let first = who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&se=2026-01-01&sig=one")]).await;
+        assert_eq!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&se=2027-01-01&sig=two")]).await);
         assert_ne!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=rl&sig=one")]).await);
         // {"oid":"me"}
         assert_eq!(who(&[("AZURE_STORAGE_TOKEN", "e30.eyJvaWQiOiJtZSJ9.x")]).await, "principal me");

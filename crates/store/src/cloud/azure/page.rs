@@ -20,8 +20,8 @@ impl Container {
         Counters::add(&self.site.counters.lists, 1);
         let _asked = InFlight::begin(&self.site.counters);
         let url = format!("{}/{}?{}", self.site.base(), self.name, query(&question));
-        let request = self.request(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on).await?;
-        let body = self.site.page(request, &self.name, &on).await?;
+        let request = self.request(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on)?;
+        let body = self.site.page(&self.identity, request, &self.name, &on).await?;
         parse(&body, &on)
     }
 }
@@ -115,6 +115,22 @@ mod tests {
     fn blob(name: &str, properties: &str) -> String {
         let fixed = "<Last-Modified>Thu, 01 Jan 1970 00:00:02 GMT</Last-Modified><Etag>0x8D1</Etag>";
         format!("<Blob>{name}<Properties>{fixed}{properties}</Properties></Blob>")
+    }
+
+    /// As an account with a hierarchical namespace answers with and without a delimiter: its folders have properties, and are
+    /// listed among blobs.
+    #[test]
+    fn a_tree_of_real_folders_lists_its_files() {
+        let file = blob("<Name>f/a</Name>", "<ResourceType>file</ResourceType><Content-Length>7</Content-Length>");
+        let folder = "<Properties><Etag>0x8D2</Etag><ResourceType>directory</ResourceType>\
+                      <Content-Length>0</Content-Length></Properties>";
+        let folded = format!("<Blobs>{file}<BlobPrefix><Name>f/g/</Name>{folder}</BlobPrefix></Blobs>");
+        let flat = format!("<Blobs>{file}<Blob><Name>f/g</Name>{folder}</Blob></Blobs>");
+        let expected = Listed { key: "f/a".into(), version: "0x8D1".into(), size: 7, modified_ns: 2_000_000_000 };
+        for (text, folders) in [(folded, vec!["f/g/".to_owned()]), (flat, vec![])] {
+            let page = listing(&text).expect("a page");
+            assert_eq!((page.listed, page.prefixes), (vec![expected.clone()], folders));
+        }
     }
 
     #[test]

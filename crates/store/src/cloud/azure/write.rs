@@ -106,8 +106,7 @@ impl Container {
         if method == Method::PUT {
             headers.insert(header::CONTENT_LENGTH, bytes.into());
         }
-        let request = self.request(method, &self.blob(key, query), headers, content, &on).await?;
-        let answer = self.site.send(request, &on).await?;
+        let answer = self.ask(method, &self.blob(key, query), headers, content, &on).await?;
         Counters::add(&self.site.counters.bytes_written, bytes);
         self.site.text(answer, &on).await.map(drop)
     }
@@ -116,8 +115,7 @@ impl Container {
         let on = self.site.name_of(key);
         let _asked = InFlight::begin(&self.site.counters);
         Counters::add(&self.site.counters.heads, 1);
-        let request = self.request(Method::HEAD, &self.blob(key, &[]), HeaderMap::new(), Bytes::new(), &on).await?;
-        let answer = self.site.send(request, &on).await?;
+        let answer = self.ask(Method::HEAD, &self.blob(key, &[]), HeaderMap::new(), Bytes::new(), &on).await?;
         answer::listed(answer.headers(), key)
             .ok_or_else(|| Error::corrupt("the answer does not say which version and size it is of", &on))
     }

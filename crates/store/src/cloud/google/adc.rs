@@ -4,26 +4,27 @@
 //!
 //! Invariant: nobody becomes somebody else on the way: the source is looked for once.
 
-use super::super::Settings;
 use super::super::messenger::Messenger;
-use super::super::source::{Source, once};
+use super::super::source::{Provider, Source, once};
+use super::super::{Asker, Settings};
+use super::machine::Machine;
 use crate::retry::Chance;
 use block::{Error, Result};
-use http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, header};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// What names a file of credentials.
 const NAMED: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// Where gcloud writes credentials, below its folder.
 const WRITTEN: &str = "application_default_credentials.json";
-
-/// Where a machine of Google's tells its account, below GCE_METADATA_HOST.
-const ACCOUNT: &str = "computeMetadata/v1/instance/service-accounts/default/email";
 
 /// Who asks.
 pub struct Identity {
@@ -35,8 +36,15 @@ pub struct Identity {
 /// The source that is meant.
 pub struct Found {
     source: Source<GcpCredential>,
-    /// The principal, if the source tells it without being asked.
-    who: Option<String>,
+    who: Who,
+}
+
+/// Whom tokens stand for.
+enum Who {
+    /// As the file of credentials has it.
+    Named(String),
+    /// As the server of this machine tells.
+    Account(Machine),
 }
 
 impl Identity {
@@ -46,12 +54,16 @@ impl Identity {
 
     /// The principal, in words that hold no secret.
     pub async fn who(&self, on: &(dyn Display + Sync)) -> Result<String> {
-        let Some(found) = self.source(on).await? else { return Ok("anonymous".into()) };
+        let Some(found) = self.source().await? else { return Ok("anonymous".into()) };
         match (found.source.get(on).await, &found.who) {
-            (Ok(_), Some(who)) => Ok(who.clone()),
-            (Ok(_), None) => self.account(on).await,
+            (Ok(_), Who::Named(who)) => Ok(who.clone()),
+            (Ok(_), Who::Account(machine)) => {
+                let account = machine.account().await.ok().filter(|account| !account.is_empty());
+                let what = "this machine does not tell whose account it has";
+                account.map(|account| format!("account {account}")).ok_or_else(|| Error::unavailable(what, on))
+            }
             // Who hands out tokens may be away; what is kept can be read meanwhile.
-            (Err(error), Some(who)) if error.passes() => {
+            (Err(error), Who::Named(who)) if error.passes() => {
                 tracing::warn!("{error}");
                 Ok(who.clone())
             }
@@ -59,47 +71,51 @@ impl Identity {
         }
     }
 
-    /// Add to a request what it is let in by.
-    pub async fn authorize(&self, headers: &mut HeaderMap, on: &(dyn Display + Sync)) -> Result<()> {
-        let Some(found) = self.source(on).await? else { return Ok(()) };
+    async fn authorized(&self, mut request: Request<Bytes>, on: &(dyn Display + Sync)) -> Result<Request<Bytes>> {
+        let Some(found) = self.source().await? else { return Ok(request) };
         let credential = found.source.get(on).await?;
         let value = HeaderValue::from_str(&format!("Bearer {}", credential.bearer));
         let mut value = value.map_err(|_| Error::denied("the token makes no header", on))?;
         value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
-        Ok(())
+        request.headers_mut().insert(header::AUTHORIZATION, value);
+        Ok(request)
     }
 
     /// Where tokens come from; none for nobody.
-    pub async fn source(&self, on: &(dyn Display + Sync)) -> Result<Option<&Found>> {
+    pub async fn source(&self) -> Result<Option<&Found>> {
         if self.settings.is_anonymous {
             return Ok(None);
         }
-        let found = self.found.get_or_try_init(async || self.find(on).await.map(Some)).await?;
+        let found = self.found.get_or_try_init(async || self.find().await.map(Some)).await?;
         Ok(found.as_ref())
     }
 
-    async fn find(&self, on: &(dyn Display + Sync)) -> Result<Found> {
-        // The library asks for a bucket, which is of no account here.
-        let builder = GoogleCloudStorageBuilder::new().with_bucket_name("any").with_retry(once());
-        let builder = builder.with_http_connector(self.messenger.clone());
+    async fn find(&self) -> Result<Found> {
+        let messenger = self.messenger.clone();
         let Some((name, path)) = self.file() else {
             let what = "there are no credentials of Google Cloud: no file of them, and this machine has no account";
             let hint = "run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS to a file, or \
                         pass --anonymous for a public bucket";
-            let built = builder.build().map_err(|error| Error::invalid(error.to_string(), on))?;
-            let source = Source::new("this machine", built.credentials().clone()).last_resort(what, hint);
-            return Ok(Found { source, who: None });
+            let host = self.settings.variable("GCE_METADATA_HOST").map(str::to_owned);
+            let machine = move || Machine::new(&messenger, host.as_deref());
+            let who = Who::Account(machine());
+            let first: Provider<_> = Arc::new(machine());
+            let source = Source::new("this machine", first, move || Some(Arc::new(machine())));
+            return Ok(Found { source: source.last_resort(what, hint), who });
         };
-        let file = File::read(&name, path).await?;
-        let builder = match file.kind.as_str() {
-            "service_account" => builder.with_service_account_key(&file.text),
-            "authorized_user" => builder.with_application_credentials(file.path.to_string_lossy()),
-            _ => return Err(file.wrong(&format!("is of type \"{}\", which can't be used yet", file.kind))),
-        };
+        let file = File::read(name.clone(), path.clone()).await?;
+        if !matches!(file.kind.as_str(), "service_account" | "authorized_user") {
+            return Err(file.wrong(&format!("is of type \"{}\", which can't be used yet", file.kind)));
+        }
         // What the library says of a file that it can't read may repeat some of it.
-        let built = builder.build().map_err(|_| file.wrong("is not complete, or its key can't be read"))?;
-        Ok(Found { source: Source::new(name, built.credentials().clone()), who: Some(file.who()) })
+        let first = file.provider(&messenger).ok_or_else(|| file.wrong("is not complete, or its key can't be read"))?;
+        let who = file.who();
+        let again = {
+            let who = who.clone();
+            // There may be a new key in it by then, but of nobody else.
+            move || File::load(&file.name, &file.path).ok().filter(|now| now.who() == who)?.provider(&messenger)
+        };
+        Ok(Found { source: Source::new(name, first, again), who: Who::Named(who) })
     }
 
     /// The file of credentials that is meant, and as what an error names it.
@@ -112,17 +128,24 @@ impl Identity {
         let path = folder.join(WRITTEN);
         path.exists().then(|| ("gcloud".into(), path))
     }
+}
 
-    /// The account of this machine.
-    async fn account(&self, on: &(dyn Display + Sync)) -> Result<String> {
-        let host = self.settings.variable("GCE_METADATA_HOST").unwrap_or("metadata.google.internal");
-        let request = http::Request::get(format!("http://{host}/{ACCOUNT}")).header("Metadata-Flavor", "Google");
-        let request = request.body(bytes::Bytes::new()).map_err(|error| Error::invalid(error.to_string(), on))?;
-        let account = self.messenger.text(request).await.map(|account| account.trim().to_owned());
-        let account = account.filter(|account| !account.is_empty());
-        account
-            .map(|account| format!("account {account}"))
-            .ok_or_else(|| Error::unavailable("this machine does not tell whose account it has", on))
+impl Asker for Identity {
+    fn authorize<'a>(
+        &'a self,
+        request: Request<Bytes>,
+        on: &'a (dyn Display + Sync),
+    ) -> BoxFuture<'a, Result<Request<Bytes>>> {
+        Box::pin(self.authorized(request, on))
+    }
+
+    fn renew<'a>(&'a self, since: Instant, _on: &'a (dyn Display + Sync)) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            match self.source().await {
+                Ok(Some(found)) => found.source.renew(since).await,
+                _ => false,
+            }
+        })
     }
 }
 
@@ -136,19 +159,29 @@ struct File {
 }
 
 impl File {
-    async fn read(name: &str, path: PathBuf) -> Result<File> {
-        let wrong = |what: &str| refused(name, &path, what);
-        let read = tokio::task::spawn_blocking({
-            let path = path.clone();
-            move || std::fs::read_to_string(path)
-        });
-        let text = read
-            .await
-            .map_err(|_| wrong("was not read"))?
-            .map_err(|error| wrong(&format!("can't be read: {error}")))?;
+    async fn read(name: String, path: PathBuf) -> Result<File> {
+        let failed = refused(&name, &path, "was not read");
+        tokio::task::spawn_blocking(move || File::load(&name, &path)).await.map_err(|_| failed)?
+    }
+
+    fn load(name: &str, path: &Path) -> Result<File> {
+        let wrong = |what: &str| refused(name, path, what);
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&format!("can't be read: {error}")))?;
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong("is no JSON"))?;
         let kind = json["type"].as_str().unwrap_or_default().to_owned();
-        Ok(File { name: name.into(), path, text, kind, json })
+        Ok(File { name: name.into(), path: path.into(), text, kind, json })
+    }
+
+    /// Who hands out tokens for it, if it is complete.
+    fn provider(&self, messenger: &Messenger) -> Option<Provider<GcpCredential>> {
+        // The library asks for a bucket, which is of no account here.
+        let builder = GoogleCloudStorageBuilder::new().with_bucket_name("any").with_retry(once());
+        let builder = builder.with_http_connector(messenger.clone());
+        let builder = match self.kind.as_str() {
+            "service_account" => builder.with_service_account_key(&self.text),
+            _ => builder.with_application_credentials(self.path.to_string_lossy()),
+        };
+        Some(builder.build().ok()?.credentials().clone())
     }
 
     fn wrong(&self, what: &str) -> Error {
@@ -191,7 +224,7 @@ mod tests {
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "hidden", "refresh_token": "r"}"#;
         std::fs::write(gcloud.join(WRITTEN), user).expect("a file");
         let found = identity(&[("HOME", &home)]);
-        let who = found.source(&"b").await.expect("a user").expect("somebody").who.clone().expect("a name");
+        let Who::Named(who) = &found.source().await.expect("a user").expect("somebody").who else { panic!("named") };
         assert!(who.starts_with("user c ") && !who.contains("hidden"), "{who}");
         let named = folder.path().join("named");
         for (text, word) in [
@@ -202,11 +235,11 @@ mod tests {
         ] {
             std::fs::write(&named, text).expect("a file");
             let named = identity(&[("HOME", &home), (NAMED, named.to_str().expect("a path"))]);
-            let error = named.source(&"b").await.err().expect(word);
+            let error = named.source().await.err().expect(word);
             assert!(error.kind == Kind::Denied && error.what.contains(word), "{error}");
             assert!(!error.to_string().contains("hidden") && error.hint.contains(NAMED), "{error}");
         }
-        let absent = identity(&[(NAMED, "/absent")]).source(&"b").await.err().expect("no file");
+        let absent = identity(&[(NAMED, "/absent")]).source().await.err().expect("no file");
         assert!(absent.on == "/absent" && absent.what.contains("can't be read"), "{absent}");
     }
 }

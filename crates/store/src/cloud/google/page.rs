@@ -47,8 +47,8 @@ impl Bucket {
         Counters::add(&self.site.counters.lists, 1);
         let _asked = InFlight::begin(&self.site.counters);
         let url = format!("{}/storage/v1/b/{}/o?{}", self.site.base(), self.name, query(&question));
-        let request = self.request(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on).await?;
-        let body = self.site.page(request, &self.name, &on).await?;
+        let request = self.request(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on)?;
+        let body = self.site.page(&self.identity, request, &self.name, &on).await?;
         parse(&body, &on)
     }
 
@@ -58,8 +58,7 @@ impl Bucket {
         let _asked = InFlight::begin(&self.site.counters);
         Counters::add(&self.site.counters.heads, 1);
         let url = self.object(key, &[("fields", "name,size,generation,updated,crc32c")]);
-        let request = self.request(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on).await?;
-        let answer = self.site.send(request, &on).await?;
+        let answer = self.ask(Method::GET, &url, HeaderMap::new(), Bytes::new(), &on).await?;
         let said = self.site.text(answer, &on).await?;
         let item = serde_json::from_slice::<Item>(&said).ok();
         let checksum = item.as_ref().and_then(|item| item.crc32c.as_deref()).and_then(decode::<4>);

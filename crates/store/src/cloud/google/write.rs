@@ -46,8 +46,7 @@ impl Bucket {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         headers.insert(header::CONTENT_LENGTH, content.len().into());
-        let request = self.request(Method::POST, &url, headers, content.clone(), &on).await?;
-        let answer = self.site.send(request, &on).await?;
+        let answer = self.ask(Method::POST, &url, headers, content.clone(), &on).await?;
         let said = self.site.text(answer, &on).await?;
         Counters::add(&self.site.counters.bytes_written, content.len() as u64);
         let said = serde_json::from_slice::<serde_json::Value>(&said).unwrap_or_default();
@@ -64,8 +63,7 @@ impl Bucket {
         let on = self.site.name_of(key);
         let _asked = InFlight::begin(&self.site.counters);
         Counters::add(&self.site.counters.writes, 1);
-        let request = self.request(Method::DELETE, &self.object(key, &[]), HeaderMap::new(), Bytes::new(), &on).await?;
-        match self.site.send(request, &on).await {
+        match self.ask(Method::DELETE, &self.object(key, &[]), HeaderMap::new(), Bytes::new(), &on).await {
             Ok(answer) => self.site.text(answer, &on).await.map(drop),
             Err(error) if error.kind == Kind::Missing => Ok(()),
             Err(error) => Err(error),
