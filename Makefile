@@ -2,17 +2,22 @@
 
 CARGO  ?= cargo
 NPM    ?= npm
+GO     ?= go
 PREFIX ?= /usr/local
 STRIP  ?= strip
 STOKER  = target/release/stoker
 PAGE    = web/dist/index.html
 SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src/charts/*.*)
 
+# Servers of Google's and Azure's interfaces, that tests are run against.
+FAKE_GCS = github.com/fsouza/fake-gcs-server@v1.56.1
+AZURITE  = azurite@3.35.0
+
 # One profile and one folder for everything, so that nothing is compiled twice (docs/decisions/0008).
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants clouds servers slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -58,6 +63,16 @@ bench: build ## measure Stoker, its peers and the native file system side by sid
 
 cluster-bench: build ## nodes of a cluster on a store with limits, against their bounds, into OUT (root, 20 minutes; ARGS="au store.join" for parts, whose rows replace those of before)
 	OUT=$(or $(OUT),runs/$$(date +%F)-cluster) python3 benchmarks/cluster $(ARGS)
+
+clouds: cargo servers ## tests of gs:// and az:// against servers of other makes (Go, Node)
+	$(CARGO) test --release --locked -p stoker -p stoker-store --lib --test clouds -- $(or $(ARGS),cloud google azure container)
+
+servers: ## fake-gcs-server and Azurite into target/tools, for tests of gs:// and az:// (two minutes)
+	@mkdir -p target/tools
+	@test -x target/tools/fake-gcs-server || { echo "making fake-gcs-server"; GOBIN=$(abspath target/tools) CGO_ENABLED=0 $(GO) install $(FAKE_GCS); } || { \
+	  echo "make: could not make fake-gcs-server: is there Go ($(GO)), and its module proxy?" >&2; exit 1; }
+	@test -e target/tools/node_modules/.bin/azurite-blob || { echo "installing Azurite"; $(NPM) install --no-save --no-audit --no-fund --silent --prefix target/tools $(AZURITE); } || { \
+	  echo "make: could not install Azurite: is there npm ($(NPM)), and its registry?" >&2; exit 1; }
 
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
 	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh

@@ -1,17 +1,13 @@
 //! Servers that speak Google's and Azure's interfaces and are not ours, on free ports of this machine, gone when the
-//! test is: fake-gcs-server, a Go module, and Azurite, a package of npm. They are installed into `target/tools` when they are
-//! not there; without Go or npm, tests that need them are left out, and say so.
+//! test is: fake-gcs-server, a Go module, and Azurite, a package of npm. `make servers` brings them to `target/tools`;
+//! without them, tests that need them are left out, and say so.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-const FAKE_GCS: &str = "github.com/fsouza/fake-gcs-server@v1.56.1";
-const AZURITE: &str = "azurite@3.35.0";
 
 /// The account of Azurite, and its key, which everybody knows.
 pub const ACCOUNT: &str = "devstoreaccount1";
@@ -37,11 +33,7 @@ pub const NAME: &str = "bucket";
 impl Cloud {
     /// Google's interface; it asks nobody for credentials.
     pub fn google() -> Option<Cloud> {
-        let program = program("fake-gcs-server", |tools| {
-            let mut go = Command::new("go");
-            go.args(["install", FAKE_GCS]).env("GOBIN", tools).env("CGO_ENABLED", "0");
-            go
-        })?;
+        let program = program("fake-gcs-server")?;
         let (address, port) = free();
         let mut command = Command::new(program);
         command.args(["-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", &port]);
@@ -53,12 +45,7 @@ impl Cloud {
 
     /// Azure's interface.
     pub fn azure() -> Option<Cloud> {
-        let program = program("node_modules/.bin/azurite-blob", |tools| {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--silent", "--prefix"]);
-            npm.arg(tools).arg(AZURITE);
-            npm
-        })?;
+        let program = program("node_modules/.bin/azurite-blob")?;
         let (address, port) = free();
         let mut command = Command::new(program);
         command.args(["--silent", "--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1"]);
@@ -137,21 +124,13 @@ fn free() -> (String, String) {
     (format!("127.0.0.1:{port}"), port.to_string())
 }
 
-/// A server's program below `target/tools`, installed there if need be.
-fn program(name: &str, install: impl FnOnce(&Path) -> Command) -> Option<PathBuf> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
-    std::fs::create_dir_all(&tools).expect("a folder for tools");
-    let tools = tools.canonicalize().expect("a path");
-    let program = tools.join(name);
+/// A server's program below `target/tools`.
+fn program(name: &str) -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name);
     if !program.exists() {
-        let mut install = install(&tools);
-        if !install.status().is_ok_and(|status| status.success()) {
-            let name = name.rsplit('/').next().unwrap_or(name);
-            eprintln!("SKIPPED: {name} can't be installed here ({install:?})");
-            return None;
-        }
+        let name = name.rsplit('/').next().unwrap_or(name);
+        eprintln!("SKIPPED: there is no {name} here: `make servers` brings it");
+        return None;
     }
     Some(program)
 }
