@@ -87,6 +87,8 @@ fn a_file_of_google_or_azure_costs_gets_alone_and_a_small_one_a_single_one() {
         assert_eq!(asked(&bed.status()), after, "a second time");
         assert_eq!(after[1..], [0, lists]);
         daemon.end();
+        let checked = finished(&mut reach.asking(bed.stoker(["check", &reach.cloud.url("set"), "--quick"])));
+        assert!(text(&checked).contains("5 files") && text(&checked).contains("credentials"), "{}", text(&checked));
         let copy = bed.path(&format!("copy{number}"));
         let mut load =
             reach.asking(bed.stoker(["load", &reach.cloud.url("set"), "--to", copy.to_str().expect("a path")]));
