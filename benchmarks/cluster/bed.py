@@ -226,7 +226,12 @@ class Bed:
         return next(node["pid"] for node in self.status() if node["cache"] == cache)
 
     def kill(self, number):
-        os.kill(self.pid(number), signal.SIGKILL)
+        """For good: whoever would start another one first."""
+        cache = str(self.scratch / f"cache{number}")
+        node = next(node for node in self.status() if node["cache"] == cache)
+        os.kill(node["pid"], signal.SIGSTOP)
+        for pid in filter(None, [node["keeper"].get("pid"), node["pid"]]):
+            os.kill(pid, signal.SIGKILL)
         subprocess.run(["umount", "-l", self.at(number)], check=False, stderr=subprocess.DEVNULL)
         self.nodes.remove(number)
 

@@ -271,6 +271,29 @@ pub fn children(parent: u32) -> Vec<u32> {
     numbers.filter(of).collect()
 }
 
+/// Whether a process is one that holds the mounts of a node.
+pub fn is_keeper(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.split(|byte| *byte == 0).nth(1) == Some(b"keep"))
+}
+
+/// The process that holds the mounts of a node, which started it or was started by it.
+pub fn keeper_of(node: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{node}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+    children(node).into_iter().chain(parent).find(|pid| is_keeper(*pid))
+}
+
+/// kill -9 of a node, and before that of who holds its mounts, so that none goes on.
+pub fn kill_for_good(node: u32) {
+    signal(node, "STOP");
+    if let Some(keeper) = keeper_of(node) {
+        signal(keeper, "KILL");
+        eventually("nobody holds its mounts", || has_ended(keeper));
+    }
+    signal(node, "KILL");
+    eventually("the node has ended", || has_ended(node));
+}
+
 /// A `stoker mount` in the foreground.
 pub struct Daemon {
     child: Child,
@@ -322,12 +345,11 @@ impl Daemon {
         all.map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
     }
 
-    /// kill -9 of its node, while it can't do anything about it. Its mount stays, dead.
+    /// kill -9 of its node and of who holds its mount, while they can't do anything about it. Its mount stays, dead.
     pub fn kill(mut self) {
         let node = self.node();
         signal(self.pid(), "STOP");
-        signal(node, "KILL");
-        eventually("the node has ended", || has_ended(node));
+        kill_for_good(node);
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }

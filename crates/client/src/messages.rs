@@ -3,12 +3,14 @@
 mod cluster;
 mod dead;
 mod hint;
+mod keeper;
 mod kept;
 mod secrets;
 
 pub use cluster::{Cluster, Member, Serving};
 pub use dead::{Dead, DeadMount};
 pub use hint::{HintRequest, Hinted, Order, Sampler};
+pub use keeper::{HoldRequest, Keeper, Restart};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
 pub use secrets::{Keys, Variables};
 
@@ -57,6 +59,9 @@ pub struct Status {
     /// It was asked to end, or ends because nothing is mounted any more.
     #[serde(default)]
     pub ending: bool,
+    /// Whether its mounts outlive its process.
+    #[serde(default)]
+    pub keeper: Keeper,
 }
 
 /// Where a node writes what happened, and how much of it.
@@ -103,6 +108,9 @@ pub struct Mount {
     pub path: String,
     /// `on`, or why not.
     pub passthrough: String,
+    /// Processes that served it before this one.
+    #[serde(default)]
+    pub restarts: u32,
     /// Files in the data set.
     pub objects: u64,
     pub bytes: u64,

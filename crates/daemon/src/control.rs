@@ -6,7 +6,9 @@ use crate::hint;
 use crate::status::{kept, status};
 use crate::{Host, Mounted, upkeep};
 use block::{Error, Kind, Result};
-use client::messages::{Level, LoadRequest, Loaded, MountPath, MountRequest, Mounting, Problem, Record};
+use client::messages::{
+    HoldRequest, Level, LoadRequest, Loaded, MountPath, MountRequest, Mounting, Problem, Record, Restart,
+};
 use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
@@ -35,6 +37,9 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Files and folders of a folder that are listed with how much of each is kept.
 const KEPT_ENTRIES_MAX: usize = 1_000;
+
+/// Who held a mount of a process that is gone asks the next one for it within this time.
+const HELD_WITHIN: Duration = Duration::from_secs(20);
 
 /// Between two lines about a load.
 const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
@@ -142,6 +147,10 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
         (&Method::POST, "/v1/verify") => Ok(say(&upkeep::verify(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/evict") => Ok(say(&upkeep::evict(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
+        (&Method::POST, "/v1/holds") => holding(&host, message(request).await?),
+        (&Method::POST, "/v1/restart") => {
+            Ok(say(&host.restart(message::<Restart>(request).await?.program.as_deref())?))
+        }
         (&Method::DELETE, "/v1/mounts") => {
             let place: MountPath = message(request).await?;
             let (mounted, _) = host.find(&place)?;
@@ -251,22 +260,54 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
                 return;
             }
         };
-        let first = Mounting { mounted: Some(mounted.status()), ..Mounting::default() };
-        let heard = sender.send(line(&first)).await.is_ok();
-        if heard && !hold {
-            return;
-        }
-        loop {
-            tokio::select! {
-                () = mounted.ended() => break,
-                record = next(&mut records) => tell(&sender, record).await,
-                () = sender.closed() => return give_up(mounted).await,
-            }
-        }
-        host.left().await;
-        let _ = sender.send(line(&Mounting { over: true, ..Mounting::default() })).await;
+        follow_mount(&host, mounted, hold, &sender, &mut records).await;
     });
     Ok(lines(receiver))
+}
+
+/// Go on holding a mount that another process made.
+fn holding(host: &Arc<Host>, request: HoldRequest) -> Result<Answer> {
+    let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
+    let (mounted, _) = host.find(&MountPath { path: request.path, id: Some(request.id), lazy: false })?;
+    let (host, (sender, receiver)) = (host.clone(), channel::<Bytes>(LINES_MAX));
+    tokio::spawn(async move {
+        let mut records = level.map(|level| host.journal().listen(level));
+        follow_mount(&host, mounted, true, &sender, &mut records).await;
+    });
+    Ok(lines(receiver))
+}
+
+/// Say that it is mounted, and, if somebody holds it, what happens until it has ended.
+async fn follow_mount(
+    host: &Arc<Host>,
+    mounted: Arc<Mounted>,
+    hold: bool,
+    sender: &Sender<Bytes>,
+    records: &mut Option<Receiver<Record>>,
+) {
+    let first = Mounting { mounted: Some(mounted.status()), ..Mounting::default() };
+    let heard = sender.send(line(&first)).await.is_ok();
+    if heard && !hold {
+        return;
+    }
+    mounted.is_held();
+    loop {
+        tokio::select! {
+            () = mounted.ended() => break,
+            record = next(records) => tell(sender, record).await,
+            () = sender.closed() => return give_up(mounted).await,
+        }
+    }
+    host.left().await;
+    let _ = sender.send(line(&Mounting { over: true, ..Mounting::default() })).await;
+}
+
+/// Who held a mount in another process holds it again soon, or is gone as well.
+pub(crate) async fn end_unless_held(mounted: Arc<Mounted>) {
+    if tokio::time::timeout(HELD_WITHIN, mounted.held()).await.is_err() {
+        tracing::warn!("nobody holds the mount any more, so it ends: {}", mounted.path.display());
+        give_up(mounted).await;
+    }
 }
 
 /// End a mount whose caller is gone.

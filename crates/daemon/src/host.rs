@@ -2,22 +2,27 @@
 //!
 //! Invariant: a mount that can't be made, or that is given up, changes nothing for the others.
 
+mod agree;
+mod restart;
+
 use crate::journal::Journal;
+use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::mounted::{Mounted, follow_others, follow_unmounted, refresh_often};
 use crate::pulse::{Asked, Pulse, Totals};
 use crate::reach::{reach, source_in_time};
+use crate::resume;
 use block::{Error, Result};
 use client::messages::{MountPath, MountRequest, Rates, StoreState};
-use mount::Options;
+use mount::{Options, Session};
 use node::fill::When;
 use node::namespace::Namespace;
 use node::{Figures, Node, View};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// How long a node that ends waits for its last answers to be read.
 const LAST_ANSWERS: Duration = Duration::from_millis(1500);
@@ -45,6 +50,9 @@ pub struct Host {
     served: Mutex<Vec<Arc<View>>>,
     listings: Mutex<Vec<Arc<Listing>>>,
     ids: AtomicU64,
+    /// Who holds what outlives this process.
+    keeper: OnceLock<Arc<Keeper>>,
+    restart: Notify,
     visitors: watch::Sender<Visitors>,
     /// Requests that are being answered.
     pub(crate) commands: watch::Sender<usize>,
@@ -114,6 +122,8 @@ impl Host {
             served: Mutex::default(),
             listings: Mutex::default(),
             ids: AtomicU64::new(0),
+            keeper: OnceLock::new(),
+            restart: Notify::new(),
             visitors: watch::channel(Visitors::default()).0,
             commands: watch::channel(0).0,
         });
@@ -132,26 +142,37 @@ impl Host {
         let visit = self.enter()?;
         let path = PathBuf::from(&request.path);
         let view = self.open(&request, progress).await?;
-        let mut options = Options::new(&path, &request.url);
-        options.immutable = request.immutable;
-        (options.owner, options.group) = (request.owner, request.group);
-        options.file_mode = request.file_mode.unwrap_or(options.file_mode);
-        options.folder_mode = request.folder_mode.unwrap_or(options.folder_mode);
-        let totals = view.totals();
-        options.space = mount::Space { bytes: totals.bytes, files: totals.files };
+        let options = options(&request, &view);
         let namespace: Arc<dyn Namespace> = view.clone();
         let runtime = tokio::runtime::Handle::current();
         let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
         let session = session
             .map_err(|error| Error::unavailable(format!("the mount was given up: {error}"), path.display()))??;
         let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
-        let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit));
+        self.take_in(id, request, view, session, visit)
+    }
+
+    /// Look after a mount from now on.
+    pub(crate) fn take_in(
+        self: &Arc<Host>,
+        id: u64,
+        request: MountRequest,
+        view: Arc<View>,
+        session: Session,
+        visit: Visit,
+    ) -> Result<Arc<Mounted>> {
+        self.ids.fetch_max(id, Ordering::Relaxed);
+        let held = match self.keeper() {
+            Some(keeper) if session.can_go_on() => resume::hold(keeper, id, &request, &view, &session)?,
+            _ => Vec::new(),
+        };
+        let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit, held));
         self.mounts().push(mounted.clone());
         if let Err(error) = self.watch(&mounted) {
             // Nobody would notice its end.
             let left = mounted.leave();
             self.is_over(&mounted);
-            return left.and(Err(Error::io("watching the mount", path.display(), &error)));
+            return left.and(Err(Error::io("watching the mount", mounted.path.display(), &error)));
         }
         if self.visitors.borrow().closing {
             // Whoever ended the mounts did not see this one.
@@ -185,16 +206,21 @@ impl Host {
 
     /// Open a data set, listing it if it was never listed.
     async fn open(&self, request: &MountRequest, progress: impl Fn(u64)) -> Result<Arc<View>> {
-        let mut reach = reach(request);
-        reach.s3.list_budget = self.node.settings().patience;
-        reach.s3.read_buffer = self.node.settings().read_buffer();
-        let source = source_in_time(&request.url, &reach).await?;
+        let source = source_in_time(&request.url, &self.reach(request)).await?;
         let listing = self.lists(request);
         let progress = |names| {
             listing.0.names.store(names, Ordering::Relaxed);
             progress(names);
         };
         View::open(self.node.clone(), source, fill(request)?, progress).await
+    }
+
+    /// How the store of a request is reached.
+    pub(crate) fn reach(&self, request: &MountRequest) -> store::Settings {
+        let mut reach = reach(request);
+        reach.s3.list_budget = self.node.settings().patience;
+        reach.s3.read_buffer = self.node.settings().read_buffer();
+        reach
     }
 
     /// Show that a data set is being listed, until the answer is dropped.
@@ -211,7 +237,7 @@ impl Host {
     }
 
     /// A place among the mounts, unless the node is ending: who asks then starts another.
-    fn enter(self: &Arc<Host>) -> Result<Visit> {
+    pub(crate) fn enter(self: &Arc<Host>) -> Result<Visit> {
         let entered = self.visitors.send_if_modified(|visitors| {
             let open = !visitors.closing;
             if open {
@@ -242,40 +268,6 @@ impl Host {
         mounts.retain(|other| !Arc::ptr_eq(other, mounted));
         mounted.has_ended();
         drop(mounts);
-    }
-
-    /// Later mounts share the node; what they ask of it must be what it has.
-    fn agree(&self, request: &MountRequest) -> Result<()> {
-        let settings = self.node.settings();
-        let patience_ms = settings.patience.as_millis() as u64;
-        let has = [
-            ("--cache-size", request.cache_bytes, settings.limits.bytes, &SIZES[..]),
-            ("--memory", request.memory_bytes, settings.memory_bytes, &SIZES),
-            ("--patience", request.patience_ms, patience_ms, &TIMES),
-        ];
-        let differs = |flag: &str, has: String| {
-            let what = format!("the node of this cache folder runs {has}");
-            let hint = format!("leave {flag} out, or choose another --cache");
-            Err(Error::invalid(what, settings.cache.display()).hint(hint))
-        };
-        for (flag, asked, has, units) in has {
-            if asked.is_some_and(|asked| asked != has) {
-                return differs(flag, format!("with {flag} {}", typed(has, units)));
-            }
-        }
-        if request.group_cache && !self.node.is_of_group() {
-            return differs("--group-cache", "without --group-cache".into());
-        }
-        let cluster = self.node.cluster().map(|cluster| &cluster.members);
-        if request.members.is_some() && request.members.as_ref() != cluster {
-            let has = cluster.map_or_else(|| "without --members".into(), |members| format!("with --members {members}"));
-            return differs("--members", has);
-        }
-        let log = self.journal.log().path;
-        match &request.log {
-            Some(asked) if *asked != log => differs("--log", format!("with --log {log}")),
-            _ => Ok(()),
-        }
     }
 
     /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.
@@ -439,25 +431,6 @@ impl Host {
     }
 }
 
-/// Units as people type them, the largest first.
-const SIZES: [(u64, &str); 8] = [
-    (1 << 40, "TiB"),
-    (1_000_000_000_000, "TB"),
-    (1 << 30, "GiB"),
-    (1_000_000_000, "GB"),
-    (1 << 20, "MiB"),
-    (1_000_000, "MB"),
-    (1 << 10, "KiB"),
-    (1, "B"),
-];
-const TIMES: [(u64, &str); 3] = [(60_000, "m"), (1_000, "s"), (1, "ms")];
-
-/// A number exactly, in the largest unit that it is a multiple of.
-fn typed(number: u64, units: &[(u64, &str)]) -> String {
-    let fits = |(unit, _): &&(u64, &str)| number > 0 && number.is_multiple_of(*unit);
-    units.iter().find(fits).map_or_else(|| number.to_string(), |(unit, name)| format!("{}{name}", number / unit))
-}
-
 fn look_at_stores(pulse: &mut Pulse, figures: &Figures, now: f64) {
     for (store, counts) in &figures.stores {
         let failed = counts.failed.as_ref();
@@ -474,8 +447,20 @@ fn look_at_stores(pulse: &mut Pulse, figures: &Figures, now: f64) {
     }
 }
 
+/// How a request wants its mount.
+pub(crate) fn options(request: &MountRequest, view: &View) -> Options {
+    let mut options = Options::new(&request.path, &request.url);
+    options.immutable = request.immutable;
+    (options.owner, options.group) = (request.owner, request.group);
+    options.file_mode = request.file_mode.unwrap_or(options.file_mode);
+    options.folder_mode = request.folder_mode.unwrap_or(options.folder_mode);
+    let totals = view.totals();
+    options.space = mount::Space { bytes: totals.bytes, files: totals.files };
+    options
+}
+
 /// When a request wants its data set filled.
-fn fill(request: &MountRequest) -> Result<When> {
+pub(crate) fn fill(request: &MountRequest) -> Result<When> {
     match request.fill.as_deref() {
         None | Some("auto") => Ok(When::Auto),
         Some("off") => Ok(When::Off),

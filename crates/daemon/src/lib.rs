@@ -4,6 +4,7 @@
 //! Layout:
 //! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
 //! - [`control`]: its socket. [`status`]: what it does and holds.
+//! - [`keeper`]: who holds what outlives this process. `resume`: how the next one goes on with it.
 //! - `upkeep`: what is kept of a mount is read again, or let go of.
 //! - `hint`: what a job says of the order in which it will read.
 //! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
@@ -16,14 +17,17 @@ pub mod control;
 mod hint;
 mod host;
 pub mod journal;
+pub mod keeper;
 mod lease;
 mod mounted;
 mod pulse;
 pub mod reach;
+mod resume;
 pub mod status;
 mod upkeep;
 
 pub use host::{ENDING, Host, Life};
 pub use journal::Journal;
+pub use keeper::Keeper;
 pub use lease::Lease;
 pub use mounted::Mounted;

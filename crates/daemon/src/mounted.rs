@@ -3,6 +3,7 @@
 //! Invariant: it is ended by itself and never by its path, at which something else may be mounted by now.
 
 use crate::host::Visit;
+use crate::keeper::Held;
 use block::Result;
 use client::messages::{Mount, Order, Refreshed};
 use mount::{Passthrough, Session};
@@ -49,6 +50,10 @@ pub struct Mounted {
     refreshing: tokio::sync::Mutex<()>,
     refresh_failed: Mutex<Option<String>>,
     counted: Mutex<Counted>,
+    /// What of it outlives this process.
+    held: Mutex<Vec<Held>>,
+    /// Commands that end it by hanging up.
+    holders: watch::Sender<bool>,
 }
 
 /// What of the data set was in the cache when that was counted last.
@@ -60,21 +65,56 @@ struct Counted {
 }
 
 impl Mounted {
-    pub(crate) fn new(id: u64, view: Arc<View>, session: Session, immutable: bool, visit: Visit) -> Mounted {
+    pub(crate) fn new(
+        id: u64,
+        view: Arc<View>,
+        session: Session,
+        immutable: bool,
+        visit: Visit,
+        held: Vec<Held>,
+    ) -> Mounted {
+        // One that goes on in this process may have been taken out of sight in another.
+        let is_detached = session.restarts() > 0 && !session.is_attached();
         Mounted {
             id,
             path: session.mount_point().to_owned(),
             view,
             session,
             immutable,
-            detached: AtomicBool::new(false),
+            detached: AtomicBool::new(is_detached),
             held_elsewhere: AtomicBool::new(false),
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
             refreshing: tokio::sync::Mutex::default(),
             refresh_failed: Mutex::default(),
             counted: Mutex::default(),
+            held: Mutex::new(held),
+            holders: watch::channel(false).0,
         }
+    }
+
+    /// Whether it goes on in another process when this one is gone.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.session.can_go_on()
+    }
+
+    /// Somebody ends it by hanging up.
+    pub(crate) fn is_held(&self) {
+        self.holders.send_replace(true);
+    }
+
+    /// Wait until somebody does.
+    pub(crate) async fn held(&self) {
+        let _ = self.holders.subscribe().wait_for(|held| *held).await;
+    }
+
+    /// Tell the kernel what went stale since these names, as another process may not have done.
+    pub(crate) async fn tell_stale_since(self: &Arc<Mounted>, generation: u32) -> Result<()> {
+        let stale = self.view.stale_since(generation);
+        if !stale.is_empty() {
+            self.notify_kernel(stale).await?;
+        }
+        Ok(())
     }
 
     /// End the mount. In use, it says so, and stays.
@@ -140,6 +180,7 @@ impl Mounted {
 
     /// The kernel has ended it.
     pub(crate) fn has_ended(&self) {
+        lock(&self.held).clear();
         self.abandon();
         self.over.send_replace(true);
     }
@@ -229,6 +270,7 @@ impl Mounted {
             url: self.view.url().into(),
             path: self.path.display().to_string(),
             passthrough,
+            restarts: self.session.restarts(),
             objects: totals.files,
             bytes: totals.bytes,
             odd_names: totals.odd.iter().sum(),

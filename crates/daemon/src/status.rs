@@ -3,7 +3,7 @@
 use crate::Host;
 use block::Cause;
 use client::messages::{
-    Cluster, Kept, KeptEntry, Lease, Limits, Listing, Member, Mount, Serving, Status, Store, Tier, Tiers, Waits,
+    Cluster, Keeper, Kept, KeptEntry, Lease, Limits, Listing, Member, Mount, Serving, Status, Store, Tier, Tiers, Waits,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -50,7 +50,21 @@ pub fn status(host: &Host) -> Status {
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
         ending: host.is_ending(),
+        keeper: keeper(host),
     }
+}
+
+/// Whether mounts outlive their process.
+fn keeper(host: &Host) -> Keeper {
+    let why_not = match host.keeper().map(|keeper| keeper.who()) {
+        _ if host.mounts().iter().any(|mounted| !mounted.goes_on()) => {
+            "this kernel does not ask again what was not answered (Linux 6.9 or later does)".into()
+        }
+        Some(Ok(pid)) => return Keeper { state: "on".into(), pid },
+        Some(Err(why)) => why,
+        None => "this node runs in the foreground".into(),
+    };
+    Keeper { state: format!("off: {why_not}"), pid: None }
 }
 
 fn serving(view: &node::View) -> Serving {

@@ -36,6 +36,9 @@ pub const MAX_BACKGROUND: u16 = 128;
 /// Three quarters, as in the kernel's own default: from here on readahead holds back.
 pub const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
 
+/// In the number of a request that the kernel sends once more, after [`notify::RESEND`].
+pub const UNIQUE_RESENT: u64 = 1 << 63;
+
 /// INIT flags (both words as one).
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
@@ -50,6 +53,8 @@ pub mod init {
     pub const PASSTHROUGH: u64 = 1 << 37;
     /// No file handles for NFS: a node that was forgotten can't be found again.
     pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
+    /// The kernel sends what was not answered again when it is asked to.
+    pub const HAS_RESEND: u64 = 1 << 39;
 }
 
 /// Flags of an answer to OPEN.
@@ -101,6 +106,7 @@ pub mod opcode {
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    pub const RESEND: i32 = 7;
 }
 
 /// File types of folder entries, as in `d_type`.

@@ -51,6 +51,15 @@ impl MountPoint {
         MountPoint { path: PathBuf::new(), number: Some(Number { major: u32::MAX, minor: u32::MAX }) }
     }
 
+    /// Where another process mounted.
+    pub fn of(path: PathBuf, number: Option<Number>) -> MountPoint {
+        MountPoint { path, number }
+    }
+
+    pub fn number(&self) -> Option<Number> {
+        self.number
+    }
+
     /// The mount point, without links.
     pub fn path(&self) -> &Path {
         &self.path

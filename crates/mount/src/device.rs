@@ -67,6 +67,25 @@ impl Device {
         }
     }
 
+    /// The next request that is there already. `None`: nobody asks anything at the moment.
+    pub fn read_now<'a>(&self, buffer: &'a mut Buffer) -> Result<Option<&'a [u8]>, Errno> {
+        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        rustix::fs::fcntl_setfl(&self.fd, flags | OFlags::NONBLOCK)?;
+        let read = loop {
+            match rustix::io::read(&self.fd, &mut buffer.0) {
+                Err(Errno::INTR | Errno::NOENT) => {}
+                read => break read,
+            }
+        };
+        rustix::fs::fcntl_setfl(&self.fd, flags - OFlags::NONBLOCK)?;
+        match read {
+            Ok(0) => Err(Errno::NODEV),
+            Ok(length) => Ok(Some(&buffer.0[..length])),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Answer with an errno.
     pub fn fail(&self, unique: u64, errno: Errno) -> Result<(), Gone> {
         self.send(&mut Reply::new(unique, -errno.raw_os_error()))

@@ -36,9 +36,10 @@ struct Open {
 }
 
 impl Folders {
-    /// `first`: the names that the mount begins with.
-    pub fn new(first: u32) -> Folders {
-        Folders { next: AtomicU64::new(1), first, open: Mutex::new(Open { begun: HashMap::new(), latest: first }) }
+    /// `first`: the names that the mount begins with. `next`: the first handle, later ones are higher.
+    pub fn new(first: u32, next: u64) -> Folders {
+        let open = Mutex::new(Open { begun: HashMap::new(), latest: first });
+        Folders { next: AtomicU64::new(next), first, open }
     }
 
     /// A folder is opened: the handle of its listing.
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_position_is_of_one_list() {
-        let folders = Folders::new(7);
+        let folders = Folders::new(7, 1);
         assert_eq!(folders.offset(7, 12), 12);
         let later = folders.offset(9, 12);
         assert_eq!((folders.position(9, later), folders.position(7, later)), (Some(12), None));
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_names_of_so_many_moments_are_held_and_the_oldest_let_go() {
-        let folders = Folders::new(0);
+        let folders = Folders::new(0, 1);
         let handles: Vec<u64> = (1..=20).map(|moment| folders.open(Some(Arc::new(Moment(moment))))).collect();
         let held = |handle: &u64| folders.names(*handle).map(|names| names.generation());
         let expected: Vec<Option<u32>> = (1..=20).map(|moment| (moment > 4).then_some(moment)).collect();

@@ -1,6 +1,7 @@
 //! Files that the daemon serves, from OPEN to RELEASE, and how each was read.
 //!
-//! Invariant: a handle number is never 0, which stands for "no handle", and never used again.
+//! Invariant: a handle number is never 0, which stands for "no handle", and never used again, not by the next process
+//! either.
 
 use node::namespace::Content;
 use std::collections::HashMap;
@@ -12,6 +13,14 @@ pub const NONE: u64 = 0;
 
 /// Several times the threads of a session.
 const SHARDS: u64 = 16;
+
+/// Handles of one process: at a million opens a second, a week's.
+const HANDLE_BITS: u32 = 40;
+
+/// The first handle of the process that is so many restarts after the first one.
+pub fn first(restarts: u32) -> u64 {
+    u64::from(restarts) << HANDLE_BITS | 1
+}
 
 /// Reads after which the manner of reading can be judged.
 const JUDGED_READS: u64 = 16;
@@ -45,20 +54,31 @@ fn small(reads: u64, bytes: u64) -> bool {
 
 /// All files that the daemon serves.
 pub struct Handles {
+    first: u64,
     next: AtomicU64,
     shards: [RwLock<HashMap<u64, Arc<OpenFile>>>; SHARDS as usize],
 }
 
 impl Handles {
-    pub fn new() -> Handles {
-        Handles { next: AtomicU64::new(NONE + 1), shards: std::array::from_fn(|_| RwLock::default()) }
+    pub fn new(first: u64) -> Handles {
+        Handles { first, next: AtomicU64::new(first), shards: std::array::from_fn(|_| RwLock::default()) }
     }
 
     pub fn insert(&self, content: Arc<dyn Content>, size: u64) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.put(handle, content, size);
+        handle
+    }
+
+    /// Go on with a file that another process opened.
+    pub fn put(&self, handle: u64, content: Arc<dyn Content>, size: u64) {
         let file = OpenFile { content, size, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
         self.shard(handle).write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(file));
-        handle
+    }
+
+    /// Whether a process that is gone gave the handle.
+    pub fn is_of_another(&self, handle: u64) -> bool {
+        handle != NONE && handle < self.first
     }
 
     pub fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {

@@ -5,9 +5,10 @@
 //! to the same backing file or are all served by the daemon; anything else is EIO.
 //!
 //! Invariant: the way changes only while no open is alive. Every backing id that enters is handed out
-//! for closing exactly once.
+//! for closing exactly once. What is open stands in the ledger before its open is answered.
 
 use crate::device::BackingId;
+use crate::ledger::{Entry, Ledger, Line};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::OwnedFd;
@@ -23,6 +24,15 @@ const SHARDS: usize = 32;
 /// The ways of all files that are open or kept.
 pub struct Inodes {
     shards: Box<[Mutex<Shard>]>,
+    ledger: Arc<Ledger>,
+}
+
+/// A backing file that nobody needs any more: to be closed, then its line erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Retired {
+    pub id: BackingId,
+    pub line: Option<Line>,
 }
 
 /// What an open starts with.
@@ -54,8 +64,7 @@ pub struct Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     pub way: Way,
-    /// A backing file that nobody needs any more.
-    pub close: Option<BackingId>,
+    pub close: Option<Retired>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +77,19 @@ pub enum Way {
 }
 
 impl Inodes {
-    pub fn new(kept_max: usize) -> Inodes {
+    /// With what is open by the ledger.
+    pub fn over(ledger: Arc<Ledger>, kept_max: usize) -> Inodes {
         let kept_max = (kept_max / SHARDS).max(1);
         let shard = || Mutex::new(Shard { kept_max, ..Shard::default() });
-        Inodes { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
+        let inodes = Inodes { shards: std::iter::repeat_with(shard).take(SHARDS).collect(), ledger };
+        for Entry { line, node, backing, opens } in inodes.ledger.entries() {
+            let inode = match backing {
+                Some(id) => Inode::Through(Through { id, line, ahead: None, opens, touched: false, place: None }),
+                None => Inode::Served { opens, small_reads: false, line: Some(line) },
+            };
+            inodes.shard(node).inodes.insert(node, inode);
+        }
+        inodes
     }
 
     /// The first step of an open. The hottest function of a warm mount.
@@ -82,6 +100,7 @@ impl Inodes {
             Some(Inode::Through(through)) => {
                 through.opens += 1;
                 through.touched = true;
+                self.ledger.set(through.line, through.opens);
                 Start::Through(through.id)
             }
             Some(Inode::Served { opens, .. }) => Start::Ask(Asked { served: *opens > 0, revocations }),
@@ -91,7 +110,7 @@ impl Inodes {
 
     /// The last step of an open whose content is there; `offer` is its backing file, if it has one.
     pub fn settle(&self, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
-        self.shard(node).settle(node, asked, offer)
+        self.shard(node).settle(&self.ledger, node, asked, offer)
     }
 
     /// The backing file of a node whose name was looked up, if it may be read ahead.
@@ -103,54 +122,61 @@ impl Inodes {
     }
 
     /// An open that passed through was closed. The backing file to close, if it is not kept.
-    pub fn release_through(&self, node: u64) -> Option<BackingId> {
+    pub fn release_through(&self, node: u64) -> Option<Retired> {
         let mut shard = self.shard(node);
         let Some(Inode::Through(through)) = shard.inodes.get_mut(&node) else { return None };
         through.opens = through.opens.saturating_sub(1);
-        if through.opens == 0 && through.place.is_none() { shard.remove(node) } else { None }
+        self.ledger.set(through.line, through.opens);
+        if through.opens == 0 && through.place.is_none() { shard.remove(&self.ledger, node) } else { None }
     }
 
     /// An open that the daemon served was closed.
     pub fn release_served(&self, node: u64, small: bool) {
         let mut shard = self.shard(node);
-        let Some(Inode::Served { opens, small_reads }) = shard.inodes.get_mut(&node) else { return };
+        let Some(Inode::Served { opens, small_reads, line }) = shard.inodes.get_mut(&node) else { return };
         *opens = opens.saturating_sub(1);
         *small_reads |= small;
-        if *opens == 0 && !*small_reads {
-            shard.inodes.remove(&node);
+        if let Some(open) = *line {
+            self.ledger.set(open, *opens);
+        }
+        if *opens == 0 {
+            line.take().into_iter().for_each(|closed| self.ledger.erase(closed));
+            if !*small_reads {
+                shard.inodes.remove(&node);
+            }
         }
     }
 
     /// The kernel gave lookups on the node back. While opens are alive it still knows the node. A backing file that is
     /// kept stays if the node is still listed: the kernel forgets names whenever it wants memory, and asks for this one
     /// again in the next epoch.
-    pub fn forget(&self, node: u64, listed: bool) -> Option<BackingId> {
+    pub fn forget(&self, node: u64, listed: bool) -> Option<Retired> {
         let mut shard = self.shard(node);
         let over = match shard.inodes.get(&node)? {
             Inode::Through(through) => through.opens == 0 && !listed,
             Inode::Served { opens, .. } => *opens == 0,
         };
-        if over { shard.remove(node) } else { None }
+        if over { shard.remove(&self.ledger, node) } else { None }
     }
 
     /// Names have gone: the backing files that were kept for nodes which no listing will give again.
-    pub fn unlisted(&self, listed: impl Fn(u64) -> bool) -> Vec<BackingId> {
+    pub fn unlisted(&self, listed: impl Fn(u64) -> bool) -> Vec<Retired> {
         let mut gone = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = |node: &u64| matches!(shard.inodes.get(node), Some(Inode::Through(Through { opens: 0, .. })));
             let nodes: Vec<u64> = shard.kept.iter().copied().filter(|node| !listed(*node) && idle(node)).collect();
-            gone.extend(nodes.into_iter().filter_map(|node| shard.remove(node)));
+            gone.extend(nodes.into_iter().filter_map(|node| shard.remove(&self.ledger, node)));
         }
         gone
     }
 
     /// The owner deletes the backing file: keep it no longer than opens are alive.
-    pub fn revoke(&self, node: u64) -> Option<BackingId> {
+    pub fn revoke(&self, node: u64) -> Option<Retired> {
         let mut shard = self.shard(node);
         shard.revocations = shard.revocations.wrapping_add(1);
         match shard.inodes.get(&node)? {
-            Inode::Through(through) if through.opens == 0 => shard.remove(node),
+            Inode::Through(through) if through.opens == 0 => shard.remove(&self.ledger, node),
             Inode::Through(_) => {
                 shard.unkeep(node);
                 None
@@ -160,7 +186,7 @@ impl Inodes {
     }
 
     /// No backing file gives its bytes any more: what [`Inodes::revoke`] does, of all.
-    pub fn revoke_all(&self) -> Vec<BackingId> {
+    pub fn revoke_all(&self) -> Vec<Retired> {
         let mut closed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +194,7 @@ impl Inodes {
             let nodes: Vec<u64> = shard.kept.clone();
             for node in nodes {
                 match shard.inodes.get(&node) {
-                    Some(Inode::Through(Through { opens: 0, .. })) => closed.extend(shard.remove(node)),
+                    Some(Inode::Through(Through { opens: 0, .. })) => closed.extend(shard.remove(&self.ledger, node)),
                     _ => shard.unkeep(node),
                 }
             }
@@ -195,11 +221,17 @@ struct Shard {
 
 enum Inode {
     Through(Through),
-    Served { opens: u32, small_reads: bool },
+    Served {
+        opens: u32,
+        small_reads: bool,
+        /// While it is open.
+        line: Option<Line>,
+    },
 }
 
 struct Through {
     id: BackingId,
+    line: Line,
     ahead: Option<Arc<OwnedFd>>,
     opens: u32,
     /// Opened since the hand came by.
@@ -209,43 +241,51 @@ struct Through {
 }
 
 impl Shard {
-    fn settle(&mut self, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
+    fn settle(&mut self, ledger: &Ledger, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
+        let unused = |offer: Option<Backing>| offer.map(|backing| Retired { id: backing.id, line: None });
         match (self.inodes.get_mut(&node), offer) {
             (Some(Inode::Through(through)), offer) => {
                 // Another open was faster: its backing file serves both.
                 through.opens += 1;
-                Settled { way: Way::Through(through.id), close: offer.map(|backing| backing.id) }
+                ledger.set(through.line, through.opens);
+                Settled { way: Way::Through(through.id), close: unused(offer) }
             }
-            (Some(Inode::Served { opens, small_reads }), offer) if *opens > 0 || offer.is_none() => {
+            (Some(Inode::Served { opens, small_reads, line }), offer) if *opens > 0 || offer.is_none() => {
                 *opens += 1;
-                let way = Way::Served { small_reads: *small_reads };
-                Settled { way, close: offer.map(|backing| backing.id) }
+                match line {
+                    Some(line) => ledger.set(*line, *opens),
+                    None => *line = Some(ledger.enter(node, None)),
+                }
+                Settled { way: Way::Served { small_reads: *small_reads }, close: unused(offer) }
             }
             (_, Some(backing)) => {
                 let way = Way::Through(backing.id);
-                Settled { way, close: self.adopt(node, backing, asked.revocations == self.revocations) }
+                Settled { way, close: self.adopt(ledger, node, backing, asked.revocations == self.revocations) }
             }
             (_, None) => {
-                self.inodes.insert(node, Inode::Served { opens: 1, small_reads: false });
+                let line = Some(ledger.enter(node, None));
+                self.inodes.insert(node, Inode::Served { opens: 1, small_reads: false, line });
                 Settled { way: Way::Served { small_reads: false }, close: None }
             }
         }
     }
 
     /// Take a backing file in; the one that gives way for it, if any.
-    fn adopt(&mut self, node: u64, Backing { id, ahead }: Backing, keep: bool) -> Option<BackingId> {
-        let evicted = if keep && self.kept.len() >= self.kept_max { self.evict() } else { None };
+    fn adopt(&mut self, ledger: &Ledger, node: u64, backing: Backing, keep: bool) -> Option<Retired> {
+        let Backing { id, ahead } = backing;
+        let evicted = if keep && self.kept.len() >= self.kept_max { self.evict(ledger) } else { None };
         let room = keep && self.kept.len() < self.kept_max;
         let place = room.then_some(self.kept.len());
         if room {
             self.kept.push(node);
         }
-        self.inodes.insert(node, Inode::Through(Through { id, ahead, opens: 1, touched: false, place }));
+        let line = ledger.enter(node, Some(id));
+        self.inodes.insert(node, Inode::Through(Through { id, line, ahead, opens: 1, touched: false, place }));
         evicted
     }
 
     /// Second chance: go round until a file that is closed and was not opened since the last round.
-    fn evict(&mut self) -> Option<BackingId> {
+    fn evict(&mut self, ledger: &Ledger) -> Option<Retired> {
         for _ in 0..self.kept.len() * 2 {
             if self.hand >= self.kept.len() {
                 self.hand = 0;
@@ -256,17 +296,23 @@ impl Shard {
                     through.touched = false;
                     self.hand += 1;
                 }
-                _ => return self.remove(node),
+                _ => return self.remove(ledger, node),
             }
         }
         None
     }
 
-    fn remove(&mut self, node: u64) -> Option<BackingId> {
+    fn remove(&mut self, ledger: &Ledger, node: u64) -> Option<Retired> {
         self.unkeep(node);
         match self.inodes.remove(&node)? {
-            Inode::Through(through) => Some(through.id),
-            Inode::Served { .. } => None,
+            Inode::Through(Through { id, line, .. }) => {
+                ledger.retire(line);
+                Some(Retired { id, line: Some(line) })
+            }
+            Inode::Served { line, .. } => {
+                line.into_iter().for_each(|closed| ledger.erase(closed));
+                None
+            }
         }
     }
 

@@ -2,9 +2,11 @@
 //! through to the local files that hold them. Only this crate knows FUSE.
 //!
 //! Layout:
-//! - [`attach`] mounts; [`Session`] is a mount being served; [`unmount`] ends it.
+//! - [`attach`] mounts; [`Session`] is a mount being served; [`unmount`] ends it. [`resume`] goes on with what another
+//!   process served.
 //! - `abi`: the kernel's messages. `device`: where they come from.
 //! - `service`: what each request means. `inode`, `handle`, `content`, `wait`: what it remembers.
+//! - `ledger`: what of that outlives the process.
 //! - `folder`: listings that have begun. `habit`: who wants attributes with them. `unmapped`: pages to forget.
 //! - `ahead`: small files read before they are opened. `used`: opens that nobody was asked for. `turn`: how many threads listen to the kernel.
 //! - `errno`: the one place where an error becomes a number.
@@ -23,6 +25,7 @@ mod folder;
 mod habit;
 mod handle;
 mod inode;
+mod ledger;
 mod service;
 mod session;
 mod turn;
@@ -33,7 +36,7 @@ mod wait;
 pub use attach::{Above, Number, above, dead, dead_above, is_mounted, is_stale, named, system_of, unmount, user_at};
 pub use counter::Counts;
 pub use service::{Passthrough, Space};
-pub use session::{Session, attach};
+pub use session::{Left, Session, Terms, attach, resume};
 
 use node::namespace::Namespace;
 use std::path::PathBuf;

@@ -21,8 +21,9 @@ use crate::device::{Device, Gone};
 use crate::errno::Complaints;
 use crate::folder::Folders;
 use crate::habit::Habits;
-use crate::handle::Handles;
-use crate::inode::{Inodes, KEPT_MAX};
+use crate::handle::{self, Handles};
+use crate::inode::{Inodes, KEPT_MAX, Retired};
+use crate::ledger::Ledger;
 use crate::turn::Turn;
 use crate::unmapped::Unmapped;
 use crate::used::Used;
@@ -30,7 +31,7 @@ use crate::wait::{Owed, Ticket, Waits};
 use crate::{Namespace, Options};
 use node::namespace::Attributes;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 
@@ -73,12 +74,12 @@ pub struct Service {
     /// The kernel can map what is read past its page cache.
     direct_maps: AtomicBool,
     pub inodes: Inodes,
+    /// With the names of which the kernel was notified of all that went stale.
+    pub ledger: Arc<Ledger>,
     unmapped: Arc<Unmapped>,
     used: Arc<Used>,
     folders: Folders,
     habits: Habits,
-    /// The names of which the kernel was notified of all that went stale.
-    notified: AtomicU32,
     ahead: Ahead,
     handles: Handles,
     contents: Contents,
@@ -95,8 +96,15 @@ pub struct Scratch {
 }
 
 impl Service {
-    pub fn new(options: &Options, namespace: Arc<dyn Namespace>, runtime: Handle, device: Arc<Device>) -> Service {
-        let generation = namespace.names().map_or(0, |names| names.generation());
+    /// Going on with what is open by the ledger.
+    pub fn new(
+        options: &Options,
+        namespace: Arc<dyn Namespace>,
+        runtime: Handle,
+        device: Arc<Device>,
+        ledger: Arc<Ledger>,
+    ) -> Service {
+        let first_handle = handle::first(ledger.restarts());
         let waits: Arc<Waits> = Arc::default();
         let service = Service {
             namespace,
@@ -111,14 +119,14 @@ impl Service {
             space_files: AtomicU64::new(0),
             no_passthrough: OnceLock::new(),
             direct_maps: AtomicBool::new(true),
-            inodes: Inodes::new(KEPT_MAX),
+            inodes: Inodes::over(ledger.clone(), KEPT_MAX),
             unmapped: Unmapped::new(device, waits.clone()),
             used: Arc::default(),
-            folders: Folders::new(generation),
+            folders: Folders::new(ledger.first(), first_handle),
             habits: Habits::default(),
-            notified: AtomicU32::new(generation),
+            ledger,
             ahead: Ahead::default(),
-            handles: Handles::new(),
+            handles: Handles::new(first_handle),
             contents: Contents::default(),
             waits,
             counters: Counters::default(),
@@ -198,6 +206,10 @@ impl Service {
         }
     }
 
+    pub fn maps_directly(&self) -> bool {
+        self.direct_maps.load(Ordering::Relaxed)
+    }
+
     /// The kernel can't map what is read past its page cache, so nothing is.
     pub fn stop_direct_maps(&self) {
         self.direct_maps.store(false, Ordering::Relaxed);
@@ -206,9 +218,7 @@ impl Service {
     /// What was read of a node is gone, or was wrong: nothing that was got before serves an open to come, and no page
     /// of it a reader.
     pub fn forget_content(&self, device: &Device, node: u64) {
-        if let Some(backing) = self.inodes.revoke(node) {
-            device.unregister(backing);
-        }
+        self.close(device, self.inodes.revoke(node));
         self.contents.forget(node);
         self.unmapped.add(node, &self.runtime);
     }
@@ -253,9 +263,7 @@ impl Service {
     }
 
     fn forget(&self, device: &Device, node: u64, lookups: u64) -> Result<(), Gone> {
-        if let Some(backing) = self.inodes.forget(node, self.namespace.is_listed(node)) {
-            device.unregister(backing);
-        }
+        self.close(device, self.inodes.forget(node, self.namespace.is_listed(node)));
         if self.immutable {
             self.contents.forget(node);
         }
@@ -265,8 +273,15 @@ impl Service {
 
     /// Let go of the backing files of nodes that are listed no more.
     pub fn release_unlisted(&self, device: &Device) {
-        let gone = self.inodes.unlisted(|node| self.namespace.is_listed(node));
-        gone.into_iter().for_each(|backing| device.unregister(backing));
+        self.close(device, self.inodes.unlisted(|node| self.namespace.is_listed(node)));
+    }
+
+    /// Close backing files that nobody needs.
+    pub fn close(&self, device: &Device, retired: impl IntoIterator<Item = Retired>) {
+        for Retired { id, line } in retired {
+            device.unregister(id);
+            line.into_iter().for_each(|line| self.ledger.erase(line));
+        }
     }
 
     /// Answer from the runtime; until then the reader may give the request up.

@@ -3,11 +3,16 @@
 //! Invariant: the threads end when the mount ends, however that comes about, and a session that is
 //! dropped leaves no mount behind.
 
+mod resume;
+
+pub use resume::{Left, Terms, resume};
+
 use crate::abi::{self, Init, Operation, Reply, Request};
 use crate::attach::{self as mounting, MountPoint, Wanted};
 use crate::device::{Buffer, DEVICE, Device};
+use crate::ledger::Ledger;
 use crate::service::{Passthrough, Scratch, Service, Space};
-use crate::turn::Turns;
+use crate::turn::{Turn, Turns};
 use crate::{Counts, Namespace, Options};
 use block::{Error, Result};
 use node::namespace::Stale;
@@ -22,6 +27,10 @@ use tokio::runtime::Handle;
 pub struct Session {
     service: Arc<Service>,
     device: Arc<Device>,
+    /// All of its descriptors, `device` first.
+    devices: Vec<Arc<Device>>,
+    /// Whether the kernel asks again what a process that is gone did not answer.
+    resends: bool,
     place: MountPoint,
     alive: Arc<Alive>,
 }
@@ -47,10 +56,15 @@ impl Session {
         runtime: Handle,
     ) -> Result<Session> {
         let device = Arc::new(device);
-        let service = Arc::new(Service::new(options, namespace, runtime, device.clone()));
-        let session = Session { service, device, place, alive: Arc::default() };
+        let ledger = Arc::new(Ledger::new(namespace.names().map_or(0, |names| names.generation()))?);
+        let service = Arc::new(Service::new(options, namespace, runtime, device.clone(), ledger));
+        let devices = vec![device.clone()];
+        let mut session = Session { service, device, devices, resends: false, place, alive: Arc::default() };
         *session.alive.threads() = 1;
-        let shaken = session.handshake(options).and_then(|()| session.start(options));
+        let shaken = session.handshake(options).and_then(|()| {
+            session.multiply(options);
+            session.start(options, Vec::new())
+        });
         if let Err(error) = shaken {
             *session.alive.threads() = 0;
             let _ = session.place.unmount(true);
@@ -100,7 +114,7 @@ impl Session {
         for folder in folders {
             self.notify(Reply::invalidate_node(folder).seal());
         }
-        self.service.told_of(generation);
+        self.service.ledger.tell(generation);
     }
 
     /// What the bytes of a node were read from is about to be deleted, or they were wrong. Opens that are alive go on
@@ -111,7 +125,7 @@ impl Session {
 
     /// The disk gives nothing any more: opens to come are served from elsewhere, once those of the same file that are alive are closed.
     pub fn forget_backings(&self) {
-        self.service.inodes.revoke_all().into_iter().for_each(|backing| self.device.unregister(backing));
+        self.service.close(&self.device, self.service.inodes.revoke_all());
     }
 
     pub fn passthrough(&self) -> Passthrough {
@@ -141,7 +155,7 @@ impl Session {
     }
 
     /// Answer the first request, which settles how both sides speak.
-    fn handshake(&self, options: &Options) -> Result<()> {
+    fn handshake(&mut self, options: &Options) -> Result<()> {
         let mut buffer = Buffer::new();
         let broken = |errno: Errno| Error::io("greeting the kernel", DEVICE, &errno.into());
         loop {
@@ -163,6 +177,7 @@ impl Session {
             if agreed.flags & abi::init::DIRECT_IO_ALLOW_MMAP == 0 {
                 self.service.stop_direct_maps();
             }
+            self.resends = agreed.flags & abi::init::HAS_RESEND != 0;
             self.device.send(&mut Reply::init(unique, &agreed)).map_err(|_| broken(Errno::PROTO))?;
             self.try_passthrough(&offer, options);
             return Ok(());
@@ -191,20 +206,25 @@ impl Session {
         }
     }
 
-    fn start(&self, options: &Options) -> Result<()> {
-        let count = options.threads.unwrap_or_else(threads_by_default).clamp(1, THREADS_MAX);
+    /// A descriptor for each thread, as far as there is the right to open the device.
+    fn multiply(&mut self, options: &Options) {
+        let further = (1..threads(options)).map_while(|_| self.device.again().ok().map(Arc::new));
+        let further: Vec<_> = further.collect();
+        self.devices.extend(further);
+    }
+
+    /// Serve, beginning with requests that were read already.
+    fn start(&self, options: &Options, mut first: Vec<Vec<u8>>) -> Result<()> {
+        let count = threads(options);
         let turns = Arc::new(Turns::new(listeners(count)));
         for index in 0..count {
-            // Without a descriptor of its own (which takes the right to open the device) it shares the first.
-            let device = match index {
-                0 => self.device.clone(),
-                _ => self.device.again().map_or_else(|_| self.device.clone(), Arc::new),
-            };
+            // All were read from the first device, and are answered there.
+            let (device, read) = (self.devices[index % self.devices.len()].clone(), std::mem::take(&mut first));
             let (service, alive, turns) = (self.service.clone(), self.alive.clone(), turns.clone());
             *alive.threads() += 1;
             let thread = std::thread::Builder::new().name(format!("stoker-fuse-{index}"));
             let started = thread.spawn(move || {
-                serve(&service, &device, &turns);
+                serve(&service, &device, &turns, read);
                 alive.leave(|| service.end());
             });
             if let Err(error) = started {
@@ -259,32 +279,39 @@ impl Alive {
     }
 }
 
-/// One thread: requests until the mount ends.
-fn serve(service: &Arc<Service>, device: &Arc<Device>, turns: &Turns) {
+/// One thread: requests until the mount ends, beginning with those that were read already.
+fn serve(service: &Arc<Service>, device: &Arc<Device>, turns: &Turns, read: Vec<Vec<u8>>) {
     let (mut buffer, mut scratch, mut turn) = (Buffer::new(), Scratch::default(), turns.join());
+    for request in read {
+        turn.take();
+        answer_one(service, device, &request, &mut scratch, &mut turn);
+    }
     loop {
         turn.take();
-        let bytes = match device.read(&mut buffer) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => continue,
+        match device.read(&mut buffer) {
+            Ok(Some(bytes)) => answer_one(service, device, bytes, &mut scratch, &mut turn),
+            Ok(None) => {}
             Err(Errno::NODEV | Errno::CONNABORTED) => return,
             Err(error) => return tracing::error!("reading requests: {error}"),
-        };
-        match Request::decode(bytes) {
-            Ok(request) => {
-                let unique = request.unique;
-                // A bug in the namespace must not leave a reader hanging, nor take this thread away.
-                let answer = AssertUnwindSafe(|| service.answer(device, request, &mut scratch, &mut turn));
-                if catch_unwind(answer).is_err() {
-                    tracing::error!("answering request {unique} panicked");
-                    let _ = device.fail(unique, Errno::IO);
-                }
+        }
+    }
+}
+
+fn answer_one(service: &Arc<Service>, device: &Arc<Device>, bytes: &[u8], scratch: &mut Scratch, turn: &mut Turn<'_>) {
+    match Request::decode(bytes) {
+        Ok(request) => {
+            let unique = request.unique;
+            // A bug in the namespace must not leave a reader hanging, nor take this thread away.
+            let answer = AssertUnwindSafe(|| service.answer(device, request, scratch, turn));
+            if catch_unwind(answer).is_err() {
+                tracing::error!("answering request {unique} panicked");
+                let _ = device.fail(unique, Errno::IO);
             }
-            Err(malformed) => {
-                tracing::error!("the kernel sent a request that can't be read");
-                if let Some(unique) = malformed.unique {
-                    let _ = device.fail(unique, Errno::INVAL);
-                }
+        }
+        Err(malformed) => {
+            tracing::error!("the kernel sent a request that can't be read");
+            if let Some(unique) = malformed.unique {
+                let _ = device.fail(unique, Errno::INVAL);
             }
         }
     }
@@ -296,6 +323,10 @@ const THREADS_MAX: usize = 64;
 /// Twice the processors, as some answers copy from the disk, but few: they never wait for a store.
 fn threads_by_default() -> usize {
     std::thread::available_parallelism().map_or(2, |count| count.get() * 2).clamp(2, 8)
+}
+
+fn threads(options: &Options) -> usize {
+    options.threads.unwrap_or_else(threads_by_default).clamp(1, THREADS_MAX)
 }
 
 /// Of so many threads, those that listen even while all requests are quick. One answers 150,000 warm
@@ -314,7 +345,7 @@ fn answer(offer: &Init, options: &Options) -> abi::reply::Accepted {
     use abi::init::*;
     let wanted = ASYNC_READ | ASYNC_DIO | PARALLEL_DIROPS | MAX_PAGES | NO_EXPORT_SUPPORT
         // Which listings have attributes is decided here: `habit` knows why.
-        | DO_READDIRPLUS | DIRECT_IO_ALLOW_MMAP | EXT;
+        | DO_READDIRPLUS | DIRECT_IO_ALLOW_MMAP | HAS_RESEND | EXT;
     let no_open = if options.immutable { NO_OPEN_SUPPORT } else { 0 };
     let through = if options.passthrough && !options.immutable { PASSTHROUGH } else { 0 };
     let flags = offer.flags & (wanted | no_open | through);

@@ -41,4 +41,4 @@ pub use cluster::Membership;
 pub use home::Home;
 pub use node::{Figures, Node, Settings};
 pub use stack::Stack;
-pub use view::{DataSet, View};
+pub use view::{DataSet, Identity, View};

@@ -32,7 +32,7 @@ mod walk;
 pub use build::{Builder, Built};
 pub(crate) use draft::Draft;
 pub use draft::is_draft;
-pub use generations::{Generations, RETAINED_MAX};
+pub use generations::{Generations, Held, Holder, RETAINED_MAX};
 pub(crate) use layout::MAGIC as SNAPSHOT_MARK;
 pub use layout::Totals;
 pub use names::Odd;
@@ -65,6 +65,7 @@ pub struct Manifest {
     map: Map,
     header: Header,
     store: Arc<str>,
+    file: std::fs::File,
 }
 
 impl Manifest {
@@ -75,14 +76,20 @@ impl Manifest {
     }
 
     /// Open the snapshot that a file holds; the path is for messages.
-    pub(crate) fn of(file: &std::fs::File, path: &Path) -> Result<Manifest> {
-        let map = Map::of(file).map_err(|error| failed("mapping the manifest", path, &error))?;
+    pub fn of(file: &std::fs::File, path: &Path) -> Result<Manifest> {
+        let file = file.try_clone().map_err(|error| failed("opening the manifest", path, &error))?;
+        let map = Map::of(&file).map_err(|error| failed("mapping the manifest", path, &error))?;
         let header = Header::decode(map.bytes()).map_err(|what| {
             Error::corrupt(format!("the manifest can't be read: {what}"), path.display())
                 .hint("delete the file; the data set is then listed again")
         })?;
         let store = header.store.as_str().into();
-        Ok(Manifest { map, header, store })
+        Ok(Manifest { map, header, store, file })
+    }
+
+    /// Its file, which others may have replaced at its path by now.
+    pub fn file(&self) -> &std::fs::File {
+        &self.file
     }
 
     /// Whether some of it could not be read any more since it was opened: names may be missing.

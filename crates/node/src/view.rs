@@ -3,12 +3,11 @@
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
 mod listing;
+mod open;
 mod shared;
 
-use crate::cluster;
 use crate::content::{self, Empty, Local, Streamed};
-use crate::fill::{self, Fill, When};
-use crate::handover;
+use crate::fill::{self, Fill};
 use crate::kept::{self, Kept};
 use crate::load::{self, Loading, Reach};
 use crate::manifest::{Generations, Manifest, Totals};
@@ -16,7 +15,6 @@ use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
 use crate::prefetch::{Declaration, Prefetch};
 use crate::select::Wanted;
-use crate::snapshots;
 use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
@@ -24,10 +22,10 @@ use peer::Reading as Open;
 
 pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
-use shared::of_another;
+pub use open::Identity;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use store::{Entrance, Folder, Store};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -76,75 +74,6 @@ pub struct View {
 }
 
 impl View {
-    /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
-    /// `progress` gets the number of names listed so far, now and then.
-    pub async fn open(node: Arc<Node>, source: DataSet, fill: When, progress: impl Fn(u64)) -> Result<Arc<View>> {
-        // Names that others listed are not shown.
-        let who = source.store.who().await?;
-        let name = match node.cluster() {
-            Some(_) => cluster::store_name(source.store.identity(), &who),
-            None => source.store.identity().clone(),
-        };
-        let entrance = node.enter(&source.store, &name);
-        let identity = [&*name, &*source.prefix, &who].join("\0");
-        let identity = xxhash_rust::xxh3::xxh3_128(identity.as_bytes());
-        let snapshot = node.snapshots().join(format!("{identity:032x}"));
-        // A local folder costs little to list, and its owner expects to see what is in it.
-        let pinned = if source.local.is_none() { pinned(&snapshot, &name, &source.prefix) } else { None };
-        let opening = node.sets.opening(identity);
-        let theirs = match source.local.is_none() {
-            true => of_another(&node, (identity, &opening, &snapshot), (&name, &source.prefix), pinned.as_ref()).await,
-            false => None,
-        };
-        let manifest = match theirs.or(pinned) {
-            Some(manifest) => manifest,
-            None => {
-                let (before, told) = (AtomicU64::new(0), &opening);
-                let found = move |keys: u64| {
-                    told.found(keys - before.swap(keys, Relaxed));
-                    progress(keys);
-                };
-                let listing = list(&source, &name, found).await?;
-                write(&node, listing, snapshot.clone(), None).await?.manifest
-            }
-        };
-        // What lies on a local disk already is not copied.
-        let fill = Arc::new(Fill::new(if source.local.is_some() { When::Off } else { fill }, manifest.totals().files));
-        let (names, refreshing) = (Generations::new(manifest), Default::default());
-        let (fetched, damage_told, local_reads) =
-            (Default::default(), Default::default(), node.settings().disk_reads());
-        let view = View {
-            node: node.clone(),
-            source,
-            name,
-            set: identity,
-            seen_ns: AtomicI64::default(),
-            news: Notify::new(),
-            entrance,
-            names,
-            snapshot,
-            refreshing,
-            fill,
-            prefetch: Arc::default(),
-            local_reads,
-            fetched,
-            damage_told,
-        };
-        let view = Arc::new(view);
-        view.node.keep(&view);
-        handover::opened(&view.node);
-        if !view.is_local() {
-            node.sets.add(identity, &view);
-        }
-        drop(opening);
-        snapshots::used(&view.snapshot);
-        snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
-        if view.fill.at_once() {
-            tokio::spawn(fill::run(view.reach(), view.fill.clone(), Vec::new()));
-        }
-        Ok(view)
-    }
-
     /// List the data set again. Names that went stale come back, for the way in to forget.
     pub async fn refresh(&self, progress: impl Fn(u64)) -> Result<Stale> {
         let stale = self.list_again(progress).await?;
@@ -472,22 +401,6 @@ impl Namespace for View {
             None => {
                 Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}"))))
             }
-        }
-    }
-}
-
-/// The snapshot of an earlier listing of this very data set, if there is a sound one.
-fn pinned(snapshot: &std::path::Path, name: &str, prefix: &str) -> Option<Manifest> {
-    if !snapshot.exists() {
-        return None;
-    }
-    // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
-    match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
-        Ok(manifest) if **manifest.store() == *name && manifest.prefix() == prefix => Some(manifest),
-        Ok(_) => None,
-        Err(error) => {
-            tracing::warn!("listing the data set again: {error}");
-            None
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What can be typed.
 
 use crate::{
-    bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, logs, observe, plan, print, up,
+    bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, keep, logs, observe, plan, print,
+    restart, umount, up,
 };
 use ::emulate::parse::{duration, size};
 use block::Error;
@@ -38,10 +39,6 @@ Examples:
   stoker load /data/train                                 into the cache of its mount
   stoker load /data/train --include '*.jpg' --verify      some of it, compared with the store
   stoker load s3://imagenet/train --to /nvme/train        to a folder, without a mount";
-const UMOUNT_EXAMPLES: &str = "\
-Examples:
-  stoker umount /data/train           once its files are closed
-  stoker umount --lazy /data/train    at once";
 const STATUS_EXAMPLES: &str = "\
 Examples:
   stoker status                       all mounts of this user
@@ -59,8 +56,14 @@ pub enum Command {
     Node(Node),
     /// Unmount
     #[command(alias = "unmount")]
-    #[command(after_help = UMOUNT_EXAMPLES)]
-    Umount(Umount),
+    #[command(after_help = umount::EXAMPLES)]
+    Umount(umount::Args),
+    /// Have another process go on with all mounts of a node, by this very program: after an upgrade, for example
+    #[command(after_help = restart::EXAMPLES)]
+    Restart(restart::Args),
+    /// Hold what outlives a node
+    #[command(hide = true)]
+    Keep(keep::Args),
     /// Fetch a mounted data set ahead, or copy one to a folder
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Load),
@@ -330,15 +333,6 @@ pub struct Node {
     /// End with the last mount
     #[arg(long, hide = true)]
     pub for_mounts: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct Umount {
-    /// The mount point
-    pub dir: PathBuf,
-    /// Detach at once, and let open files be read to their end
-    #[arg(short, long)]
-    pub lazy: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -23,6 +23,8 @@ mod ends;
 mod evict;
 mod hint;
 mod hosts;
+mod keep;
+mod keeper;
 mod keys;
 mod load;
 mod log;
@@ -35,6 +37,7 @@ mod place;
 mod plan;
 mod refresh;
 mod report;
+mod restart;
 mod show;
 mod status;
 mod umount;
@@ -72,13 +75,15 @@ fn explain(error: &clap::Error) -> anyhow::Result<ExitCode> {
 }
 
 fn run(typed: Typed) -> anyhow::Result<ExitCode> {
-    if !matches!(typed.command, Command::Node(_)) {
+    if !matches!(typed.command, Command::Node(_) | Command::Keep(_)) {
         log::to_standard_error(typed.verbose);
     }
     match typed.command {
         Command::Mount(args) => mount::run(&args, typed.verbose),
         Command::Node(args) => node::run(&args, typed.verbose),
         Command::Umount(args) => umount::run(&args),
+        Command::Restart(args) => restart::run(&args),
+        Command::Keep(args) => keep::run(&args),
         Command::Load(args) => load::run(args),
         Command::Hint(args) => hint::run(&args),
         Command::Refresh(args) => refresh::run(&args),

@@ -8,7 +8,7 @@ use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED, LAST};
 use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
-use client::messages::{MountPath, MountRequest, Mounting, Status};
+use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use hyper::Method;
@@ -25,6 +25,9 @@ const JOIN_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 
 // A node that was asked to end is waited for, whoever has files open; the first four pauses are short.
 const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (GRACE.as_millis() + LAST.as_millis()));
+
+/// How long a process that goes on with the mounts of one that is gone may take to be there.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
 
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;
@@ -120,9 +123,10 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
 async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::Result<Option<ExitCode>> {
     let (sender, mut lines) = mpsc::channel(LINES_MAX);
     let client = Client::new(socket, rustix::process::geteuid().as_raw());
-    let (asked, asks) = (request.clone(), client.clone());
+    let (asked, asks, answers) = (request.clone(), client.clone(), sender.clone());
     let mut asking =
-        tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, sender).await });
+        tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, answers).await });
+    let mut gone_since = None;
     let fell_silent = client.fell_silent();
     tokio::pin!(fell_silent);
     let mut place = None;
@@ -143,22 +147,26 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 if let Some(problem) = line.error {
                     return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
                 }
-                if let Some(mounted) = line.mounted {
+                if let Some(mounted) = line.mounted
+                    && gone_since.take().is_none()
+                {
                     listing.finish_and_clear();
-                    // It is mounted, whether that can be said or not.
-                    match say!("{READY} {} at {}", request.url, mounted.path) {
-                        Err(error) if !error.is::<print::Closed>() => tracing::warn!("it is mounted, but {error}"),
-                        _ => {}
-                    }
-                    tell_age(&mounted);
-                    notify::ready(&format!("{} at {}", request.url, mounted.path));
+                    tell_mounted(request, &mounted);
                     place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
                 }
                 if line.over || place.is_some() && !request.hold {
                     return Ok(Some(ExitCode::SUCCESS));
                 }
             }
-            done = &mut asking => return ended(done?, place.as_ref()),
+            done = &mut asking => {
+                let (done, since) = (done?, *gone_since.get_or_insert_with(tokio::time::Instant::now));
+                let is_gone = matches!(done, Err(Failure::Absent | Failure::Gone | Failure::Broken(_)));
+                let goes_on = is_gone && request.hold && !asked_to_end && since.elapsed() < GOES_ON_WITHIN;
+                match place.as_ref().filter(|_| goes_on) {
+                    Some(place) => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
+                    None => return ended(done, place.as_ref()),
+                }
+            }
             // Once it is mounted, only the end of the node ends it.
             () = &mut fell_silent, if place.is_none() => return Err(show::refused(Failure::Silent)),
             () = &mut late, if asked_to_end => {
@@ -179,6 +187,30 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             },
         }
     }
+}
+
+/// Hold a mount whose node is gone, as another process may be about to go on with it.
+fn hold(
+    client: Client,
+    request: &MountRequest,
+    place: &MountPath,
+    answers: mpsc::Sender<Mounting>,
+) -> impl Future<Output = Result<(), Failure>> + use<> {
+    let hold = HoldRequest { path: place.path.clone(), id: place.id.unwrap_or_default(), tell: request.tell.clone() };
+    async move {
+        tokio::time::sleep(JOIN_PAUSE.0).await;
+        client.tell(Method::POST, "/v1/holds", &hold, answers).await
+    }
+}
+
+/// It is mounted, whether that can be said or not.
+fn tell_mounted(request: &MountRequest, mounted: &client::messages::Mount) {
+    match say!("{READY} {} at {}", request.url, mounted.path) {
+        Err(error) if !error.is::<print::Closed>() => tracing::warn!("it is mounted, but {error}"),
+        _ => {}
+    }
+    tell_age(mounted);
+    notify::ready(&format!("{} at {}", request.url, mounted.path));
 }
 
 /// Names that were listed long before this mount may not be those of the store by now.

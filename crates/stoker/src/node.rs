@@ -6,15 +6,17 @@
 use crate::args;
 use crate::ends::{End, Ends};
 use crate::mount::from_here;
-use crate::{WRONG_WORDS, cluster, log, notify, place, runtime};
+use crate::{WRONG_WORDS, cluster, keep, keeper, log, notify, place, runtime};
 use block::{Error, Kind};
 use client::messages::MountRequest;
 use client::sockets;
-use daemon::{Host, Journal, Lease, Life, control};
+use daemon::keeper::Named;
+use daemon::{Host, Journal, Keeper, Lease, Life, control};
 use futures_util::future::OptionFuture;
 use node::{Home, Node};
 use peer::Leave;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
@@ -22,6 +24,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Sleep};
+
+/// By this name the lock of the cache folder is held for the next process.
+const LOCK: &str = "lock";
 
 /// How long a request to the store is repeated before its reader gets EIO, unless another is given.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,12 +47,17 @@ const TAKEN: u8 = 75;
 pub const INTERRUPTED: u8 = 130;
 
 pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
+    let mut left = keeper::inherited();
     // Names, snapshots and blocks are this user's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let flags = &args.node;
     let cache = place::cache(flags.cache.as_deref())?;
     let socket = sockets::of_cache(&place::runtime()?, &cache);
-    let home = match Home::take(&cache, flags.group_cache) {
+    let taken = match left.remove(LOCK) {
+        Some(lock) => Home::go_on(&cache, flags.group_cache, lock.into()),
+        None => Home::take(&cache, flags.group_cache),
+    };
+    let home = match taken {
         Err(Error { kind: Kind::Unavailable { .. }, .. }) if args.for_mounts => return Ok(ExitCode::from(TAKEN)),
         home => home?,
     };
@@ -72,7 +82,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let lease = flags.lease.as_deref().map(Lease::read).transpose()?.map(Arc::new);
     let joined = cluster::join(&flags.cluster, runtime.handle())?;
     let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
-    let terms = Terms { life, sets, lease: lease.clone() };
+    let terms = Terms { life, sets, lease: lease.clone(), left };
     let done = runtime.block_on(serve(home, settings, journal, &socket, terms, joined));
     if let Some(lease) = lease {
         lease.give_back();
@@ -103,16 +113,19 @@ struct Terms {
     /// Data sets that are to be there for other members.
     sets: Vec<MountRequest>,
     lease: Option<Arc<Lease>>,
+    /// What a process before this one left to go on with.
+    left: Named,
 }
 
 /// A node that others of its cluster may ask from now on.
-fn begin(
+async fn begin(
     home: Home,
     settings: node::Settings,
     journal: &Arc<Journal>,
-    terms: &Terms,
+    terms: &mut Terms,
     joined: Option<cluster::Joined>,
-) -> block::Result<(Arc<Host>, Option<Leave>)> {
+) -> anyhow::Result<(Arc<Host>, Option<Leave>)> {
+    let (lock, left) = (home.lock()?, std::mem::take(&mut terms.left));
     let (leave, membership, door) = match joined {
         Some(joined) => (Some(joined.leave), Some(joined.membership), Some(joined.listener)),
         None => (None, None, None),
@@ -121,7 +134,36 @@ fn begin(
     if let Some((listener, lines)) = door.zip(node.stack().lines()) {
         tokio::spawn(peer::serve(listener, node.giving(), lines.clone()));
     }
-    Ok((Host::new(node, journal.clone(), terms.life, terms.lease.clone()), leave))
+    let host = Host::new(node, journal.clone(), terms.life, terms.lease.clone());
+    if terms.life == Life::Mounts {
+        write_to(&journal.log().path)?;
+        go_on(&host, lock, left).await?;
+    }
+    Ok((host, leave))
+}
+
+/// Go on with what was left, and have somebody hold what is to outlive this process.
+async fn go_on(host: &Arc<Host>, lock: std::fs::File, mut left: Named) -> anyhow::Result<()> {
+    let keeper = Arc::new(Keeper::default());
+    let socket = left.remove(keep::SOCKET);
+    match keeper::begin(&keeper, socket) {
+        Ok(()) => {}
+        // Its mounts live no longer than it does, as the status says.
+        Err(error) => keeper.lost(format!("no process could be started for it: {error}")),
+    }
+    host.keep_by(keeper.clone());
+    // For as long as this process lives, and then for the next one.
+    std::mem::forget(keeper.hold(LOCK.into(), lock.as_fd())?);
+    host.resume(left).await;
+    keeper.tell("READY=1");
+    let host = host.clone();
+    tokio::spawn(async move {
+        host.makes_way().await;
+        tracing::info!("another process goes on");
+        // Without the end of anything: what is mounted stays.
+        std::process::exit(0);
+    });
+    Ok(())
 }
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
@@ -130,26 +172,25 @@ async fn serve(
     settings: node::Settings,
     journal: Arc<Journal>,
     socket: &Path,
-    terms: Terms,
+    mut terms: Terms,
     joined: Option<cluster::Joined>,
 ) -> anyhow::Result<ExitCode> {
-    let (mut ends, life) = (Ends::new(), terms.life);
+    let (mut signals, life) = (Ends::new(), terms.life);
     // Others may connect from here on; they are answered when the node is there.
     let (listener, bound) = control::bind(socket)?;
-    let (host, leave) = begin(home, settings, &journal, &terms, joined)?;
+    let (host, leave) = begin(home, settings, &journal, &mut terms, joined).await?;
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
-    if life == Life::Mounts {
-        write_to(&journal.log().path)?;
-    }
     let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
     let (opening, ended) = (open(&host, &terms.sets), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
     tokio::pin!(opening, ended, late, is_over);
+    let ends = || host.keeper().iter().for_each(|keeper| keeper.tell("STOPPING=1"));
     let end_soon = |late: Pin<&mut Sleep>| {
+        ends();
         // Keys are read by now, and the end may be a sudden one.
         terms.lease.iter().for_each(|lease| lease.give_back());
         notify::stopping();
@@ -173,7 +214,7 @@ async fn serve(
                 tracing::warn!("ending though files are open: their readers get errors");
                 break;
             }
-            end = ends.next() => match end {
+            end = signals.next() => match end {
                 End::Hangup => journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}")),
                 _ if is_ending => {
                     code = ExitCode::from(INTERRUPTED);
@@ -186,6 +227,7 @@ async fn serve(
             },
         }
     }
+    ends();
     drop(bound);
     if life == Life::Mounts {
         journal.remove_empty();
@@ -250,9 +292,17 @@ pub fn raise_descriptors() {
     }
 }
 
+/// The program that runs, by a path at which the next version of it will lie.
+pub fn program() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    // So the kernel names a file that was replaced.
+    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Ok(replaced.filter(|path| path.exists()).unwrap_or(program))
+}
+
 /// Start a node in a session of its own, and return once it can be asked, or another that has the cache folder.
 pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Result<()> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(program()?);
     command.args(["node", "--for-mounts", "--cache"]).arg(cache);
     let path = flags.log.as_deref().map(place::absolute).transpose()?;
     let patience = flags.patience.map(|time| format!("{}ms", time.as_millis()));

@@ -1,6 +1,5 @@
 //! `stoker umount`: end a mount, whether its node lives or not.
 
-use crate::args::Umount;
 use crate::mount::node_of;
 use crate::{place, show};
 use block::Error;
@@ -15,10 +14,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+pub const EXAMPLES: &str = "\
+Examples:
+  stoker umount /data/train           once its files are closed
+  stoker umount --lazy /data/train    at once";
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The mount point
+    pub dir: PathBuf,
+    /// Detach at once, and let open files be read to their end
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
 /// How long nodes without mounts take at most to end their processes.
 const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-pub fn run(args: &Umount) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = place::absolute(&args.dir)?;
     // A node that ends takes its socket away some time before its process has ended.
     let nodes = place::nodes().unwrap_or_default().into_iter();
@@ -71,7 +83,7 @@ fn wait_for_those_that_end(nodes: Vec<(Process, Client)>) -> anyhow::Result<()> 
 }
 
 /// End the mount that this node serves.
-fn end(args: &Umount, (client, status, path): (Client, Status, PathBuf)) -> anyhow::Result<()> {
+fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow::Result<()> {
     // Of a path below it a load or a status is meant of that part, but never the end of all of it.
     let around = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
     let Some(mount) = around.max_by_key(|mount| mount.path.len()) else {

@@ -210,7 +210,8 @@ if is_mounted "$place"; then
     fi
   if is_mounted "$place"; then echo "$said" >&2; exit 1; fi
 fi
-for name in 0 TERM KILL; do
+# Who held its mounts may have started another one before it was killed itself.
+for name in 0 TERM KILL KILL; do
   pids=$(nodes)
   still
   [ -n "$pids" ] || break

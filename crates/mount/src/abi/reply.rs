@@ -126,6 +126,11 @@ impl Reply {
         reply
     }
 
+    /// "Ask again whatever was not answered."
+    pub fn resend() -> Reply {
+        Reply::new(0, super::notify::RESEND)
+    }
+
     /// "Forget this name"; the name and a zero follow.
     pub fn invalidate_name(parent: u64, name: &[u8]) -> Vec<u8> {
         let mut reply = Reply::new(0, super::notify::INVAL_ENTRY);

@@ -4,7 +4,7 @@
 
 use super::{Asked, Service};
 use crate::abi::{Reply, open};
-use crate::device::{BackingId, Device, Gone};
+use crate::device::{BackingId, Gone};
 use crate::handle::NONE;
 use crate::inode::{self, Backing, Settled, Start, Way};
 use crate::turn::Turn;
@@ -45,12 +45,19 @@ impl Service {
     }
 
     pub(super) fn release(&self, asked: Asked<'_>, handle: u64) -> Result<(), Gone> {
+        // Counted once it is answered: what is asked again after a restart was not counted.
+        let closing = self.ledger.closing(asked.unique, asked.node);
+        let sent = asked.device.send(&mut Reply::new(asked.unique, 0));
+        drop(closing);
         if handle == NONE {
             self.close(asked.device, self.inodes.release_through(asked.node));
-        } else if let Some(file) = self.handles.remove(handle) {
-            self.inodes.release_served(asked.node, file.small_reads());
+            return sent;
         }
-        asked.device.send(&mut Reply::new(asked.unique, 0))
+        let file = self.handles.remove(handle);
+        if file.is_some() || self.handles.is_of_another(handle) {
+            self.inodes.release_served(asked.node, file.is_some_and(|file| file.small_reads()));
+        }
+        sent
     }
 
     pub(super) fn read(self: &Arc<Service>, asked: Asked<'_>, handle: u64, span: Span) -> Result<(), Gone> {
@@ -58,11 +65,16 @@ impl Service {
         if self.immutable {
             return self.read_unopened(asked, span);
         }
-        let Some(file) = self.handles.get(handle) else {
-            return asked.device.fail(asked.unique, Errno::BADF);
-        };
-        file.count(span.length);
-        self.read_from(asked, &*file.content, span.within(file.size))
+        if let Some(file) = self.handles.get(handle) {
+            file.count(span.length);
+            return self.read_from(asked, &*file.content, span.within(file.size));
+        }
+        match self.handles.is_of_another(handle) {
+            true => self.open_to_read(asked, span, move |service, content, size| {
+                service.handles.put(handle, content, size);
+            }),
+            false => asked.device.fail(asked.unique, Errno::BADF),
+        }
     }
 
     fn opened(&self, asked: Asked<'_>, known: inode::Asked, content: Found<Arc<dyn Content>>) -> Result<(), Gone> {
@@ -87,7 +99,9 @@ impl Service {
         self.ahead.opened();
         self.counters.bytes_through.add(self.namespace.attributes(asked.node).map_or(0, |found| found.size));
         let flags = open::PASSTHROUGH | open::NOFLUSH;
+        let opening = self.ledger.opening(asked.unique, asked.node);
         let sent = asked.device.send(&mut Reply::open(asked.unique, NONE, flags, backing.0));
+        drop(opening);
         if sent.is_err() {
             self.close(asked.device, self.inodes.release_through(asked.node));
         }
@@ -108,7 +122,9 @@ impl Service {
         // A node never changes, so pages once read stay right over all opens.
         let mode = if cached || !mappable { open::KEEP_CACHE } else { open::DIRECT_IO };
         let handle = self.handles.insert(content, size);
+        let opening = self.ledger.opening(asked.unique, asked.node);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
+        drop(opening);
         if sent.is_err() {
             self.handles.remove(handle);
             self.inodes.release_served(asked.node, false);
@@ -126,7 +142,10 @@ impl Service {
         // What is asked for anew at each open would be prepared in vain.
         let ahead = if content.lasts() { self.ahead.opening(file, size) } else { None };
         match asked.device.register(file) {
-            Ok(id) => Some(Backing { id, ahead }),
+            Ok(id) => {
+                self.ledger.registered(id);
+                Some(Backing { id, ahead })
+            }
             Err(errno) => {
                 match refusal(errno) {
                     Some(reason) => self.stop_passthrough(reason),
@@ -137,33 +156,40 @@ impl Service {
         }
     }
 
-    fn close(&self, device: &Device, backing: Option<BackingId>) {
-        if let Some(backing) = backing {
-            device.unregister(backing);
-        }
-    }
-
     /// On a mount without opens: by node, from content kept open for it.
     fn read_unopened(self: &Arc<Service>, asked: Asked<'_>, span: Span) -> Result<(), Gone> {
+        if let Some(content) = self.contents.get(asked.node)
+            && let Some(found) = self.namespace.attributes(asked.node)
+        {
+            self.used.note(asked.node);
+            return self.read_from(asked, &*content, span.within(found.size));
+        }
+        let node = asked.node;
+        self.open_to_read(asked, span, move |service, content, _| service.contents.keep(node, content))
+    }
+
+    /// Read content that is not open in this process; `keep` it open.
+    fn open_to_read(
+        self: &Arc<Service>,
+        asked: Asked<'_>,
+        span: Span,
+        keep: impl FnOnce(&Service, Arc<dyn Content>, u64) + Send + 'static,
+    ) -> Result<(), Gone> {
         let Some(found) = self.namespace.attributes(asked.node) else {
             return asked.device.fail(asked.unique, Errno::STALE);
         };
         let span = span.within(found.size);
-        if let Some(content) = self.contents.get(asked.node) {
-            self.used.note(asked.node);
-            return self.read_from(asked, &*content, span);
-        }
         match self.namespace.open(asked.node) {
             Opening::Ready(Ok(content)) => {
-                self.contents.keep(asked.node, content.clone());
+                keep(self, content.clone(), found.size);
                 self.read_from(asked, &*content, span)
             }
             Opening::Ready(Err(error)) => self.refuse(asked, &error),
             Opening::Waiting(content) => {
-                let (service, node) = (self.clone(), asked.node);
+                let service = self.clone();
                 self.finish(asked, span, async move {
                     let content = content.await?;
-                    service.contents.keep(node, content.clone());
+                    keep(&service, content.clone(), found.size);
                     match content.read(span.offset, span.length) {
                         Reading::Ready(pieces) => pieces,
                         Reading::Waiting(pieces) => pieces.await,

@@ -11,7 +11,6 @@ use crate::habit::{FIRST_NAMES, Manner};
 use node::namespace::{Attributes, Names};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A name means one node, and a node one version, until a refresh says otherwise to the kernel itself.
 /// A year, because the kernel counts in ticks that must not run over.
@@ -56,7 +55,7 @@ impl Service {
     pub(super) fn open_folder(&self, asked: Asked<'_>) -> Result<(), Gone> {
         let names = self.namespace.names();
         // Between a refresh and the moment when the kernel was notified of it, its pages are of other names than ours.
-        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.notified.load(Ordering::Acquire));
+        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.ledger.told());
         let flags = if in_step { open::KEEP_CACHE | open::CACHE_DIR } else { 0 };
         let handle = self.folders.open(names);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
@@ -64,11 +63,6 @@ impl Service {
             self.folders.release(handle);
         }
         sent
-    }
-
-    /// The kernel was notified of everything that went stale up to now.
-    pub fn told_of(&self, generation: u32) {
-        self.notified.store(generation, Ordering::Release);
     }
 
     /// The names as they are now, as far as they have a number.

@@ -11,32 +11,67 @@
 //! Invariants: a node that the kernel holds a lookup on keeps its attributes and its object, until more than
 //! [`RETAINED_MAX`] snapshots would have to be kept; folders are always listed as they are now.
 
-use super::{Manifest, layout};
-use crate::namespace::{Attributes, ROOT};
+use super::{Manifest, layout, stale};
+use crate::namespace::{Attributes, ROOT, Stale};
 use block::Object;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Older snapshots that are kept. Each may hold a file of about 80 MB for a million names. Beyond it the oldest
 /// goes: what had vanished from the set by the next one is then unknown to `stat` (ESTALE); files that are open,
 /// and nodes that any kept snapshot holds, don't notice.
 pub const RETAINED_MAX: usize = 16;
 
+/// Lookups on a snapshot of another process, whose number nobody knows: more than are ever given back.
+const UNKNOWN_LOOKUPS: u64 = 1 << 40;
+
 /// A data set through its refreshes.
 pub struct Generations {
     /// Oldest first; the last is the current one. Never empty, generations ascend.
     kept: RwLock<Vec<Kept>>,
+    holder: OnceLock<Holder>,
 }
+
+/// Has a snapshot held outside of this process, before any name is taken from it.
+pub type Holder = Box<dyn Fn(&Manifest) -> Held + Send + Sync>;
+
+/// Lets go of a snapshot that is held elsewhere when it is dropped.
+pub type Held = Box<dyn Send + Sync>;
 
 struct Kept {
     manifest: Arc<Manifest>,
     /// Lookups that the kernel holds on nodes whose home this is.
     lookups: AtomicU64,
+    #[allow(dead_code, reason = "it ends with the snapshot")]
+    held: Option<Held>,
 }
 
 impl Generations {
     pub fn new(manifest: Manifest) -> Generations {
-        Generations { kept: RwLock::new(vec![Kept::of(manifest)]) }
+        Generations { kept: RwLock::new(vec![Kept::of(manifest)]), holder: OnceLock::new() }
+    }
+
+    /// Go on with the snapshots of another process, oldest first. `None` if there are none, or not in that order.
+    pub fn resumed(manifests: Vec<Manifest>) -> Option<Generations> {
+        let ascend = manifests.is_sorted_by(|one, next| one.generation() < next.generation());
+        let kept: Vec<_> = manifests
+            .into_iter()
+            .map(|manifest| Kept { lookups: AtomicU64::new(UNKNOWN_LOOKUPS), ..Kept::of(manifest) })
+            .collect();
+        (ascend && !kept.is_empty()).then(|| Generations { kept: RwLock::new(kept), holder: OnceLock::new() })
+    }
+
+    /// Have all snapshots held from now on, those that are kept already among them.
+    pub fn hold_by(&self, holder: Holder) {
+        let holder = self.holder.get_or_init(|| holder);
+        self.write().iter_mut().for_each(|kept| kept.held = Some(holder(&kept.manifest)));
+    }
+
+    /// What went stale since these names, as far as their snapshots are kept.
+    pub fn stale_since(&self, generation: u32) -> Stale {
+        let kept: Vec<_> = self.read().iter().map(|kept| kept.manifest.clone()).collect();
+        let later = kept.windows(2).filter(|pair| pair[1].generation() > generation);
+        later.flat_map(|pair| stale(&pair[0], &pair[1])).collect()
     }
 
     /// The current snapshot.
@@ -47,10 +82,11 @@ impl Generations {
     /// Make a snapshot the current one. It has to be built with the current one as its previous; another is
     /// refused, and false comes back.
     pub fn replace(&self, manifest: Manifest) -> bool {
+        let held = self.holder.get().map(|holder| holder(&manifest));
         let mut kept = self.write();
         let follows = manifest.generation() > last(&kept).manifest.generation();
         if follows {
-            kept.push(Kept::of(manifest));
+            kept.push(Kept { held, ..Kept::of(manifest) });
             sweep(&mut kept);
         }
         follows
@@ -130,7 +166,7 @@ impl Generations {
 
 impl Kept {
     fn of(manifest: Manifest) -> Kept {
-        Kept { manifest: Arc::new(manifest), lookups: AtomicU64::new(0) }
+        Kept { manifest: Arc::new(manifest), lookups: AtomicU64::new(0), held: None }
     }
 }
 

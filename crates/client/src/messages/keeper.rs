@@ -1,0 +1,32 @@
+//! What outlives the process of a node.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether mounts outlive the process that serves them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Keeper {
+    /// `on`, or why not.
+    pub state: String,
+    /// The process that holds them meanwhile; none if that is systemd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// `POST /v1/holds`: end the mount when the caller hangs up, as [`super::MountRequest::hold`] does, in the process that goes on
+/// with it. Answered as [`super::MountRequest`] is, from `mounted` on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HoldRequest {
+    pub path: String,
+    pub id: u64,
+    /// What happens meanwhile is sent too, if it is at least this grave; nothing if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tell: Option<String>,
+}
+
+/// `POST /v1/restart`: another process goes on with all mounts. This one may end before it has answered.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Restart {
+    /// By this program, an absolute path, instead of the one that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+}

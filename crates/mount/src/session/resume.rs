@@ -1,0 +1,121 @@
+//! A mount goes on in another process than the one that made it: what it leaves, and how that is taken up.
+//!
+//! Invariant: what the kernel asked and nobody answered is answered once, by whoever goes on.
+
+use super::Session;
+use crate::abi::{Reply, Request, UNIQUE_RESENT};
+use crate::attach::{MountPoint, Number};
+use crate::device::{Buffer, DEVICE, Device};
+use crate::ledger::Ledger;
+use crate::service::{Passthrough, Service};
+use crate::{Namespace, Options};
+use block::{Error, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// Requests that wait at most: one for each thread that reads, and the readahead that INIT allowed.
+const WAITING_MAX: usize = 1 << 20;
+
+/// What was settled when the mount was made, and holds for as long as it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Without links.
+    pub path: PathBuf,
+    pub number: Option<Number>,
+    /// The kernel can map what is read past its page cache.
+    pub direct_maps: bool,
+    /// Why nothing passes through; `None` if it does.
+    pub no_passthrough: Option<String>,
+}
+
+/// What a process leaves whose mount is to go on: duplicates of its descriptors.
+pub struct Left {
+    /// In the order of [`Session::devices`].
+    pub devices: Vec<OwnedFd>,
+    pub ledger: OwnedFd,
+}
+
+impl Session {
+    /// Its descriptors of the device. The mount lives for as long as somebody holds the first of them, and what was read from
+    /// one is owed for as long as somebody holds that one.
+    pub fn devices(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.devices.iter().map(|device| device.as_fd())
+    }
+
+    /// What is open.
+    pub fn ledger(&self) -> BorrowedFd<'_> {
+        self.service.ledger.file()
+    }
+
+    /// Whether it can go on in another process: only if the kernel asks again what this one did not answer.
+    pub fn can_go_on(&self) -> bool {
+        self.resends
+    }
+
+    /// Processes that served it before this one.
+    pub fn restarts(&self) -> u32 {
+        self.service.ledger.restarts()
+    }
+
+    /// The names of which the kernel was told all that went stale.
+    pub fn told(&self) -> u32 {
+        self.service.ledger.told()
+    }
+
+    pub fn terms(&self) -> Terms {
+        let no_passthrough = match self.service.passthrough() {
+            Passthrough::On => None,
+            Passthrough::Off { reason } => Some(reason),
+        };
+        let direct_maps = self.service.maps_directly();
+        Terms { path: self.place.path().to_owned(), number: self.place.number(), direct_maps, no_passthrough }
+    }
+}
+
+/// Go on with a mount of a process that is gone. If it can't, the mount is as it was.
+pub fn resume(
+    options: &Options,
+    terms: Terms,
+    left: Left,
+    namespace: Arc<dyn Namespace>,
+    runtime: Handle,
+) -> Result<Session> {
+    let ledger = Arc::new(Ledger::of(left.ledger)?);
+    let devices: Vec<_> = left.devices.into_iter().map(|device| Arc::new(Device::from(device))).collect();
+    let device = devices.first().cloned().ok_or_else(|| Error::corrupt("there is no device", terms.path.display()))?;
+    let asked = asked_again(&device).map_err(|errno| Error::io("going on with a mount", DEVICE, &errno.into()))?;
+    let again = |request: &Vec<u8>| Request::decode(request).ok().map(|request| request.unique);
+    let again: HashSet<u64> = asked.iter().filter_map(again).filter(|unique| unique & UNIQUE_RESENT != 0).collect();
+    let unneeded = ledger.take_over(|unique| again.contains(&(unique | UNIQUE_RESENT)));
+    unneeded.into_iter().for_each(|backing| device.unregister(backing));
+    let service = Arc::new(Service::new(options, namespace, runtime, device.clone(), ledger));
+    if !terms.direct_maps {
+        service.stop_direct_maps();
+    }
+    if let Some(reason) = terms.no_passthrough {
+        service.stop_passthrough(reason);
+    }
+    let place = MountPoint::of(terms.path, terms.number);
+    let session = Session { service, device, devices, resends: true, place, alive: Arc::default() };
+    *session.alive.threads() = 1;
+    session.start(options, asked)?;
+    session.service.follow_used();
+    Ok(session)
+}
+
+/// Have the kernel ask again what was not answered, and read all that is asked by now: nobody is answered meanwhile, so
+/// there is an end to it.
+fn asked_again(device: &Device) -> std::result::Result<Vec<Vec<u8>>, Errno> {
+    device.write(Reply::resend().seal())?;
+    let (mut buffer, mut asked) = (Buffer::new(), Vec::new());
+    while asked.len() < WAITING_MAX
+        && let Some(request) = device.read_now(&mut buffer)?
+    {
+        asked.push(request.to_vec());
+    }
+    Ok(asked)
+}

@@ -1,0 +1,148 @@
+//! A view begins: from the snapshot of an earlier listing, by listing, or with what another process left.
+//!
+//! Invariant: names that one principal listed are shown to no other.
+
+use super::listing::{list, write};
+use super::shared::of_another;
+use super::{DataSet, View};
+use crate::cluster;
+use crate::fill::{self, Fill, When};
+use crate::handover;
+use crate::manifest::{Generations, Held, Manifest};
+use crate::namespace::Stale;
+use crate::node::Node;
+use crate::snapshots;
+use block::{Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What names are known by, once it is settled whose they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What objects call the store.
+    pub store: Arc<str>,
+    /// Of the data set, for this principal.
+    pub set: u128,
+}
+
+impl View {
+    /// Open a data set: from the snapshot of an earlier listing if there is one, else by listing it.
+    /// `progress` gets the number of names listed so far, now and then.
+    pub async fn open(node: Arc<Node>, source: DataSet, fill: When, progress: impl Fn(u64)) -> Result<Arc<View>> {
+        // Names that others listed are not shown.
+        let who = source.store.who().await?;
+        let store = match node.cluster() {
+            Some(_) => cluster::store_name(source.store.identity(), &who),
+            None => source.store.identity().clone(),
+        };
+        let set = xxhash_rust::xxh3::xxh3_128([&*store, &*source.prefix, &who].join("\0").as_bytes());
+        let snapshot = node.snapshots().join(format!("{set:032x}"));
+        // A local folder costs little to list, and its owner expects to see what is in it.
+        let pinned = if source.local.is_none() { pinned(&snapshot, &store, &source.prefix) } else { None };
+        let opening = node.sets.opening(set);
+        let theirs = match source.local.is_none() {
+            true => of_another(&node, (set, &opening, &snapshot), (&store, &source.prefix), pinned.as_ref()).await,
+            false => None,
+        };
+        let manifest = match theirs.or(pinned) {
+            Some(manifest) => manifest,
+            None => {
+                let (before, told) = (AtomicU64::new(0), &opening);
+                let found = move |keys: u64| {
+                    told.found(keys - before.swap(keys, Relaxed));
+                    progress(keys);
+                };
+                let listing = list(&source, &store, found).await?;
+                write(&node, listing, snapshot.clone(), None).await?.manifest
+            }
+        };
+        let view = View::begin(node.clone(), source, Identity { store, set }, Generations::new(manifest), fill);
+        drop(opening);
+        Ok(view)
+    }
+
+    /// Go on with a data set of another process, by the snapshots that it left, oldest first. The store is not asked who
+    /// asks, or anything else: it may not answer just now.
+    pub fn resume(
+        node: Arc<Node>,
+        source: DataSet,
+        fill: When,
+        identity: Identity,
+        snapshots: Vec<Manifest>,
+    ) -> Result<Arc<View>> {
+        let is_of_it = |names: &Manifest| *names.store() == identity.store && names.prefix() == source.prefix;
+        let names = if snapshots.iter().all(is_of_it) { Generations::resumed(snapshots) } else { None };
+        let names =
+            names.ok_or_else(|| Error::corrupt("the names of a mount that is to go on are lost", &source.url))?;
+        Ok(View::begin(node, source, identity, names, fill))
+    }
+
+    fn begin(node: Arc<Node>, source: DataSet, identity: Identity, names: Generations, fill: When) -> Arc<View> {
+        let Identity { store: name, set } = identity;
+        let entrance = node.enter(&source.store, &name);
+        // What lies on a local disk already is not copied.
+        let when = if source.local.is_some() { When::Off } else { fill };
+        let fill = Arc::new(Fill::new(when, names.current().totals().files));
+        let view = View {
+            snapshot: node.snapshots().join(format!("{set:032x}")),
+            local_reads: node.settings().disk_reads(),
+            node: node.clone(),
+            source,
+            name,
+            set,
+            seen_ns: Default::default(),
+            news: Default::default(),
+            entrance,
+            names,
+            refreshing: Default::default(),
+            fill,
+            prefetch: Arc::default(),
+            fetched: Default::default(),
+            damage_told: Default::default(),
+        };
+        let view = Arc::new(view);
+        view.node.keep(&view);
+        handover::opened(&view.node);
+        if !view.is_local() {
+            node.sets.add(set, &view);
+        }
+        snapshots::used(&view.snapshot);
+        snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
+        if view.fill.at_once() {
+            tokio::spawn(fill::run(view.reach(), view.fill.clone(), Vec::new()));
+        }
+        view
+    }
+
+    /// By what its names are known.
+    pub fn identity(&self) -> Identity {
+        Identity { store: self.name.clone(), set: self.set }
+    }
+
+    /// Have the snapshots of names held outside of this process, from now on and before any name is taken from one.
+    pub fn hold_names(&self, holder: impl Fn(&Manifest) -> Held + Send + Sync + 'static) {
+        self.names.hold_by(Box::new(holder));
+    }
+
+    /// What went stale since these names.
+    pub fn stale_since(&self, generation: u32) -> Stale {
+        self.names.stale_since(generation)
+    }
+}
+
+/// The snapshot of an earlier listing of this very data set, if there is a sound one.
+fn pinned(snapshot: &Path, name: &str, prefix: &str) -> Option<Manifest> {
+    if !snapshot.exists() {
+        return None;
+    }
+    // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
+    match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
+        Ok(manifest) if **manifest.store() == *name && manifest.prefix() == prefix => Some(manifest),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!("listing the data set again: {error}");
+            None
+        }
+    }
+}

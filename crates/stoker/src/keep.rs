@@ -1,0 +1,249 @@
+//! `stoker keep`: a process that holds descriptors for a node, so that the mounts of the node outlive it, and starts the next
+//! one when it is gone. To the node it is what the store of descriptors of systemd is (sd_notify(3), `FDSTORE=1`); it
+//! understands nothing of what it holds.
+//!
+//! It is small and never restarted with the node: it goes on by the program that it was started from.
+//! Invariant: what it holds is let go of as soon as no node will come for it, which ends the mounts.
+
+use crate::notify;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::VecDeque;
+use std::ffi::{CStr, OsString};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends of a node that nobody asked for, within this time, after which it isn't started again: what the kernel asks anew may
+/// be what it dies of.
+const FAILURES_MAX: usize = 3;
+const FAILURES_WITHIN: Duration = Duration::from_secs(30);
+
+/// Descriptors that are held: several hundred mounts'.
+const HELD_MAX: usize = 16_384;
+
+/// Words of one message: a name has at most 255 bytes.
+const WORDS_BYTES_MAX: usize = 8192;
+
+/// Before which other processes the system ends this one, where it runs short of memory: it holds what others need.
+const LAST_TO_BE_KILLED: &CStr = c"-999";
+const KILLED_IN_ORDER_OF: &CStr = c"/proc/self/oom_score_adj";
+
+/// The name by which a node that is started finds the socket at which this process listens.
+pub const SOCKET: &str = "keeper";
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The node
+    #[arg(long)]
+    node: u32,
+    /// How another one is started
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Standard input is the socket at which it listens; what it prints goes where the node's log goes.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let socket = UnixDatagram::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    let order = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    // Only the privileged may go below what they had.
+    let _ = std::fs::write("/proc/self/oom_score_adj", LAST_TO_BE_KILLED.to_bytes());
+    ignore_ends();
+    crate::node::raise_descriptors();
+    let pid = i32::try_from(args.node).ok().and_then(Pid::from_raw);
+    let node = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose()?;
+    let mut keeper = Keeper {
+        socket,
+        node: node.ok_or_else(|| anyhow::anyhow!("there is no process {}", args.node))?,
+        command: args.command.clone(),
+        order: std::ffi::CString::new(order.trim()).unwrap_or_default(),
+        held: Vec::new(),
+        state: State::Serves,
+        failures: VecDeque::new(),
+    };
+    while keeper.waits()? {}
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the node said last of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Serves,
+    /// Another is to go on.
+    MakesWay,
+    /// None is.
+    Ends,
+}
+
+struct Keeper {
+    socket: UnixDatagram,
+    node: OwnedFd,
+    command: Vec<OsString>,
+    /// What the node's own place was among those that the system may end.
+    order: std::ffi::CString,
+    held: Vec<(String, OwnedFd)>,
+    state: State,
+    failures: VecDeque<Instant>,
+}
+
+impl Keeper {
+    /// Wait for something to do, and do it; false once nothing is left to do.
+    fn waits(&mut self) -> anyhow::Result<bool> {
+        let wanted =
+            |descriptor: BorrowedFd<'_>| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut waited = [wanted(self.socket.as_fd()), wanted(self.node.as_fd())];
+        // SAFETY: both are open, and the structures live until the call returns.
+        let ready = unsafe { libc::poll(waited.as_mut_ptr(), 2, -1) };
+        if ready < 0 {
+            return Ok(true);
+        }
+        self.listen();
+        // What a node said before its end is all heard by now.
+        if waited[1].revents == 0 { Ok(true) } else { self.node_is_gone() }
+    }
+
+    /// Hear all that was said.
+    fn listen(&mut self) {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let (mut ancillary, mut bytes) = (RecvAncillaryBuffer::new(&mut space), [0; WORDS_BYTES_MAX]);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let heard = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
+            let Ok(heard) = heard else { return };
+            let descriptor = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                _ => None,
+            });
+            match std::str::from_utf8(&bytes[..heard.bytes]) {
+                // The other side is gone, as the end of the node will tell.
+                Ok("") => return,
+                Ok(words) => self.hear(words, descriptor),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, words: &str, descriptor: Option<OwnedFd>) {
+        let said = |key: &str| words.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        match (said("FDNAME"), descriptor) {
+            (Some(name), Some(descriptor)) if said("FDSTORE") == Some("1") => {
+                self.held.retain(|(other, _)| other != name);
+                if self.held.len() < HELD_MAX {
+                    self.held.push((name.to_owned(), descriptor));
+                }
+            }
+            (Some(name), _) if said("FDSTOREREMOVE") == Some("1") => self.held.retain(|(other, _)| other != name),
+            _ => {}
+        }
+        if let Some(program) = said("X_STOKER_PROGRAM") {
+            self.command[0] = program.into();
+        }
+        self.state = match () {
+            () if said("STOPPING") == Some("1") => State::Ends,
+            () if said("RELOADING") == Some("1") => State::MakesWay,
+            () if said("READY") == Some("1") => State::Serves,
+            () => self.state,
+        };
+    }
+
+    /// Start another node, unless there is nothing to go on with; false then.
+    fn node_is_gone(&mut self) -> anyhow::Result<bool> {
+        if self.state == State::Ends || self.held.is_empty() {
+            return Ok(false);
+        }
+        if self.state == State::Serves {
+            let now = Instant::now();
+            self.failures.push_back(now);
+            self.failures.retain(|failure| now - *failure < FAILURES_WITHIN);
+            if self.failures.len() >= FAILURES_MAX {
+                // Held to the end of this function: its end is that of the mounts.
+                note!("stoker: the node ended {FAILURES_MAX} times within a short time: its mounts end with it");
+                return Ok(false);
+            }
+        }
+        self.state = State::Serves;
+        let child = self.start()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        self.node = pidfd_open(pid.ok_or_else(|| anyhow::anyhow!("it has no number"))?, PidfdFlags::empty())?;
+        // It is not waited for otherwise, and would stay as a dead process.
+        std::thread::Builder::new().spawn(move || {
+            let mut child = child;
+            child.wait()
+        })?;
+        Ok(true)
+    }
+
+    /// Start a node with all that is held, from descriptor 3 on in the order of their names in `LISTEN_FDNAMES`.
+    fn start(&mut self) -> anyhow::Result<std::process::Child> {
+        let (ours, theirs) = UnixDatagram::pair()?;
+        ours.set_nonblocking(true)?;
+        self.socket = ours;
+        let handed: Vec<(&str, BorrowedFd<'_>)> = std::iter::once((SOCKET, theirs.as_fd()))
+            .chain(self.held.iter().map(|(name, descriptor)| (name.as_str(), descriptor.as_fd())))
+            .collect();
+        let names: Vec<&str> = handed.iter().map(|(name, _)| *name).collect();
+        let first_free = FIRST + handed.len() as i32;
+        // Out of the way of those numbers; what this starts opens nothing in between that could take one of them.
+        let above = |descriptor: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(descriptor, first_free);
+        let above = handed.iter().map(|(_, descriptor)| above(*descriptor)).collect::<Result<Vec<OwnedFd>, _>>()?;
+        let _taken = take_all_below(first_free)?;
+        let mut command = Command::new(&self.command[0]);
+        command
+            .args(&self.command[1..])
+            .env("LISTEN_FDS", above.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"));
+        command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
+        let numbers: Vec<i32> = above.iter().map(AsRawFd::as_raw_fd).collect();
+        let order = self.order.clone();
+        // SAFETY: what is called is async-signal-safe, and nothing is allocated between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                for (number, descriptor) in (FIRST..).zip(&numbers) {
+                    if libc::dup2(*descriptor, number) < 0 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                }
+                for signal in ENDS {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                let file = libc::open(KILLED_IN_ORDER_OF.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+                if file >= 0 {
+                    libc::write(file, order.as_ptr().cast(), order.count_bytes());
+                    libc::close(file);
+                }
+                Ok(())
+            });
+        }
+        Ok(command.spawn()?)
+    }
+}
+
+/// The first descriptor that a process gets of a service manager.
+pub const FIRST: i32 = 3;
+
+/// What ends the node ends it in order, and then this process has nothing to hold.
+const ENDS: [libc::c_int; 2] = [libc::SIGTERM, libc::SIGINT];
+
+fn ignore_ends() {
+    for signal in ENDS.into_iter().chain([libc::SIGHUP]) {
+        // SAFETY: ignoring a signal runs nothing of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Have no descriptor below this one be free.
+fn take_all_below(end: i32) -> std::io::Result<Vec<std::fs::File>> {
+    let mut taken = Vec::new();
+    loop {
+        let file = std::fs::File::open("/dev/null")?;
+        if file.as_raw_fd() >= end {
+            return Ok(taken);
+        }
+        taken.push(file);
+    }
+}

@@ -1,0 +1,45 @@
+//! `stoker restart`: another process goes on with the mounts of a node, by this program.
+
+use crate::mount::node_of;
+use crate::{node, show};
+use block::Error;
+use client::Failure;
+use client::messages::{Restart, Status};
+use hyper::Method;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  stoker restart /data/train      files stay open, and reads wait a moment; all mounts of the same node go on
+After an upgrade, the node goes on by the new program.";
+
+/// How long another process may take to be there.
+const THERE_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The mount point, or the cache folder
+    pub dir: PathBuf,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (client, before, path) = node_of(&args.dir)?;
+    let program = node::program()?.to_str().map(str::to_owned);
+    match client.ask::<()>(Method::POST, "/v1/restart", &Restart { program }) {
+        // It may have ended before it had answered.
+        Ok(()) | Err(Failure::Gone | Failure::Broken(_)) => {}
+        Err(refused) => return Err(show::refused(refused)),
+    }
+    let began = Instant::now();
+    while began.elapsed() < THERE_WITHIN {
+        if client.ask::<Status>(Method::GET, "/v1/status", &()).is_ok_and(|now| now.pid != before.pid) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let error = Error::unavailable("no other process is there yet", path.display());
+    Err(error.hint(format!("see the log of the node: {}", before.log.path)).into())
+}
