@@ -240,7 +240,7 @@ fn a_node_that_is_killed_costs_no_reader_an_error_and_is_asked_again_when_it_is_
     set(&pool.bed);
     pool.start(3);
     pool.read_all(0);
-    signal(pool.daemons[1].node(), "KILL");
+    support::kill_for_good(pool.daemons[1].node());
     assert!(pool.daemons[1].waited(LONG).is_some());
     drop_page_cache();
     pool.read_all(0);

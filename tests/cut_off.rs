@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use support::content::noise;
 use support::sshd::Hosts;
-use support::{eventually, finished, has_ended, pids, signal, text};
+use support::{eventually, finished, has_ended, pids, text};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const STORE: &str = "192.0.2.1:9000";
@@ -87,9 +87,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for pid in NAMES.iter().flat_map(|host| pids(&self.hosts.folder(host).join("run"))) {
-            signal(pid, "KILL");
-        }
+        NAMES.iter().for_each(|host| support::kill_all(&pids(&self.hosts.folder(host).join("run"))));
         let _ = self.store.kill().and_then(|()| self.store.wait());
     }
 }

@@ -3,10 +3,19 @@
 
 mod support;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use support::content::{Chance, compare, noise, same};
 use support::{Bed, Daemon, LONG, eventually, has_ended, is_keeper, keeper_of, kill_for_good, mounts, signal};
 
@@ -32,6 +41,16 @@ fn next(bed: &Bed, before: u32) -> u32 {
     let serves = || bed.nodes().first().and_then(|node| node["pid"].as_u64()).filter(|pid| *pid != u64::from(before));
     eventually("another process goes on", || serves().is_some());
     pid(bed)
+}
+
+/// Give a command the environment that commands have in a bed.
+fn as_in(bed: &Bed, command: &mut Command) {
+    for (name, value) in bed.stoker([""]).get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 /// Readers of all files in a random order for as long as something is done; how many files were read.
@@ -87,7 +106,7 @@ fn what_is_open_when_the_process_is_killed_is_read_on_and_what_is_asked_meanwhil
     let first = pid(&bed);
     let keeper = keeper_of(first).expect("somebody holds the mount");
     assert_eq!(bed.status()["keeper"], serde_json::json!({"state": "on", "pid": keeper}));
-    // Complete, being fetched, and mapped.
+    // Complete, and being fetched.
     let whole = fs::read(bed.mounted("4/0")).expect("a read");
     let (complete, served) =
         (File::open(bed.mounted("4/0")).expect("it opens"), File::open(bed.mounted("7/0")).expect("it opens"));
@@ -127,22 +146,34 @@ fn a_process_makes_way_for_another_program_and_back() {
     fs::copy(env!("CARGO_BIN_EXE_stoker"), &other).expect("another build");
     let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
     let read = while_reading(&bed, 4, || {
-        let mut upgrade = std::process::Command::new(&other);
-        let like = bed.stoker(["restart"]);
-        upgrade.arg("restart").arg(bed.path("mnt"));
-        like.get_envs().filter_map(|(name, value)| Some((name, value?))).for_each(|(name, value)| {
-            upgrade.env(name, value);
-        });
+        let mut upgrade = Command::new(&other);
+        as_in(&bed, upgrade.arg("restart").arg(bed.path("mnt")));
         let done = support::finished(&mut upgrade);
         assert!(done.status.success(), "{}", support::text(&done));
         let second = pid(&bed);
         assert_eq!((second != first, program(second)), (true, other.clone()));
         let back = support::finished(bed.stoker(["restart"]).arg(bed.path("mnt")));
         assert!(back.status.success(), "{}", support::text(&back));
-        assert_ne!(program(pid(&bed)), other);
+        let third = pid(&bed);
+        assert_ne!(program(third), other);
+        // One that can't go on is not insisted on.
+        fs::write(&other, "#!/bin/false\n").expect("another build");
+        ask_to_restart(&bed, &other);
+        assert_ne!(program(next(&bed, third)), other);
     });
     assert!(read > 0);
-    assert_eq!(bed.status()["mounts"][0]["restarts"], 2);
+    assert_eq!(bed.status()["mounts"][0]["restarts"], 3);
+}
+
+/// What `stoker restart` of this program asks.
+fn ask_to_restart(bed: &Bed, program: &Path) {
+    let files = support::content::files(&bed.path("run")).into_iter();
+    let socket = files.into_iter().find(|name| name.extension().is_some_and(|end| end == "sock")).expect("it listens");
+    let mut node = UnixStream::connect(bed.path("run").join(socket)).expect("it listens");
+    let body = serde_json::json!({ "program": program }).to_string();
+    let head = format!("POST /v1/restart HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n", body.len());
+    node.write_all((head + &body).as_bytes()).expect("it hears");
+    let _ = std::io::copy(&mut node, &mut std::io::sink());
 }
 
 #[test]
@@ -201,6 +232,44 @@ fn a_version_that_was_opened_before_a_refresh_is_read_on_by_the_next_process_and
 }
 
 #[test]
+fn a_process_killed_while_it_tells_of_names_keeps_nobody_waiting() {
+    let Some(bed) = bed() else { return };
+    for number in 0..2000 {
+        bed.put(&format!("many/{number}"), &noise(number % 50, number as u64));
+    }
+    let _daemon = bed.mount(&["--fill", "off"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    // A name may be gone by now.
+                    let entries = fs::read_dir(bed.mounted("many")).expect("a listing");
+                    entries.for_each(|entry| drop(fs::metadata(entry.expect("a name").path())));
+                }
+            });
+        }
+        for kill in 0..2 {
+            for number in (kill..2000).step_by(3) {
+                bed.put(&format!("many/{number}"), &noise(100 + number, number as u64));
+            }
+            let node = pid(&bed);
+            let refresh = bed.stoker(["refresh"]).arg(bed.path("mnt")).stderr(Stdio::null()).spawn();
+            let before = bed.requests();
+            eventually("it lists", || bed.requests() > before);
+            std::thread::sleep(Duration::from_millis(50 + 60 * kill as u64));
+            signal(node, "KILL");
+            next(&bed, node);
+            let _ = refresh.expect("it starts").wait();
+        }
+        stop.store(true, Relaxed);
+    });
+    let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(refreshed.status.success(), "{}", support::text(&refreshed));
+    compare(&bed.path("mnt"), &bed.path("data"));
+}
+
+#[test]
 fn a_store_that_does_not_answer_keeps_no_process_from_going_on() {
     let Some(bed) = bed() else { return };
     fill(&bed);
@@ -240,9 +309,12 @@ fn a_command_that_is_killed_while_its_node_is_gone_takes_its_mount_along() {
     bed.put("file", &noise(1000, 1));
     let mut daemon: Daemon = bed.mount(&[]);
     let node = pid(&bed);
+    // It notices nothing while both end.
+    signal(node, "STOP");
     signal(daemon.pid(), "KILL");
-    signal(node, "KILL");
     assert!(daemon.waited(LONG).is_some());
+    signal(node, "KILL");
+    next(&bed, node);
     eventually("its mount has ended", || mounts(&bed) == 0);
     eventually("no process is left", || bed.nodes().is_empty());
 }
@@ -259,4 +331,103 @@ fn a_node_that_is_gone_for_good_leaves_nothing_that_starts_it_again() {
     assert!(fs::metadata(bed.mounted("file")).is_err(), "nobody serves it");
     daemon.kill_and_detach();
     assert!(!Path::new(&format!("/proc/{keeper}")).exists() || has_ended(keeper));
+}
+
+/// What systemd does for a service with `FileDescriptorStoreMax=`: it holds descriptors, and hands them to the next process.
+struct Systemd {
+    socket: UnixDatagram,
+    held: BTreeMap<String, OwnedFd>,
+}
+
+impl Systemd {
+    /// Hear all that was said by now.
+    fn hear(&mut self) {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let (mut ancillary, mut bytes) = (RecvAncillaryBuffer::new(&mut space), [0; 1024]);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let Ok(heard) = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) else {
+                return;
+            };
+            let words = String::from_utf8_lossy(&bytes[..heard.bytes]).into_owned();
+            let Some(name) = words.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
+            let descriptor = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                _ => None,
+            });
+            match descriptor {
+                Some(descriptor) => drop(self.held.insert(name.into(), descriptor)),
+                None => assert!(words.contains("FDSTOREREMOVE=1") && self.held.remove(name).is_some(), "{words}"),
+            }
+        }
+    }
+
+    /// Start the service, with all that is held.
+    fn start(&self, bed: &Bed) -> Child {
+        // They are for the process of this number, as sd_listen_fds(3) has it.
+        let mut command = Command::new("sh");
+        command.args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_stoker"), "node", "--cache"]);
+        as_in(bed, &mut command);
+        command.arg(bed.path("cache")).env("NOTIFY_SOCKET", bed.path("notify")).env("FDSTORE", "512");
+        let names: Vec<&str> = self.held.keys().map(String::as_str).collect();
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        let above: Vec<OwnedFd> =
+            self.held.values().map(|held| rustix::io::fcntl_dupfd_cloexec(held, 200).expect("a descriptor")).collect();
+        // SAFETY: what is called is async-signal-safe but for setting a variable, which this single thread may.
+        unsafe {
+            command.pre_exec(move || {
+                for (number, descriptor) in (3..).zip(&above) {
+                    libc::dup2(descriptor.as_raw_fd(), number);
+                }
+                Ok(())
+            });
+        }
+        command.spawn().expect("it starts")
+    }
+}
+
+#[test]
+fn systemd_holds_the_mounts_of_a_node_of_its_own() {
+    let Some(bed) = bed() else { return };
+    fill(&bed);
+    let socket = UnixDatagram::bind(bed.path("notify")).expect("a socket");
+    let mut systemd = Systemd { socket, held: BTreeMap::new() };
+    let mut node = systemd.start(&bed);
+    eventually("it answers", || bed.nodes().len() == 1);
+    let mount = || bed.mount(&["--detach"]);
+    assert!(mount().waited(LONG).is_some_and(|status| status.success()));
+    assert_eq!(bed.status()["keeper"], serde_json::json!({"state": "on"}));
+    let open = File::open(bed.mounted("7/2")).expect("it opens");
+    let original = fs::read(bed.data("7/2")).expect("the original");
+    for (restart, is_asked) in [(1, false), (2, true)] {
+        systemd.hear();
+        assert!(systemd.held.contains_key("1.terms") && systemd.held.contains_key("lock"), "{:?}", systemd.held.keys());
+        match is_asked {
+            true => drop(bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()])),
+            false => signal(node.id(), "KILL"),
+        }
+        assert!(!node.wait().expect("it ends").success(), "it is to be started again");
+        systemd.hear();
+        node = systemd.start(&bed);
+        let goes_on = || bed.nodes().first().is_some_and(|node| node["mounts"][0]["restarts"] == restart);
+        eventually("another process goes on", goes_on);
+        let mut read = vec![0; original.len()];
+        open.read_exact_at(&mut read, 0).expect("it is read on");
+        same(&read, &original, &"open across a restart");
+    }
+    drop(open);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    signal(node.id(), "TERM");
+    let ended = loop {
+        // It takes few words at a time.
+        systemd.hear();
+        match node.try_wait().expect("it can be waited for") {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    assert!(ended.success());
+    systemd.hear();
+    assert!(systemd.held.keys().all(|name| name == "lock"), "{:?}", systemd.held.keys());
+    assert_eq!(mounts(&bed), 0);
 }

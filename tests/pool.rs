@@ -123,10 +123,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for host in NAMES {
-            for process in pids(&self.hosts.folder(host).join("run")) {
-                // The sshd of a host has these variables only for what it runs.
-                signal(process, "KILL");
-            }
+            // The sshd of a host has these variables only for what it runs.
+            support::kill_all(&pids(&self.hosts.folder(host).join("run")));
         } // Of a test that failed.
         self.secrets().iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
     }
@@ -394,7 +392,7 @@ fn a_pool_is_loaded_and_its_status_is_a_line_for_each_host() {
     // From the store each byte came once.
     let asked: u64 = values.iter().map(|value| value["status"]["store"]["bytes"].as_u64().unwrap_or(0)).sum();
     assert!((3_300_000..3_310_000).contains(&asked), "with one listing: {json}");
-    cluster.nodes("b").into_iter().filter(|node| !support::is_keeper(*node)).for_each(support::kill_for_good);
+    cluster.nodes("b").into_iter().for_each(support::kill_for_good);
     let shown = status(&[]);
     assert_eq!(shown.status.code(), Some(1), "{}", text(&shown));
     let said = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -457,7 +455,7 @@ fn a_node_that_was_killed_and_files_that_are_open_are_told_and_taken_down() {
     let Some(cluster) = Cluster::new() else { return };
     let up = cluster.up(&[]);
     assert!(up.status.success(), "{}", text(&up));
-    cluster.nodes("a").iter().for_each(|node| signal(*node, "KILL"));
+    cluster.nodes("a").into_iter().for_each(support::kill_for_good);
     let dir = cluster.dir.display();
     let line = format!("[ $STOKER_TEST_HOST != b ] || {{ exec <'{dir}/first'; echo open; sleep 100; }}");
     let mut words = cluster.words("run", &["--", &line]);

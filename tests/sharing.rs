@@ -322,7 +322,7 @@ fn any_end_leaves_no_mount_no_socket_and_no_process() {
             "umount(8)" => {
                 assert!(finished(std::process::Command::new("umount").arg(bed.path("mnt"))).status.success())
             }
-            "KILL of the node" => signal(node, "KILL"),
+            "KILL of the node" => support::kill_for_good(node),
             word => signal(daemon.pid(), word),
         }
         let ended = daemon.waited(LONG).expect("it ends");

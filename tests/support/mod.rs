@@ -227,9 +227,7 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         // Daemons that were started with --detach, and mounts that a failed test left.
-        for node in crate::support::pids(&self.path("run")) {
-            signal(node, "KILL");
-        }
+        kill_all(&crate::support::pids(&self.path("run")));
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let ours = table
             .lines()
@@ -292,6 +290,12 @@ pub fn kill_for_good(node: u32) {
     }
     signal(node, "KILL");
     eventually("the node has ended", || has_ended(node));
+}
+
+/// kill -9 of all of these, none of which does anything about it meanwhile.
+pub fn kill_all(pids: &[u32]) {
+    pids.iter().for_each(|pid| signal(*pid, "STOP"));
+    pids.iter().for_each(|pid| signal(*pid, "KILL"));
 }
 
 /// A `stoker mount` in the foreground.

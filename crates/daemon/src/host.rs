@@ -18,6 +18,7 @@ use mount::{Options, Session};
 use node::fill::When;
 use node::namespace::Namespace;
 use node::{Figures, Node, View};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -149,10 +150,10 @@ impl Host {
         let session = session
             .map_err(|error| Error::unavailable(format!("the mount was given up: {error}"), path.display()))??;
         let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
-        self.take_in(id, request, view, session, visit)
+        self.take_in(id, request, view, session, visit, None)
     }
 
-    /// Look after a mount from now on.
+    /// Look after a mount from now on. `terms`: those that another process noted, if one did.
     pub(crate) fn take_in(
         self: &Arc<Host>,
         id: u64,
@@ -160,10 +161,12 @@ impl Host {
         view: Arc<View>,
         session: Session,
         visit: Visit,
+        terms: Option<OwnedFd>,
     ) -> Result<Arc<Mounted>> {
+        let terms = terms.map_or_else(|| resume::terms(&request, &view, &session), Ok)?;
         self.ids.fetch_max(id, Ordering::Relaxed);
         let held = match self.keeper() {
-            Some(keeper) if session.can_go_on() => resume::hold(keeper, id, &request, &view, &session)?,
+            Some(keeper) if session.can_go_on() => resume::hold(keeper, id, terms, &view, &session)?,
             _ => Vec::new(),
         };
         let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit, held));
@@ -268,6 +271,7 @@ impl Host {
         mounts.retain(|other| !Arc::ptr_eq(other, mounted));
         mounted.has_ended();
         drop(mounts);
+        mounted.let_go();
     }
 
     /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.

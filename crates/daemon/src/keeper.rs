@@ -74,7 +74,11 @@ impl Keeper {
         let own = own.map_err(|error| Error::io("duplicating a descriptor", &name, &error))?;
         let mut state = self.state();
         if let Err(error) = state.store(&name, descriptor) {
-            tracing::warn!("it will not outlive this process: {error}");
+            tracing::warn!("who holds what is to outlive this process does not hear: {error}");
+            // Whoever waits for its end has another one, which gets all of it.
+            let pid = state.pid.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
+            pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+            (state.socket, state.pid, state.absent) = (None, None, format!("it did not hear: {error}"));
         }
         state.held.insert(name.clone(), own);
         drop(state);
@@ -82,18 +86,18 @@ impl Keeper {
     }
 
     /// Tell something else, in words of sd_notify(3).
-    pub fn tell(&self, words: &str) {
-        if let Some(socket) = &self.state().socket
-            && let Err(error) = socket.send(words.as_bytes())
-        {
-            tracing::debug!("the keeper was not told `{words}`: {error}");
-        }
+    pub fn tell(&self, words: &str) -> Result<()> {
+        let nobody = || Error::unavailable("nobody holds what is to outlive this process", words);
+        let sent = self.state().socket.as_ref().ok_or_else(nobody)?.send(words.as_bytes());
+        sent.map(drop).map_err(|error| Error::io("telling who holds what outlives this process", words, &error))
     }
 
     /// Have a descriptor held no longer.
     pub fn remove(&self, name: &str) {
         let removed = self.state().held.remove(name);
-        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        if let Err(error) = self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}")) {
+            tracing::debug!("{error}");
+        }
         drop(removed);
     }
 

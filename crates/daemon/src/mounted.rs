@@ -9,6 +9,7 @@ use client::messages::{Mount, Order, Refreshed};
 use mount::{Passthrough, Session};
 use node::View;
 use node::kept::Kept;
+use node::namespace::ROOT;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -110,11 +111,19 @@ impl Mounted {
 
     /// Tell the kernel what went stale since these names, as another process may not have done.
     pub(crate) async fn tell_stale_since(self: &Arc<Mounted>, generation: u32) -> Result<()> {
-        let stale = self.view.stale_since(generation);
-        if !stale.is_empty() {
-            self.notify_kernel(stale).await?;
+        if generation == self.view.manifest().generation() {
+            return Ok(());
         }
-        Ok(())
+        let _one = self.refreshing.lock().await;
+        let (mounted, stale) = (self.clone(), self.view.stale_since(generation));
+        // Its listing has no lookups that would have kept the names from before.
+        let _ = tokio::task::spawn_blocking(move || mounted.session.forget_listing(ROOT)).await;
+        self.notify_kernel(stale).await.map(drop)
+    }
+
+    /// The mount is not refreshed, and the kernel is told of nothing, for as long as this lives.
+    pub(crate) async fn stop_refreshing(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.refreshing.lock().await
     }
 
     /// End the mount. In use, it says so, and stays.
@@ -168,6 +177,12 @@ impl Mounted {
         lock(&self.visit).take();
     }
 
+    /// Nothing of it need outlive this process any more.
+    pub(crate) fn let_go(&self) {
+        let held = std::mem::take(&mut *lock(&self.held));
+        drop(held);
+    }
+
     /// Wait until the mount has ended, however that came about.
     pub async fn ended(&self) {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
@@ -180,7 +195,6 @@ impl Mounted {
 
     /// The kernel has ended it.
     pub(crate) fn has_ended(&self) {
-        lock(&self.held).clear();
         self.abandon();
         self.over.send_replace(true);
     }

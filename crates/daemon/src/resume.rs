@@ -46,32 +46,27 @@ struct Terms {
 }
 
 /// Have all held that a mount takes to go on.
-pub fn hold(
-    keeper: &Arc<Keeper>,
-    id: u64,
-    request: &MountRequest,
-    view: &View,
-    session: &Session,
-) -> Result<Vec<Held>> {
-    let of_names = keeper.clone();
+pub fn hold(keeper: &Arc<Keeper>, id: u64, terms: OwnedFd, view: &View, session: &Session) -> Result<Vec<Held>> {
+    let (of_names, newest) = (keeper.clone(), session.newest());
     view.hold_names(move |names: &Manifest| -> manifest::Held {
-        match of_names.hold(format!("{id}.names.{}", names.generation()), names.file().as_fd()) {
+        let held = of_names.hold(format!("{id}.names.{}", names.generation()), names.file().as_fd());
+        // Where they are not held, nobody goes on without them.
+        newest.are(names.generation());
+        match held {
             Ok(held) => Box::new(held),
             Err(error) => {
-                tracing::warn!("the mount may not outlive this process: {error}");
+                tracing::warn!("the mount will not outlive this process: {error}");
                 Box::new(())
             }
         }
     });
     let named = session.devices().enumerate().map(|(number, device)| (format!("{id}.device.{number}"), device));
-    let named = named.chain([(format!("{id}.ledger"), session.ledger())]);
-    let mut held = named.map(|(name, descriptor)| keeper.hold(name, descriptor)).collect::<Result<Vec<_>>>()?;
-    let terms = terms(request, view, session)?;
-    held.push(keeper.hold(format!("{id}.terms"), terms.as_fd())?);
-    Ok(held)
+    let named = named.chain([(format!("{id}.ledger"), session.ledger()), (format!("{id}.terms"), terms.as_fd())]);
+    named.map(|(name, descriptor)| keeper.hold(name, descriptor)).collect()
 }
 
-fn terms(request: &MountRequest, view: &View, session: &Session) -> Result<OwnedFd> {
+/// What was asked for and settled, for whoever goes on.
+pub fn terms(request: &MountRequest, view: &View, session: &Session) -> Result<OwnedFd> {
     let (Identity { store, set }, settled) = (view.identity(), session.terms());
     let terms = Terms {
         version: VERSION,
@@ -108,20 +103,20 @@ fn read(file: &File) -> Result<Terms> {
 }
 
 impl Host {
-    /// Go on with the mounts of a process that is gone. Those that can't are let go of: they are dead then.
-    pub async fn resume(self: &Arc<Host>, mut named: Named) {
+    /// Go on with the mounts of a process that is gone, all at once. What can't go on: by which names it is held, and why.
+    pub async fn resume(self: &Arc<Host>, mut named: Named) -> Vec<(Vec<String>, Error)> {
         let ids: BTreeSet<u64> = named.keys().filter_map(|name| number(name)).collect();
-        for id in ids {
+        let each = ids.into_iter().map(|id| {
             let of_it: Named = named.extract_if(.., |name, _| number(name) == Some(id)).collect();
-            let names: Vec<_> = of_it.keys().cloned().collect();
-            match self.resume_one(id, of_it).await {
-                Ok(mounted) => tracing::info!("going on with {} at {}", mounted.view.url(), mounted.path.display()),
-                Err(error) => {
-                    tracing::error!("a mount could not go on, and is dead: {error}");
-                    self.keeper().iter().for_each(|keeper| names.iter().for_each(|name| keeper.remove(name)));
-                }
+            let names: Vec<String> = of_it.keys().cloned().collect();
+            async move {
+                let mounted = self.resume_one(id, of_it).await.map_err(|error| (names, error))?;
+                tracing::info!("going on with {} at {}", mounted.view.url(), mounted.path.display());
+                Ok(())
             }
-        }
+        });
+        let done = futures_util::future::join_all(each.collect::<Vec<_>>()).await;
+        done.into_iter().filter_map(Result::err).collect()
     }
 
     async fn resume_one(self: &Arc<Host>, id: u64, mut named: Named) -> Result<Arc<Mounted>> {
@@ -129,7 +124,8 @@ impl Host {
             let lost = || Error::corrupt(format!("its {name} is lost"), format!("mount {id}"));
             named.remove(&format!("{id}.{name}")).ok_or_else(lost)
         };
-        let (terms, ledger) = (read(&File::from(take("terms")?))?, take("ledger")?);
+        let (noted, ledger) = (File::from(take("terms")?), take("ledger")?);
+        let terms = read(&noted)?;
         let devices: Vec<OwnedFd> = (0..).map_while(|number| take(&format!("device.{number}")).ok()).collect();
         let mut names = Vec::new();
         for (name, file) in named.iter().filter(|(name, _)| name.starts_with(&format!("{id}.names."))) {
@@ -157,7 +153,7 @@ impl Host {
         let session =
             session.map_err(|error| Error::unavailable(format!("it was given up: {error}"), view.url()))??;
         let (told, is_for_one) = (session.told(), terms.request.hold);
-        let mounted = self.take_in(id, terms.request, view, session, visit)?;
+        let mounted = self.take_in(id, terms.request, view, session, visit, Some(noted.into()))?;
         mounted.tell_stale_since(told).await?;
         if is_for_one {
             tokio::spawn(control::end_unless_held(mounted.clone()));

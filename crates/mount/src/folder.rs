@@ -84,6 +84,11 @@ impl Folders {
         (offset == 0 || moment == u64::from(self.moment(generation))).then_some(position)
     }
 
+    /// The names that an offset is of.
+    pub fn generation(&self, offset: u64) -> u32 {
+        self.first.wrapping_add((offset >> POSITION_BITS) as u32)
+    }
+
     fn moment(&self, generation: u32) -> u32 {
         generation.wrapping_sub(self.first) & MOMENT_MASK
     }

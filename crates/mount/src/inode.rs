@@ -8,7 +8,7 @@
 //! for closing exactly once. What is open stands in the ledger before its open is answered.
 
 use crate::device::BackingId;
-use crate::ledger::{Entry, Ledger, Line};
+use crate::ledger::{Entry, Ledger, Line, Retired, Sending};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::OwnedFd;
@@ -25,14 +25,6 @@ const SHARDS: usize = 32;
 pub struct Inodes {
     shards: Box<[Mutex<Shard>]>,
     ledger: Arc<Ledger>,
-}
-
-/// A backing file that nobody needs any more: to be closed, then its line erased.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Retired {
-    pub id: BackingId,
-    pub line: Option<Line>,
 }
 
 /// What an open starts with.
@@ -92,8 +84,9 @@ impl Inodes {
         inodes
     }
 
-    /// The first step of an open. The hottest function of a warm mount.
-    pub fn start(&self, node: u64) -> Start {
+    /// The first step of an open by a request of this number, to be answered within what comes back. The hottest function of
+    /// a warm mount.
+    pub fn start(&self, node: u64, unique: u64) -> (Start, Option<Sending<'_>>) {
         let mut shard = self.shard(node);
         let revocations = shard.revocations;
         match shard.inodes.get_mut(&node) {
@@ -101,16 +94,20 @@ impl Inodes {
                 through.opens += 1;
                 through.touched = true;
                 self.ledger.set(through.line, through.opens);
-                Start::Through(through.id)
+                (Start::Through(through.id), Some(self.ledger.opening(unique, node)))
             }
-            Some(Inode::Served { opens, .. }) => Start::Ask(Asked { served: *opens > 0, revocations }),
-            None => Start::Ask(Asked { served: false, revocations }),
+            Some(Inode::Served { opens, .. }) => (Start::Ask(Asked { served: *opens > 0, revocations }), None),
+            None => (Start::Ask(Asked { served: false, revocations }), None),
         }
     }
 
-    /// The last step of an open whose content is there; `offer` is its backing file, if it has one.
-    pub fn settle(&self, node: u64, asked: Asked, offer: Option<Backing>) -> Settled {
-        self.shard(node).settle(&self.ledger, node, asked, offer)
+    /// The last step of an open whose content is there; `offer` is its backing file, if it has one. To be answered within what
+    /// comes back.
+    pub fn settle(&self, node: u64, unique: u64, asked: Asked, offer: Option<Backing>) -> (Settled, Sending<'_>) {
+        let mut shard = self.shard(node);
+        let settled = shard.settle(&self.ledger, node, asked, offer);
+        // With the count, or the next process would take an open that is asked again for one more.
+        (settled, self.ledger.opening(unique, node))
     }
 
     /// The backing file of a node whose name was looked up, if it may be read ahead.
@@ -121,18 +118,20 @@ impl Inodes {
         }
     }
 
-    /// An open that passed through was closed. The backing file to close, if it is not kept.
-    pub fn release_through(&self, node: u64) -> Option<Retired> {
+    /// An open that passed through was closed, as was answered. The backing file to close, if it is not kept.
+    pub fn release_through(&self, node: u64, closing: Sending<'_>) -> Option<Retired> {
         let mut shard = self.shard(node);
+        drop(closing);
         let Some(Inode::Through(through)) = shard.inodes.get_mut(&node) else { return None };
         through.opens = through.opens.saturating_sub(1);
         self.ledger.set(through.line, through.opens);
         if through.opens == 0 && through.place.is_none() { shard.remove(&self.ledger, node) } else { None }
     }
 
-    /// An open that the daemon served was closed.
-    pub fn release_served(&self, node: u64, small: bool) {
+    /// An open that the daemon served was closed, as was answered.
+    pub fn release_served(&self, node: u64, small: bool, closing: Sending<'_>) {
         let mut shard = self.shard(node);
+        drop(closing);
         let Some(Inode::Served { opens, small_reads, line }) = shard.inodes.get_mut(&node) else { return };
         *opens = opens.saturating_sub(1);
         *small_reads |= small;

@@ -53,6 +53,8 @@ struct Head {
     is_full: AtomicU32,
     /// Lines that were ever in use.
     lines: AtomicU32,
+    /// The latest names that the kernel may know nodes of.
+    newest: AtomicU32,
     marks: [Mark; MARKS_MAX],
 }
 
@@ -100,6 +102,14 @@ pub struct Entry {
     pub opens: u32,
 }
 
+/// A backing file that nobody needs any more: to be closed, then its line erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Retired {
+    pub id: BackingId,
+    pub line: Option<Line>,
+}
+
 /// What is known of one mount.
 pub struct Ledger {
     file: OwnedFd,
@@ -129,6 +139,7 @@ impl Ledger {
         head.version.store(VERSION, Relaxed);
         head.first.store(first, Relaxed);
         head.told.store(first, Relaxed);
+        head.newest.store(first, Relaxed);
         head.mark.store(MARK, Release);
         Ok(ledger)
     }
@@ -183,6 +194,16 @@ impl Ledger {
 
     pub fn tell(&self, generation: u32) {
         self.head().told.store(generation, Release);
+    }
+
+    /// The latest names that the kernel may know nodes of.
+    pub fn newest(&self) -> u32 {
+        self.head().newest.load(Acquire)
+    }
+
+    /// The kernel may know nodes of these names from now on.
+    pub fn expect(&self, generation: u32) {
+        self.head().newest.fetch_max(generation, Release);
     }
 
     /// A backing file was registered.
@@ -259,7 +280,7 @@ impl Ledger {
     /// Go on with what another process left, which may have been killed at any moment. `is_asked_again`: whether the kernel
     /// asks a request again, because it was not answered. The backing files that are to be closed come back; those of
     /// which nobody knows whether they are registered among them.
-    pub fn take_over(&self, is_asked_again: impl Fn(u64) -> bool) -> Vec<BackingId> {
+    pub fn take_over(&self, is_asked_again: impl Fn(u64) -> bool) -> Vec<Retired> {
         let head = self.head();
         let (mut less, mut closed) = (Vec::new(), Vec::new());
         for mark in &head.marks {
@@ -283,16 +304,19 @@ impl Ledger {
                 in_use.insert(way);
                 continue;
             }
-            // Kept, and not open: it is registered again at its next open.
-            closed.extend((way != 0 && way != SERVED).then_some(BackingId(way)));
             words.node.store(0, Release);
-            words.way.store(0, Release);
-            free.push(number);
+            if way == 0 || way == SERVED {
+                words.way.store(0, Release);
+                free.push(number);
+            } else {
+                // Kept, and not open: it is registered again at its next open. The line says so until it is closed.
+                closed.push(Retired { id: BackingId(way), line: Some(Line(number)) });
+            }
         }
         let highest = head.highest.load(Relaxed);
         let doubtful = highest.saturating_sub(UNENTERED_MAX).max(1)..=highest.saturating_add(MARKS_MAX as u32);
-        closed.extend(doubtful.filter(|id| !in_use.contains(id)).map(BackingId));
-        closed.retain(|id| !in_use.contains(&id.0));
+        in_use.extend(closed.iter().map(|retired| retired.id.0));
+        closed.extend(doubtful.filter(|id| !in_use.contains(id)).map(|id| Retired { id: BackingId(id), line: None }));
         head.restarts.fetch_add(1, Relaxed);
         closed
     }
@@ -356,7 +380,9 @@ mod tests {
     fn next(ledger: &Ledger, again: &[u64]) -> (Vec<Open>, Vec<u32>) {
         let file = ledger.file().try_clone_to_owned().expect("a descriptor");
         let next = Ledger::of(file).expect("it is sound");
-        let mut closed: Vec<u32> = next.take_over(|unique| again.contains(&unique)).iter().map(|id| id.0).collect();
+        let retired = next.take_over(|unique| again.contains(&unique));
+        retired.iter().filter_map(|retired| retired.line).for_each(|line| next.erase(line));
+        let mut closed: Vec<u32> = retired.iter().map(|retired| retired.id.0).collect();
         closed.sort_unstable();
         closed.dedup();
         let mut open: Vec<_> =

@@ -5,7 +5,7 @@
 
 mod resume;
 
-pub use resume::{Left, Terms, resume};
+pub use resume::{Left, Newest, Terms, resume};
 
 use crate::abi::{self, Init, Operation, Reply, Request};
 use crate::attach::{self as mounting, MountPoint, Wanted};

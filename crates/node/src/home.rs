@@ -51,6 +51,8 @@ impl Home {
             return Home::take(path, group);
         }
         is_fit(path, group)?;
+        // It is locked already, unless who had it let go of it.
+        left.try_lock().map_err(|_| is_taken(path))?;
         Ok(Home { path: path.to_owned(), group, lock: left.into() })
     }
 
@@ -125,16 +127,18 @@ fn lock(path: &Path, group: bool) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
     let lock = options.open(path.join("lock")).map_err(doing)?;
-    lock.try_lock().map_err(|_| {
-        Error::unavailable("another node uses this cache folder", path.display())
-            .hint("mount with the same --cache to join it, or choose another")
-    })?;
+    lock.try_lock().map_err(|_| is_taken(path))?;
     if !begins(&path.join("lock"), MARK).map_err(doing)? {
         // On a full disk nothing is kept, and there is nothing to know again.
         // Otherwise it is on the disk before anything is made that a lost machine could leave without it.
         let _ = lock.write_all_at(MARK, 0).and_then(|()| lock.sync_all());
     }
     Ok(lock)
+}
+
+fn is_taken(path: &Path) -> Error {
+    Error::unavailable("another node uses this cache folder", path.display())
+        .hint("mount with the same --cache to join it, or choose another")
 }
 
 /// Whether there is anything in a folder that is no cache.

@@ -49,6 +49,11 @@ pub trait Namespace: Send + Sync + 'static {
         None
     }
 
+    /// The names as they were at another moment, if they are still kept.
+    fn names_of(&self, _generation: u32) -> Option<Arc<dyn Names>> {
+        None
+    }
+
     /// Opens of these files were answered without asking here. Told a while later, in no order; a file that was
     /// opened several times may be reported once.
     fn used(&self, _nodes: &[u64]) {}

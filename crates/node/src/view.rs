@@ -373,6 +373,10 @@ impl Namespace for View {
         Some(self.names.current())
     }
 
+    fn names_of(&self, generation: u32) -> Option<Arc<dyn Names>> {
+        self.names.of(generation).map(|names| names as Arc<dyn Names>)
+    }
+
     fn used(&self, nodes: &[u64]) {
         if self.is_local() {
             return;

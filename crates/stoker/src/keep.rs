@@ -23,8 +23,12 @@ use std::time::{Duration, Instant};
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a program that is not there is waited for, looking so often.
+const THERE_WITHIN: Duration = Duration::from_secs(30);
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
 /// Descriptors that are held: several hundred mounts'.
-const HELD_MAX: usize = 16_384;
+const HELD_MAX: usize = 4096;
 
 /// Words of one message: a name has at most 255 bytes.
 const WORDS_BYTES_MAX: usize = 8192;
@@ -32,6 +36,13 @@ const WORDS_BYTES_MAX: usize = 8192;
 /// Before which other processes the system ends this one, where it runs short of memory: it holds what others need.
 const LAST_TO_BE_KILLED: &CStr = c"-999";
 const KILLED_IN_ORDER_OF: &CStr = c"/proc/self/oom_score_adj";
+
+/// Set for a node that is not to give up a mount that it can't go on with: it ends then, and is started again without.
+pub const FIRST_TRY: &str = "STOKER_FIRST_TRY";
+
+/// How often to look whether the node is dead though some thread of it is still in the kernel: one that tells of names waits for
+/// a reader, who waits for the next node.
+const LOOK_EVERY: libc::c_int = 500;
 
 /// The name by which a node that is started finds the socket at which this process listens.
 pub const SOCKET: &str = "keeper";
@@ -59,8 +70,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let node = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose()?;
     let mut keeper = Keeper {
         socket,
+        pid: args.node,
         node: node.ok_or_else(|| anyhow::anyhow!("there is no process {}", args.node))?,
         command: args.command.clone(),
+        before: None,
         order: std::ffi::CString::new(order.trim()).unwrap_or_default(),
         held: Vec::new(),
         state: State::Serves,
@@ -83,7 +96,10 @@ enum State {
 struct Keeper {
     socket: UnixDatagram,
     node: OwnedFd,
+    pid: u32,
     command: Vec<OsString>,
+    /// The program that ran before another was named, until that one has shown that it goes on.
+    before: Option<OsString>,
     /// What the node's own place was among those that the system may end.
     order: std::ffi::CString,
     held: Vec<(String, OwnedFd)>,
@@ -98,13 +114,19 @@ impl Keeper {
             |descriptor: BorrowedFd<'_>| libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut waited = [wanted(self.socket.as_fd()), wanted(self.node.as_fd())];
         // SAFETY: both are open, and the structures live until the call returns.
-        let ready = unsafe { libc::poll(waited.as_mut_ptr(), 2, -1) };
+        let ready = unsafe { libc::poll(waited.as_mut_ptr(), 2, LOOK_EVERY) };
         if ready < 0 {
             return Ok(true);
         }
         self.listen();
         // What a node said before its end is all heard by now.
-        if waited[1].revents == 0 { Ok(true) } else { self.node_is_gone() }
+        if waited[1].revents == 0 && !self.is_dead() { Ok(true) } else { self.node_is_gone() }
+    }
+
+    /// Whether the first thread of the node has ended: it ends last, unless the process was killed.
+    fn is_dead(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
     }
 
     /// Hear all that was said.
@@ -141,7 +163,11 @@ impl Keeper {
             _ => {}
         }
         if let Some(program) = said("X_STOKER_PROGRAM") {
-            self.command[0] = program.into();
+            let before = std::mem::replace(&mut self.command[0], program.into());
+            self.before = Some(before).filter(|before| *before != self.command[0]);
+        }
+        if said("READY") == Some("1") {
+            self.before = None;
         }
         self.state = match () {
             () if said("STOPPING") == Some("1") => State::Ends,
@@ -166,15 +192,28 @@ impl Keeper {
                 return Ok(false);
             }
         }
+        if self.state == State::Serves
+            && let Some(before) = self.before.take()
+        {
+            let after = self.command[0].display();
+            note!("stoker: {after} did not go on with the mounts of this node, so the program before it does");
+            self.command[0] = before;
+        }
         self.state = State::Serves;
-        let child = self.start()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let began = Instant::now();
+        // Somebody may be about to put a new program in its place.
+        let mut child = loop {
+            match self.start() {
+                Err(_) if self.before.is_some() => self.command[0] = self.before.take().unwrap_or_default(),
+                Err(_) if began.elapsed() < THERE_WITHIN => std::thread::sleep(AGAIN_AFTER),
+                started => break started?,
+            }
+        };
+        self.pid = child.id();
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         self.node = pidfd_open(pid.ok_or_else(|| anyhow::anyhow!("it has no number"))?, PidfdFlags::empty())?;
         // It is not waited for otherwise, and would stay as a dead process.
-        std::thread::Builder::new().spawn(move || {
-            let mut child = child;
-            child.wait()
-        })?;
+        std::thread::Builder::new().spawn(move || child.wait())?;
         Ok(true)
     }
 
@@ -197,6 +236,12 @@ impl Keeper {
             .args(&self.command[1..])
             .env("LISTEN_FDS", above.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"));
+        if self.failures.len() < FAILURES_MAX - 1 {
+            command.env(FIRST_TRY, "1");
+        } else {
+            command.env_remove(FIRST_TRY);
+        }
+        command.env_remove("LISTEN_PID").env_remove("SYSTEMD_EXEC_PID").env_remove("FDSTORE");
         command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
         let numbers: Vec<i32> = above.iter().map(AsRawFd::as_raw_fd).collect();
         let order = self.order.clone();

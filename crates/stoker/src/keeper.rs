@@ -5,7 +5,7 @@
 use crate::{keep, node};
 use daemon::Keeper;
 use daemon::keeper::Named;
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
@@ -25,8 +25,16 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub fn inherited() -> Named {
     let count = std::env::var("LISTEN_FDS").ok().and_then(|count| count.parse::<i32>().ok()).unwrap_or(0);
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let names = names.split(':').take(count.max(0) as usize);
+    // systemd says for which process they are; `stoker keep`, which can't, that they are from it.
+    let is_for_us = match std::env::var("LISTEN_PID") {
+        Ok(pid) => pid == std::process::id().to_string(),
+        Err(_) => names.split(':').next() == Some(keep::SOCKET),
+    };
+    let count = if is_for_us { count.max(0) as usize } else { 0 };
+    let names = names.split(':').take(count);
     let of_number = |(number, name): (i32, &str)| {
+        // SAFETY: whoever started us says that these are open. If not, that is all that is found out here.
+        rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) }).ok()?;
         // SAFETY: these numbers were handed to this process, which has opened nothing yet that could be one of them.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
         rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
@@ -41,13 +49,10 @@ pub fn begin(keeper: &Arc<Keeper>, left: Option<OwnedFd>) -> anyhow::Result<()> 
     keeper.lost("nobody is there yet");
     let there = left.map(UnixDatagram::from).and_then(|socket| {
         let pid = rustix::net::sockopt::socket_peercred(&socket).ok()?.pid;
-        Some((socket, pidfd_open(pid, PidfdFlags::empty()).ok()?, pid))
+        take(keeper, (socket, pidfd_open(pid, PidfdFlags::empty()).ok()?, pid)).ok()
     });
     let keeper = keeper.clone();
-    let mut first = Some(match there {
-        Some(there) => take(&keeper, there)?,
-        None => start(&keeper)?,
-    });
+    let mut first = Some(there.map_or_else(|| start(&keeper), Ok)?);
     let looking = move || {
         loop {
             match first.take().map_or_else(|| start(&keeper), Ok) {
@@ -73,7 +78,9 @@ fn start(keeper: &Keeper) -> anyhow::Result<OwnedFd> {
     command.args(["keep", "--node", &std::process::id().to_string(), "--"]).arg(program);
     command.args(std::env::args_os().skip(1).collect::<Vec<OsString>>());
     command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).current_dir("/");
-    command.env_remove("LISTEN_FDS").env_remove("LISTEN_FDNAMES");
+    for name in ["LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", keep::FIRST_TRY] {
+        command.env_remove(name);
+    }
     // SAFETY: setsid is async-signal-safe, and nothing else happens between fork and exec.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(Into::into)) };
     let mut child = command.spawn()?;
@@ -81,7 +88,10 @@ fn start(keeper: &Keeper) -> anyhow::Result<OwnedFd> {
         i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| anyhow::anyhow!("it has no number"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     std::thread::Builder::new().name("stoker-reap".into()).spawn(move || child.wait())?;
-    take(keeper, (ours, process, pid))
+    take(keeper, (ours, process, pid)).inspect_err(|_| {
+        // With half of it, it would start nodes that can't go on.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    })
 }
 
 fn take(keeper: &Keeper, (socket, process, pid): (UnixDatagram, OwnedFd, Pid)) -> anyhow::Result<OwnedFd> {

@@ -29,6 +29,9 @@ const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (
 /// How long a process that goes on with the mounts of one that is gone may take to be there.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
 
+/// How long a node is looked for that serves a mount which is there.
+const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(2);
+
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;
 
@@ -239,10 +242,23 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
     }
 }
 
-/// The node that serves a path, and the path as the node knows it.
+/// The node that serves a path, and the path as the node knows it. A mount whose node is gone may be about to be gone on with.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = place::absolute(path)?;
     let path = mount::named(&path).unwrap_or(path);
+    let began = std::time::Instant::now();
+    loop {
+        let found = look_for(&path);
+        let is_awaited = || path.ancestors().any(mount::is_mounted) && mount::dead_above(&path).is_none();
+        if found.is_ok() || began.elapsed() > LOOKED_FOR_WITHIN || !is_awaited() {
+            return found;
+        }
+        std::thread::sleep(JOIN_PAUSE.1);
+    }
+}
+
+fn look_for(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
+    let path = path.to_owned();
     let (mut silent, mut found) = (Vec::new(), None);
     place::survey(&mut |(client, status)| {
         match status {

@@ -43,6 +43,9 @@ const _: () = assert!(GRACE.as_secs() + LAST.as_secs() < 10);
 /// The exit code of a node that found another on its cache folder.
 const TAKEN: u8 = 75;
 
+/// The exit code of a node that another is to go on for: no success, so that systemd starts that one.
+const MAKES_WAY: i32 = 75;
+
 /// The exit code of what was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
@@ -83,11 +86,17 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let joined = cluster::join(&flags.cluster, runtime.handle())?;
     let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
     let terms = Terms { life, sets, lease: lease.clone(), left };
+    let lock = home.lock()?;
     let done = runtime.block_on(serve(home, settings, journal, &socket, terms, joined));
-    if let Some(lease) = lease {
+    // One that failed may be started again, and needs both.
+    if let Some(lease) = lease.filter(|_| done.is_ok()) {
         lease.give_back();
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
+    if done.is_ok() {
+        // The folder is free now, though somebody may hold its lock for us a moment longer.
+        let _ = lock.unlock();
+    }
     done
 }
 
@@ -137,31 +146,43 @@ async fn begin(
     let host = Host::new(node, journal.clone(), terms.life, terms.lease.clone());
     if terms.life == Life::Mounts {
         write_to(&journal.log().path)?;
-        go_on(&host, lock, left).await?;
     }
+    go_on(&host, terms.life, lock, left).await?;
     Ok((host, leave))
 }
 
 /// Go on with what was left, and have somebody hold what is to outlive this process.
-async fn go_on(host: &Arc<Host>, lock: std::fs::File, mut left: Named) -> anyhow::Result<()> {
+async fn go_on(host: &Arc<Host>, life: Life, lock: std::fs::File, mut left: Named) -> anyhow::Result<()> {
     let keeper = Arc::new(Keeper::default());
-    let socket = left.remove(keep::SOCKET);
-    match keeper::begin(&keeper, socket) {
-        Ok(()) => {}
+    let begun = match (life, notify::store()) {
+        (Life::Mounts, _) => keeper::begin(&keeper, left.remove(keep::SOCKET)),
+        (Life::Asked, Some(socket)) => Ok(keeper.begin(socket?, None)?),
+        (Life::Asked, None) => return Ok(()),
+    };
+    if let Err(error) = begun {
         // Its mounts live no longer than it does, as the status says.
-        Err(error) => keeper.lost(format!("no process could be started for it: {error}")),
+        keeper.lost(format!("nobody could be had to hold them: {error}"));
     }
     host.keep_by(keeper.clone());
     // For as long as this process lives, and then for the next one.
     std::mem::forget(keeper.hold(LOCK.into(), lock.as_fd())?);
-    host.resume(left).await;
-    keeper.tell("READY=1");
+    for (names, error) in host.resume(left).await {
+        // Another program may be able to, or this one when it tries again.
+        if std::env::var_os(keep::FIRST_TRY).is_some() {
+            return Err(error.into());
+        }
+        tracing::error!("a mount could not go on, and is dead: {error}");
+        names.iter().for_each(|name| keeper.remove(name));
+    }
+    if life == Life::Mounts {
+        let _ = keeper.tell("READY=1");
+    }
     let host = host.clone();
     tokio::spawn(async move {
         host.makes_way().await;
         tracing::info!("another process goes on");
         // Without the end of anything: what is mounted stays.
-        std::process::exit(0);
+        std::process::exit(MAKES_WAY);
     });
     Ok(())
 }
@@ -188,7 +209,7 @@ async fn serve(
     let (opening, ended) = (open(&host, &terms.sets), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
     tokio::pin!(opening, ended, late, is_over);
-    let ends = || host.keeper().iter().for_each(|keeper| keeper.tell("STOPPING=1"));
+    let ends = || host.keeper().map(|keeper| keeper.tell("STOPPING=1"));
     let end_soon = |late: Pin<&mut Sleep>| {
         ends();
         // Keys are read by now, and the end may be a sudden one.

@@ -4,9 +4,9 @@ use crate::mount::node_of;
 use crate::{node, show};
 use block::Error;
 use client::Failure;
-use client::messages::{Restart, Status};
+use client::messages::{Mount, Restart, Status};
 use hyper::Method;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -35,11 +35,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let began = Instant::now();
     while began.elapsed() < THERE_WITHIN {
-        if client.ask::<Status>(Method::GET, "/v1/status", &()).is_ok_and(|now| now.pid != before.pid) {
-            return Ok(ExitCode::SUCCESS);
+        let now = client.ask::<Status>(Method::GET, "/v1/status", &()).ok().filter(|now| now.pid != before.pid);
+        if let Some(now) = now {
+            return all_go_on(&before, &now).map(|()| ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK_EVERY);
     }
     let error = Error::unavailable("no other process is there yet", path.display());
     Err(error.hint(format!("see the log of the node: {}", before.log.path)).into())
+}
+
+/// Refuse to call it done if a mount is missing.
+fn all_go_on(before: &Status, now: &Status) -> anyhow::Result<()> {
+    let is_missing = |mount: &&Mount| !now.mounts.iter().any(|other| other.id == mount.id);
+    match before.mounts.iter().find(is_missing) {
+        None => Ok(()),
+        Some(mount) => {
+            let error = Error::unavailable("a mount did not go on, and is dead", &mount.path);
+            let path = block::quoted(Path::new(&mount.path));
+            Err(error
+                .hint(format!("see the log of the node: {}; stoker umount {path}, then mount again", now.log.path))
+                .into())
+        }
+    }
 }

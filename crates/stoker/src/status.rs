@@ -1,6 +1,7 @@
 //! `stoker status`: what nodes do and hold.
 
 mod cluster;
+mod life;
 mod order;
 pub mod pool;
 
@@ -262,8 +263,9 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     out += &waits(&status.waits);
     out += &now(status, columns);
     out += &status.cluster.as_ref().map(cluster::text).unwrap_or_default();
-    out += &lease(status);
+    out += &life::lease(status);
     out += &limits(&status.limits);
+    out += &life::keeper(status);
     out += &errors(status, columns);
     out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));
     out
@@ -283,6 +285,9 @@ fn mounted(mount: &Mount, columns: usize) -> String {
     out += &format!("; passthrough {}", mount.passthrough);
     for (is, word) in [(mount.local, "; read where it lies"), (mount.immutable, "; immutable")] {
         out += if is { word } else { "" };
+    }
+    if mount.restarts > 0 {
+        out += &format!("; restarted {}", count_of(mount.restarts.into(), "time"));
     }
     if mount.odd_names > 0 {
         out += &format!("; {}", count_of(mount.odd_names, "odd name"));
@@ -368,15 +373,6 @@ fn now(status: &Status, columns: usize) -> String {
         }
     }
     out
-}
-
-/// Until when the node goes on, where that isn't for ever.
-fn lease(status: &Status) -> String {
-    let Some(lease) = &status.lease else { return String::new() };
-    let left = |end: f64| show::left(end - place::now());
-    let credentials =
-        lease.credentials_end_at.map_or_else(String::new, |end| format!("; its credentials in {}", left(end)));
-    format!("  lease   ends in {}{credentials}\n", left(lease.ends_at))
 }
 
 fn limits(limits: &Limits) -> String {

@@ -15,9 +15,14 @@ impl Host {
         self.keeper.get()
     }
 
-    /// Ends when this process is to make way for another, that goes on with all mounts.
+    /// Ends when this process is to make way for another, that goes on with all mounts. The kernel is not being told of names
+    /// then: who tells it waits for its readers, and would keep the process from its end.
     pub async fn makes_way(&self) {
         self.restart.notified().await;
+        let mounts = self.mounts().clone();
+        for mounted in &mounts {
+            std::mem::forget(mounted.stop_refreshing().await);
+        }
     }
 
     /// Have another process go on, by this program if one is named.
@@ -29,18 +34,28 @@ impl Host {
             );
             Err(error.hint("unmount, and mount again"))
         };
-        let keeper = match self.keeper().map(|keeper| (keeper, keeper.who())) {
+        let (keeper, is_ours) = match self.keeper().map(|keeper| (keeper, keeper.who())) {
             None => return refused("a node that is run in the foreground is restarted by whoever runs it".into()),
             Some((_, Err(why))) => return refused(why),
-            Some((keeper, Ok(_))) => keeper,
+            Some((keeper, Ok(pid))) => (keeper, pid.is_some()),
         };
+        if self.visitors.borrow().closing {
+            return refused("it is ending".into());
+        }
         if self.mounts().iter().any(|mounted| !mounted.goes_on()) {
             return refused("this kernel does not ask again (Linux 6.9 or later does)".into());
         }
-        if let Some(program) = program {
-            keeper.tell(&format!("X_STOKER_PROGRAM={program}"));
+        if let Some(program) = program
+            && let Err(errno) = rustix::fs::access(program, rustix::fs::Access::EXEC_OK)
+        {
+            let error = Error::io("this program can't be run", program, &errno.into());
+            return Err(error.hint("call `stoker restart` of a program that the node can run too"));
         }
-        keeper.tell("RELOADING=1");
+        // systemd goes by its unit, and by how this process ends.
+        if is_ours {
+            program.map_or(Ok(()), |program| keeper.tell(&format!("X_STOKER_PROGRAM={program}")))?;
+            keeper.tell("RELOADING=1")?;
+        }
         self.restart.notify_one();
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::abi::{Reply, open};
 use crate::device::{BackingId, Gone};
 use crate::handle::NONE;
 use crate::inode::{self, Backing, Settled, Start, Way};
+use crate::ledger::Sending;
 use crate::turn::Turn;
 use block::{Result as Found, SMALL};
 use bytes::Bytes;
@@ -21,12 +22,13 @@ impl Service {
             // From now on the kernel opens by itself.
             return asked.device.fail(asked.unique, Errno::NOSYS);
         }
-        let known = match self.inodes.start(asked.node) {
-            Start::Through(backing) => {
+        let known = match self.inodes.start(asked.node, asked.unique) {
+            (Start::Through(backing), opening) => {
+                let sent = self.opened_through(asked, backing, opening);
                 self.used.note(asked.node);
-                return self.opened_through(asked, backing);
+                return sent;
             }
-            Start::Ask(known) => known,
+            (Start::Ask(known), _) => known,
         };
         turn.pass();
         match self.namespace.open_by(asked.node, asked.thread) {
@@ -48,14 +50,13 @@ impl Service {
         // Counted once it is answered: what is asked again after a restart was not counted.
         let closing = self.ledger.closing(asked.unique, asked.node);
         let sent = asked.device.send(&mut Reply::new(asked.unique, 0));
-        drop(closing);
         if handle == NONE {
-            self.close(asked.device, self.inodes.release_through(asked.node));
+            self.close(asked.device, self.inodes.release_through(asked.node, closing));
             return sent;
         }
         let file = self.handles.remove(handle);
         if file.is_some() || self.handles.is_of_another(handle) {
-            self.inodes.release_served(asked.node, file.is_some_and(|file| file.small_reads()));
+            self.inodes.release_served(asked.node, file.is_some_and(|file| file.small_reads()), closing);
         }
         sent
     }
@@ -83,34 +84,40 @@ impl Service {
             Err(error) => return self.refuse(asked, &error),
         };
         let offer = if known.served { None } else { self.offer(asked, &*content) };
-        let Settled { way, close } = self.inodes.settle(asked.node, known, offer);
+        let (Settled { way, close }, opening) = self.inodes.settle(asked.node, asked.unique, known, offer);
         self.close(asked.device, close);
         if !content.lasts() {
             self.close(asked.device, self.inodes.revoke(asked.node));
         }
         match way {
-            Way::Through(backing) => self.opened_through(asked, backing),
-            Way::Served { small_reads } => self.opened_served(asked, content, small_reads),
+            Way::Through(backing) => self.opened_through(asked, backing, Some(opening)),
+            Way::Served { small_reads } => self.opened_served(asked, content, small_reads, opening),
         }
     }
 
-    fn opened_through(&self, asked: Asked<'_>, backing: BackingId) -> Result<(), Gone> {
+    fn opened_through(&self, asked: Asked<'_>, backing: BackingId, opening: Option<Sending<'_>>) -> Result<(), Gone> {
         self.counters.opens_through.add(1);
         self.ahead.opened();
         self.counters.bytes_through.add(self.namespace.attributes(asked.node).map_or(0, |found| found.size));
         let flags = open::PASSTHROUGH | open::NOFLUSH;
-        let opening = self.ledger.opening(asked.unique, asked.node);
         let sent = asked.device.send(&mut Reply::open(asked.unique, NONE, flags, backing.0));
         drop(opening);
         if sent.is_err() {
-            self.close(asked.device, self.inodes.release_through(asked.node));
+            let nobody = self.ledger.closing(asked.unique, asked.node);
+            self.close(asked.device, self.inodes.release_through(asked.node, nobody));
         }
         sent
     }
 
-    fn opened_served(&self, asked: Asked<'_>, content: Arc<dyn Content>, small_reads: bool) -> Result<(), Gone> {
+    fn opened_served(
+        &self,
+        asked: Asked<'_>,
+        content: Arc<dyn Content>,
+        small_reads: bool,
+        opening: Sending<'_>,
+    ) -> Result<(), Gone> {
         let Some(found) = self.namespace.attributes(asked.node) else {
-            self.inodes.release_served(asked.node, false);
+            self.inodes.release_served(asked.node, false, opening);
             return asked.device.fail(asked.unique, Errno::STALE);
         };
         self.counters.opens_served.add(1);
@@ -122,12 +129,10 @@ impl Service {
         // A node never changes, so pages once read stay right over all opens.
         let mode = if cached || !mappable { open::KEEP_CACHE } else { open::DIRECT_IO };
         let handle = self.handles.insert(content, size);
-        let opening = self.ledger.opening(asked.unique, asked.node);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
-        drop(opening);
         if sent.is_err() {
             self.handles.remove(handle);
-            self.inodes.release_served(asked.node, false);
+            self.inodes.release_served(asked.node, false, opening);
         }
         sent
     }

@@ -123,6 +123,12 @@ impl Service {
         {
             return Some(begun);
         }
+        // Another process may have begun it.
+        if part.offset > 0
+            && let Some(begun) = self.namespace.names_of(self.folders.generation(part.offset))
+        {
+            return Some(begun);
+        }
         let now = self.namespace.names()?;
         if part.offset == 0 {
             self.folders.begin(part.handle, now.clone());

@@ -39,6 +39,16 @@ pub struct Left {
     pub ledger: OwnedFd,
 }
 
+/// Which names a mount got to at last, for whoever goes on with it.
+pub struct Newest(Arc<Ledger>);
+
+impl Newest {
+    /// The kernel may know nodes of these names from now on.
+    pub fn are(&self, generation: u32) {
+        self.0.expect(generation);
+    }
+}
+
 impl Session {
     /// Its descriptors of the device. The mount lives for as long as somebody holds the first of them, and what was read from
     /// one is owed for as long as somebody holds that one.
@@ -59,6 +69,16 @@ impl Session {
     /// Processes that served it before this one.
     pub fn restarts(&self) -> u32 {
         self.service.ledger.restarts()
+    }
+
+    /// To be told of names before the kernel gets to know any of them.
+    pub fn newest(&self) -> Newest {
+        Newest(self.service.ledger.clone())
+    }
+
+    /// What the kernel keeps of the listing of a folder, it is to forget.
+    pub fn forget_listing(&self, folder: u64) {
+        self.notify(Reply::invalidate_node(folder).seal());
     }
 
     /// The names of which the kernel was told all that went stale.
@@ -90,9 +110,13 @@ pub fn resume(
     let asked = asked_again(&device).map_err(|errno| Error::io("going on with a mount", DEVICE, &errno.into()))?;
     let again = |request: &Vec<u8>| Request::decode(request).ok().map(|request| request.unique);
     let again: HashSet<u64> = asked.iter().filter_map(again).filter(|unique| unique & UNIQUE_RESENT != 0).collect();
+    if ledger.newest() > namespace.names().map_or(u32::MAX, |names| names.generation()) {
+        let what = "the latest names of it are lost, and numbers of nodes would be given twice";
+        return Err(Error::corrupt(what, terms.path.display()));
+    }
     let unneeded = ledger.take_over(|unique| again.contains(&(unique | UNIQUE_RESENT)));
-    unneeded.into_iter().for_each(|backing| device.unregister(backing));
     let service = Arc::new(Service::new(options, namespace, runtime, device.clone(), ledger));
+    service.close(&device, unneeded);
     if !terms.direct_maps {
         service.stop_direct_maps();
     }

@@ -61,10 +61,24 @@ impl Generations {
         (ascend && !kept.is_empty()).then(|| Generations { kept: RwLock::new(kept), holder: OnceLock::new() })
     }
 
+    /// The snapshot of this number, if it is kept.
+    pub fn of(&self, generation: u32) -> Option<Arc<Manifest>> {
+        self.read().iter().map(|kept| &kept.manifest).find(|names| names.generation() == generation).cloned()
+    }
+
     /// Have all snapshots held from now on, those that are kept already among them.
     pub fn hold_by(&self, holder: Holder) {
         let holder = self.holder.get_or_init(|| holder);
-        self.write().iter_mut().for_each(|kept| kept.held = Some(holder(&kept.manifest)));
+        let kept: Vec<_> = self.read().iter().map(|kept| kept.manifest.clone()).collect();
+        for manifest in kept {
+            // May take a moment: not under the lock.
+            let held = holder(&manifest);
+            let is_same = |kept: &&mut Kept| kept.manifest.generation() == manifest.generation();
+            match self.write().iter_mut().find(is_same) {
+                Some(kept) => kept.held = Some(held),
+                None => drop(held),
+            }
+        }
     }
 
     /// What went stale since these names, as far as their snapshots are kept.
@@ -87,8 +101,11 @@ impl Generations {
         let follows = manifest.generation() > last(&kept).manifest.generation();
         if follows {
             kept.push(Kept { held, ..Kept::of(manifest) });
-            sweep(&mut kept);
         }
+        let gone = if follows { sweep(&mut kept) } else { Vec::new() };
+        // Letting go may take a moment: not under the lock.
+        drop(kept);
+        drop(gone);
         follows
     }
 
@@ -144,7 +161,8 @@ impl Generations {
             count(&kept, node, lookups) && kept.len() > 1
         };
         if idle {
-            sweep(&mut self.write());
+            let gone = sweep(&mut self.write());
+            drop(gone);
         }
     }
 
@@ -197,12 +215,16 @@ fn count(kept: &[Kept], node: u64, lookups: i64) -> bool {
 }
 
 /// Let go what nobody counts on, and the oldest beyond the limit; its count goes to the next.
-fn sweep(kept: &mut Vec<Kept>) {
+fn sweep(kept: &mut Vec<Kept>) -> Vec<Kept> {
     let current = last(kept).manifest.generation();
-    kept.retain_mut(|kept| kept.manifest.generation() == current || *kept.lookups.get_mut() > 0);
+    let is_idle = |kept: &mut Kept| kept.manifest.generation() != current && *kept.lookups.get_mut() == 0;
+    let mut gone: Vec<Kept> = kept.extract_if(.., is_idle).collect();
     let beyond = kept.len().saturating_sub(RETAINED_MAX + 1);
-    let moved: u64 = kept.drain(..beyond).map(|gone| gone.lookups.into_inner()).sum();
+    let oldest = gone.len();
+    gone.extend(kept.drain(..beyond));
+    let moved: u64 = gone[oldest..].iter_mut().map(|gone| *gone.lookups.get_mut()).sum();
     if let Some(oldest) = kept.first_mut() {
         *oldest.lookups.get_mut() += moved;
     }
+    gone
 }

@@ -20,6 +20,9 @@ const KERNEL_PASSTHROUGH: (u32, u32) = (6, 9);
 /// By which the kernel says whether FUSE may use io_uring; there is none before Linux 6.14.
 const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// Seconds after which it ends a mount that owes an answer; there is none before Linux 6.14.
+const TIMEOUT: &str = "/proc/sys/fs/fuse/default_request_timeout";
+
 /// Held while something is mounted.
 static MOUNTED: Mutex<()> = Mutex::new(());
 
@@ -36,13 +39,14 @@ pub fn look(runtime: &Handle) -> Vec<Finding> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     let mut found = vec![kernel(&release)];
     match try_mount(runtime) {
-        Ok(passthrough) => {
+        Ok((passthrough, goes_on)) => {
             let how = match rustix::process::geteuid().is_root() {
                 true => "by mount(2), as root".to_owned(),
                 false => format!("by {HELPER}"),
             };
             found.push(Finding::ok("fuse", format!("an empty folder was mounted and unmounted {how}")));
             found.push(through(&passthrough));
+            found.push(keeper(goes_on, std::fs::read_to_string(TIMEOUT).ok().as_deref()));
         }
         Err(error) => found.push(Finding::of("fuse", &error)),
     }
@@ -108,6 +112,25 @@ fn through(passthrough: &Passthrough) -> Finding {
     .with("is_on", matches!(passthrough, Passthrough::On))
 }
 
+/// Whether a mount outlives its node. `timeout`: seconds after which the kernel ends a mount that owes an answer; 0 is never.
+fn keeper(goes_on: bool, timeout: Option<&str>) -> Finding {
+    let seconds = timeout.and_then(|said| said.trim().parse::<u32>().ok()).unwrap_or(0);
+    match (goes_on, seconds) {
+        (false, _) => Finding::warning(
+            "keeper",
+            "off: this kernel does not ask again what was not answered: a mount ends with its node",
+            "use Linux 6.9 or later where a node that is killed or upgraded is to be a pause",
+        ),
+        (true, 0) => Finding::ok("keeper", "a mount outlives its node: one that is killed or upgraded is a pause"),
+        (true, seconds) => Finding::warning(
+            "keeper",
+            format!("the kernel ends a mount that owes an answer for {seconds} s, as one may whose store hangs or whose node is away"),
+            "sysctl fs.fuse.default_request_timeout=0",
+        ),
+    }
+    .with("is_on", goes_on)
+}
+
 /// A mount point that is gone when it is dropped.
 struct Place(PathBuf);
 
@@ -128,17 +151,17 @@ impl Drop for Place {
     }
 }
 
-fn try_mount(runtime: &Handle) -> Result<Passthrough> {
+fn try_mount(runtime: &Handle) -> Result<(Passthrough, bool)> {
     let _held = MOUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new()?;
     let mut options = Options::new(Path::new(&place.0), NAME);
     options.threads = Some(1);
     options.allow_other = false;
     let session = ::mount::attach(&options, Arc::new(Empty), runtime.clone())?;
-    let passthrough = session.passthrough();
+    let found = (session.passthrough(), session.can_go_on());
     session.unmount(true)?;
     session.wait();
-    Ok(passthrough)
+    Ok(found)
 }
 
 /// A folder with nothing in it.
