@@ -4,6 +4,7 @@ CARGO  ?= cargo
 NPM    ?= npm
 GO     ?= go
 PREFIX ?= /usr/local
+SBIN   ?= /sbin
 STRIP  ?= strip
 STOKER  = target/release/stoker
 PAGE    = web/dist/index.html
@@ -13,11 +14,21 @@ SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src
 FAKE_GCS = github.com/fsouza/fake-gcs-server@v1.56.1
 AZURITE  = azurite@3.35.0
 
+# What people read data sets with in Python, beside PyTorch.
+PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==26.0.1 duckdb==2.0.1
+
+# Coverage for libFuzzer, as cargo-fuzz asks rustc for it, but by the compiler that builds the rest and without a sanitizer: there
+# is next to no unsafe code in what is fuzzed (docs/decisions/0038).
+FUZZED = azure chunked dlio google heads hosts key_file log members parquet profiles s3 said snapshot typed workload
+FUZZ_FLAGS = --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
 # One profile and one folder for everything, so that nothing is compiled twice (docs/decisions/0008).
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants clouds servers slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants clouds servers programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -74,6 +85,24 @@ servers: ## fake-gcs-server and Azurite into target/tools, for tests of gs:// an
 	@test -e target/tools/node_modules/.bin/azurite-blob || { echo "installing Azurite"; $(NPM) install --no-save --no-audit --no-fund --silent --prefix target/tools $(AZURITE); } || { \
 	  echo "make: could not install Azurite: is there npm ($(NPM)), and its registry?" >&2; exit 1; }
 
+programs: cargo needs ## tests of real programs on a mount, with numpy, h5py, Pillow, pyarrow, DuckDB and safetensors in target/tools (PyTorch as root on Debian)
+	@test -e target/tools/programs/whole || { python3 -m venv target/tools/programs && target/tools/programs/bin/pip install -q $(PROGRAMS) && touch target/tools/programs/whole; } || { \
+	  echo "make: could not install $(PROGRAMS): is there python3 with venv and pip, and their registry?" >&2; exit 1; }
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! python3 -c 'import torch' 2> /dev/null && ! /usr/bin/python3 -c 'import torch, numpy' 2> /dev/null; then \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch python3-numpy > /dev/null; fi
+	$(CARGO) test --release --locked -p stoker --test programs -- --show-output
+
+fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to fuzz/corpus (a C++ compiler)
+	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz
+	@# What is new goes beside the corpus: what is kept of it is chosen by hand.
+	@cd fuzz && for target in $(or $(TARGETS),$(FUZZED)); do \
+	  mkdir -p ../target/fuzz/corpus/$$target; echo "== $$target"; \
+	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
+	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 ../target/fuzz/corpus/$$target corpus/$$target \
+	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
+	  grep -E "#[0-9]+.*(INITED|NEW|DONE)" ../target/fuzz/$$target.log | tail -2; \
+	done
+
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
 	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh
 
@@ -81,13 +110,15 @@ install: build completions man ## install the program, its manual page and compl
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
 	@# Four fifths of it are for debuggers and backtraces; the one in target/ keeps them.
 	@if command -v $(STRIP) > /dev/null; then $(STRIP) $(DESTDIR)$(PREFIX)/bin/stoker; fi
+	@# mount(8) looks for it there alone: mount -t stoker, and lines of /etc/fstab.
+	install -d $(DESTDIR)$(SBIN) && ln -sf $(PREFIX)/bin/stoker $(DESTDIR)$(SBIN)/mount.stoker
 	install -D -m 644 target/man/stoker.1 $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
 	install -D -m 644 target/completions/stoker.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stoker
 	install -D -m 644 target/completions/_stoker $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker
 	install -D -m 644 target/completions/stoker.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stoker.fish
 
 uninstall: ## remove what `make install` put below PREFIX
-	rm -f $(DESTDIR)$(PREFIX)/bin/stoker $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
+	rm -f $(DESTDIR)$(PREFIX)/bin/stoker $(DESTDIR)$(SBIN)/mount.stoker $(DESTDIR)$(PREFIX)/share/man/man1/stoker.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stoker
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stoker.fish
@@ -116,11 +147,16 @@ cargo:
 	  echo "make: there is no C compiler, which Rust links with" >&2; \
 	  echo "  try: apt-get install gcc libc6-dev, or what this system calls them" >&2; exit 1; }
 
-# The tests mount (fuse3), read through Python, reach hosts by ssh and are told of members by DNS and etcd. Without them they are left out, and say so.
+# The tests mount (fuse3), read through Python and other programs, reach hosts by ssh and are told of members by DNS and etcd. Without them they are left out, and say so.
 needs:
 	@missing=; \
 	command -v fusermount3 > /dev/null || missing="$$missing fuse3"; \
 	command -v python3 > /dev/null || missing="$$missing python3"; \
+	command -v rsync > /dev/null || missing="$$missing rsync"; \
+	command -v git > /dev/null || missing="$$missing git"; \
+	command -v sqlite3 > /dev/null || missing="$$missing sqlite3"; \
+	test -e /usr/lib/$$(uname -m)-linux-gnu/faketime/libfaketimeMT.so.1 || test -e /usr/lib64/faketime/libfaketimeMT.so.1 || missing="$$missing libfaketime"; \
+	test -x /sbin/mkfs.ext4 || missing="$$missing e2fsprogs"; \
 	command -v ssh > /dev/null || missing="$$missing openssh-client"; \
 	test -x /usr/sbin/sshd || command -v sshd > /dev/null || missing="$$missing openssh-server"; \
 	command -v dnsmasq > /dev/null || test -x /usr/sbin/dnsmasq || missing="$$missing dnsmasq-base"; \

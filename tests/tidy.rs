@@ -15,7 +15,7 @@ use source::Source;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold nothing of ours, wherever they are; and cargo's own, beside the manifest of the workspace.
-const FOREIGN: [&str; 4] = ["node_modules", "dist", "__pycache__", "venv"];
+const FOREIGN: [&str; 5] = ["node_modules", "dist", "__pycache__", "venv", "corpus"];
 const BUILT: &str = "target";
 
 /// Text files larger than this are results of measurements.

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod clouds;
+pub mod confines;
 pub mod content;
 pub mod engines;
 pub mod net;

@@ -9,7 +9,7 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Which crates a crate may use. A new crate gets a line here and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("block", &[]),
     ("order", &[]),
     ("store", &["block"]),
@@ -39,6 +39,8 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ),
     // A bare program beside Stoker, the least that a mount costs, and one that asks members.
     ("benchmarks", &["block", "mount", "node", "peer"]),
+    // What reads foreign bytes, to be given hostile ones.
+    ("fuzz", &["bench", "cache", "emulate", "fleet", "node", "peer", "store", "workload"]),
 ];
 
 /// Tests may use what they like, except that who measures never sees what is measured.

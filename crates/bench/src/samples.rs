@@ -4,6 +4,8 @@
 //! their files, without gaps.
 
 mod footer;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 pub mod index;
 mod spans;
 

@@ -15,6 +15,8 @@ mod filling;
 mod flow;
 #[cfg(any(test, feature = "simulate"))]
 pub mod histories;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod index;
 mod keep;
 mod log;

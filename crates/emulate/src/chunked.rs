@@ -163,21 +163,24 @@ fn line(read: &mut BytesMut) -> Result<Option<String>> {
     Ok(Some(line))
 }
 
+/// A body that arrives in steps of so many bytes: what it holds, its trailers, and whether it has ended.
+#[cfg(any(test, feature = "hostile"))]
+pub fn joined(body: &[u8], step_bytes: usize) -> Result<(Vec<u8>, HeaderMap, bool)> {
+    let (mut read, mut state, trailers) = (BytesMut::new(), State::Length, Trailers::default());
+    let mut out = Vec::new();
+    for bytes in body.chunks(step_bytes) {
+        read.extend_from_slice(bytes);
+        while let Some(bytes) = step(&mut read, &mut state, &trailers)? {
+            out.extend_from_slice(&bytes);
+        }
+    }
+    Ok((out, trailers.take(), state == State::End))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::joined as decode;
     use super::*;
-
-    fn decode(body: &[u8], step_bytes: usize) -> Result<(Vec<u8>, HeaderMap, bool)> {
-        let (mut read, mut state, trailers) = (BytesMut::new(), State::Length, Trailers::default());
-        let mut out = Vec::new();
-        for bytes in body.chunks(step_bytes) {
-            read.extend_from_slice(bytes);
-            while let Some(bytes) = step(&mut read, &mut state, &trailers)? {
-                out.extend_from_slice(&bytes);
-            }
-        }
-        Ok((out, trailers.take(), state == State::End))
-    }
 
     #[test]
     fn pieces_are_joined_however_they_arrive() {

@@ -22,6 +22,8 @@ mod draft;
 mod faults;
 mod folder;
 mod gate;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod keys;
 mod limits;
 mod list;

@@ -18,6 +18,8 @@
 mod build;
 mod draft;
 mod generations;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod layout;
 mod listing;
 mod map;

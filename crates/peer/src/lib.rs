@@ -20,6 +20,8 @@ mod bring;
 mod contact;
 mod elders;
 mod figures;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod lines;
 mod link;
 mod members;

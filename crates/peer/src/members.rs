@@ -6,7 +6,7 @@
 mod dns;
 mod etcd;
 mod gateway;
-mod hosts;
+pub(crate) mod hosts;
 mod seat;
 mod told;
 

@@ -32,7 +32,7 @@ Examples:
   stoker mount s3://imagenet/train /data/train -d    until it is unmounted
   stoker mount s3://imagenet/train /data/train       until it is interrupted
   stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage
-  stoker mount az://imagenet/train /data/train -d    a container of Azure Blob
+  stoker mount az://imagenet/train /data/train -d    Azure Blob, of AZURE_STORAGE_ACCOUNT
   stoker mount /lustre/imagenet /data/train -d       a folder, through a cache on a faster disk";
 const LOAD_EXAMPLES: &str = "\
 Examples:

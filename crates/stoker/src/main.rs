@@ -21,6 +21,7 @@ mod down;
 mod emulate;
 mod ends;
 mod evict;
+mod helper;
 mod hint;
 mod hosts;
 mod keep;
@@ -53,6 +54,10 @@ const WRONG_WORDS: u8 = 2;
 
 fn main() -> ExitCode {
     bound_the_allocator();
+    let mut words = std::env::args_os();
+    if helper::is_meant(words.next().as_deref()) {
+        return helper::run(words, run);
+    }
     let done = Typed::try_parse().map_or_else(|error| explain(&error), run);
     done.unwrap_or_else(|error| {
         if error.is::<print::Closed>() {

@@ -11,10 +11,10 @@
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret leaves here
 //! except as a token, a signature or a query that the server is to see.
 
-mod azure;
-mod google;
+pub(crate) mod azure;
+pub(crate) mod google;
 mod messenger;
-mod refusal;
+pub(crate) mod refusal;
 mod source;
 
 pub use azure::Azure;

@@ -29,6 +29,8 @@ mod sink;
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 
 pub use cloud::{Azure, Google, Settings as CloudSettings};
 pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};

@@ -10,7 +10,7 @@
 //! leaves here except as a signature.
 
 pub(crate) mod answer;
-mod credentials;
+pub(crate) mod credentials;
 pub(crate) mod endpoint;
 mod greet;
 mod lend;

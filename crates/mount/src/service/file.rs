@@ -126,8 +126,13 @@ impl Service {
         // less than asking again.
         let cached = content.cacheable() && (small_reads || size <= SMALL || content.backing().is_some());
         let mappable = self.direct_maps.load(Ordering::Relaxed) || !content.cacheable();
-        // A node never changes, so pages once read stay right over all opens.
-        let mode = if cached || !mappable { open::KEEP_CACHE } else { open::DIRECT_IO };
+        // A node never changes, so pages once read stay right over all opens. The kernel would forget those of maps at each
+        // open, and wait for every one on its way, out of reach of any signal.
+        let mode = match (cached || !mappable, content.cacheable()) {
+            (true, _) => open::KEEP_CACHE,
+            (false, true) => open::DIRECT_IO | open::KEEP_CACHE,
+            (false, false) => open::DIRECT_IO,
+        };
         let handle = self.handles.insert(content, size);
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, mode | open::NOFLUSH, 0));
         if sent.is_err() {

@@ -13,7 +13,7 @@ pub const MAGIC: [u8; 8] = *b"STOKMANI";
 /// Any change of the layout, of the rule of names or of packed versions raises it; others are not read.
 const FORMAT: u32 = 1;
 /// Bytes of the header before its two texts.
-const HEADER: usize = 256;
+pub(super) const HEADER: usize = 256;
 /// Bytes of an entry, of a row of [`INHERITED`] and of a row of [`OVERRIDES`].
 pub const ENTRY: usize = 56;
 pub const INHERITED_ROW: usize = 12;

@@ -60,7 +60,7 @@ fn read(path: &Path) -> Result<Vec<Seat>> {
 }
 
 /// The lines of a file.
-pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Seat>> {
+pub fn parse(text: &str, path: &Path) -> Result<Vec<Seat>> {
     let mut seats: Vec<Seat> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let wrong = |what: String| {

@@ -6,7 +6,7 @@
 
 pub mod account;
 mod keys;
-mod page;
+pub(crate) mod page;
 mod write;
 
 use super::refusal::Service;

@@ -4,9 +4,9 @@
 //!
 //! Invariant: bytes come as they are stored; what is stored compressed stays so.
 
-mod adc;
+pub(crate) mod adc;
 mod machine;
-mod page;
+pub(crate) mod page;
 mod write;
 
 use super::refusal::Service;

@@ -115,7 +115,7 @@ impl Refusal {
 }
 
 /// The code and the message of a refusal: XML of Azure, JSON or plain text of Google.
-fn said(body: &[u8]) -> (String, String) {
+pub fn said(body: &[u8]) -> (String, String) {
     if let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) {
         let error = &json["error"];
         let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

@@ -94,6 +94,11 @@ pub fn second(date: &str) -> Option<i64> {
     Timestamp::parse_rfc2822(date).ok().map(Timestamp::as_second)
 }
 
+/// Nanoseconds since 1970; a time that has none in 64 bits, after 2262 or before 1677, is the nearest that has.
+pub fn nanoseconds(time: Timestamp) -> i64 {
+    time.as_second().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanosecond().into())
+}
+
 /// The version in an ETag: the text between its quotes.
 pub fn version(etag: &str) -> &str {
     let etag = etag.trim();

@@ -9,7 +9,7 @@
 //! it; nobody becomes somebody else because of it.
 
 pub mod machine;
-mod profiles;
+pub(crate) mod profiles;
 
 use super::wire::causes;
 use crate::retry::Chance;

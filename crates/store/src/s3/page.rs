@@ -132,7 +132,7 @@ impl Draft {
 impl Entry {
     fn listed(&self, decode: &dyn Fn(&str) -> Option<String>, given: Option<i64>) -> Option<Listed> {
         let modified = self.modified.parse::<Timestamp>().ok()?;
-        let modified_ns = modified.as_second() * 1_000_000_000 + i64::from(modified.subsec_nanosecond());
+        let modified_ns = answer::nanoseconds(modified);
         let version = match answer::version(&self.etag) {
             "" => by_time(modified.as_second(), given),
             etag => etag.to_owned(),

@@ -54,7 +54,8 @@ struct Entry {
     is_folder: bool,
 }
 
-fn parse(body: &[u8], on: &str) -> Result<Page> {
+/// A page of names out of the body of an answer.
+pub fn parse(body: &[u8], on: &str) -> Result<Page> {
     let wrong = |what: &str| Error::corrupt(format!("the store's listing {what}"), on);
     let mut draft = Draft::default();
     let body = body.strip_prefix(BOM).unwrap_or(body);
@@ -96,7 +97,7 @@ impl Draft {
 impl Entry {
     fn listed(self) -> Option<Listed> {
         let version = answer::version(&self.etag).to_owned();
-        let modified_ns = answer::second(&self.modified)? * 1_000_000_000;
+        let modified_ns = answer::second(&self.modified)?.saturating_mul(1_000_000_000);
         let is_complete = !version.is_empty() && !self.key.is_empty();
         let size = self.size.parse().ok().filter(|_| is_complete)?;
         Some(Listed { key: self.key, version, size, modified_ns })

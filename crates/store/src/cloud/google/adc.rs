@@ -167,7 +167,11 @@ impl File {
     fn load(name: &str, path: &Path) -> Result<File> {
         let wrong = |what: &str| refused(name, path, what);
         let text = std::fs::read_to_string(path).map_err(|error| wrong(&format!("can't be read: {error}")))?;
-        let json: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong("is no JSON"))?;
+        File::of(name, path, text)
+    }
+
+    fn of(name: &str, path: &Path, text: String) -> Result<File> {
+        let json: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused(name, path, "is no JSON"))?;
         let kind = json["type"].as_str().unwrap_or_default().to_owned();
         Ok(File { name: name.into(), path: path.into(), text, kind, json })
     }
@@ -196,6 +200,14 @@ impl File {
             _ => format!("user {} {:016x}", field("client_id"), block::crc64::of(field("refresh_token").as_bytes())),
         }
     }
+}
+
+/// Whom a file of this text stands for, and whether a key of a service account can be made of it.
+#[cfg(any(test, feature = "hostile"))]
+pub fn key_file(text: String) -> Option<(String, bool)> {
+    let file = File::of("name", Path::new("path"), text).ok()?;
+    let is_key = file.kind == "service_account" && file.provider(&Messenger::new(Arc::new(Chance::new(0)))).is_some();
+    Some((file.who(), is_key))
 }
 
 fn refused(name: &str, path: &Path, what: &str) -> Error {

@@ -5,7 +5,7 @@
 
 use super::Bucket;
 use crate::counters::InFlight;
-use crate::s3::answer::decode;
+use crate::s3::answer::{decode, nanoseconds};
 use crate::s3::endpoint::encode;
 use crate::s3::listing::Question;
 use crate::s3::page::Page;
@@ -79,7 +79,8 @@ fn query(question: &Question<'_>) -> String {
     encode(&query)
 }
 
-fn parse(body: &[u8], on: &str) -> Result<Page> {
+/// A page of names out of the body of an answer.
+pub fn parse(body: &[u8], on: &str) -> Result<Page> {
     let answer: Answer = serde_json::from_slice(body)
         .map_err(|error| Error::corrupt(format!("the store's listing can't be read: {error}"), on))?;
     let listed = answer.items.into_iter().map(Item::listed).collect::<Option<_>>();
@@ -90,8 +91,7 @@ fn parse(body: &[u8], on: &str) -> Result<Page> {
 impl Item {
     fn listed(self) -> Option<Listed> {
         let Item { name: key, size, generation: version, updated, .. } = self;
-        let modified = updated.parse::<Timestamp>().ok()?;
-        let modified_ns = modified.as_second() * 1_000_000_000 + i64::from(modified.subsec_nanosecond());
+        let modified_ns = nanoseconds(updated.parse::<Timestamp>().ok()?);
         Some(Listed { key, version, size: size.parse().ok()?, modified_ns })
     }
 }

@@ -28,6 +28,13 @@ impl Profiles {
         Ok(Profiles { config, credentials, places: [first, second] })
     }
 
+    /// The same of texts.
+    #[cfg(any(test, feature = "hostile"))]
+    pub fn of(config: &str, credentials: &str) -> Result<Profiles> {
+        let places = ["config".to_owned(), "credentials".to_owned()];
+        Ok(Profiles { config: parse(config, &places[0])?, credentials: parse(credentials, &places[1])?, places })
+    }
+
     /// A profile by name, if either file knows it.
     pub fn profile<'a>(&'a self, name: &'a str) -> Option<Profile<'a>> {
         let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
@@ -68,6 +75,10 @@ async fn read(context: &Context, variable: &str, usual: &str) -> Result<(Ini, St
         return Ok((Ini::new(), place));
     }
     let text = context.file_read_as_string(&path).await?;
+    Ok((parse(&text, &place)?, place))
+}
+
+fn parse(text: &str, place: &str) -> Result<Ini> {
     let wrong = |error| Error::config_invalid(format!("{place} is not understood: {error}"));
-    Ok((Ini::load_from_str(&text).map_err(wrong)?, place))
+    Ini::load_from_str(text).map_err(wrong)
 }

@@ -1,0 +1,55 @@
+//! What may stand in the index log, as bytes that mean harm. For `make fuzz`; what it found is read again by the test below.
+//!
+//! Invariant: no bytes panic, and what is read as a record is written as it was read.
+
+use super::record::{FRAME, Record};
+use super::segment::Residency;
+use block::crc64;
+
+/// Records one after the other. The first byte says whether their frames are put right, which nobody does by chance.
+pub fn log(bytes: &[u8]) {
+    let Some((how, bytes)) = bytes.split_first() else { return };
+    let mut bytes = bytes.to_vec();
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= FRAME) {
+        if how & 1 == 1 {
+            mend(rest);
+        }
+        let Some((record, length)) = Record::decode(rest) else {
+            let _ = Record::is_cut(rest);
+            return;
+        };
+        assert_eq!(record.encode(), rest[..length], "a record has one spelling");
+        use_of(&record);
+        at += length;
+    }
+    let _ = std::str::from_utf8(&bytes).ok().map(Residency::of_name);
+}
+
+/// Put length and checksum of the first record right, as far as its bytes go.
+fn mend(rest: &mut [u8]) {
+    let told = u32::from_le_bytes(rest[..4].try_into().expect("four bytes")) as usize;
+    let length = told.min(rest.len() - FRAME);
+    let sum = crc64::of(&rest[FRAME..FRAME + length]);
+    rest[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    rest[4..FRAME].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// What is asked of a record's segment when it is replayed.
+fn use_of(record: &Record) {
+    if let Record::Started { segment, .. } | Record::Complete { segment, .. } = record {
+        let _ = (segment.id(), segment.bytes(), segment.start(), segment.is_whole());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_fuzzing_kept_is_borne() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/log");
+        let kept = std::fs::read_dir(folder).expect("the corpus");
+        let kept: Vec<_> = kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
+        assert!(!kept.is_empty(), "{folder} is empty");
+        kept.iter().for_each(|bytes| super::log(bytes));
+    }
+}

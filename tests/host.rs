@@ -1,0 +1,104 @@
+//! Stoker where it lives: mount(8) and a table of file systems, and a user who is not root.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use support::confines::wrapped;
+use support::content::noise;
+use support::{BUCKET, Bed, eventually, finished, is_root, pids, text};
+
+/// Run a script in a mount namespace of its own, as root; `None`, and said so, where it ends with 77: it could not prepare.
+fn within(bed: &Bed, script: &str) -> Option<String> {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can lay one file system over another");
+        return None;
+    }
+    let done = finished(&mut wrapped("unshare", &["-m", "sh", "-c", script, "sh"], &bed.stoker(["unused"])));
+    if done.status.code() == Some(77) {
+        eprintln!("SKIPPED: no file system can be laid over another here: {}", text(&done));
+        return None;
+    }
+    assert!(done.status.success(), "{}", text(&done));
+    Some(text(&done))
+}
+
+/// Prepares /sbin to have `mount.stoker` too.
+fn helper(bed: &Bed) -> String {
+    fs::create_dir(bed.path("over")).expect("a folder");
+    format!(
+        "sbin=$(readlink -f /sbin); mount -t tmpfs none {0} || exit 77; mkdir {0}/u {0}/w; ln -s {1} {0}/u/mount.stoker
+         mount -t overlay over -o lowerdir=$sbin,upperdir={0}/u,workdir={0}/w $sbin || exit 77\n",
+        bed.path("over").display(),
+        env!("CARGO_BIN_EXE_stoker")
+    )
+}
+
+#[test]
+fn mount_and_the_table_of_file_systems_know_the_type_stoker() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("folder/file", &noise(300_000, 1));
+    fs::create_dir(bed.path("copy")).expect("a folder");
+    let options = format!(
+        "anonymous,region=us-east-1,endpoint={},cache={},uid=7,_netdev,x-systemd.automount,noauto",
+        bed.endpoint(),
+        bed.path("cache").display()
+    );
+    let at = bed.path("mnt").display().to_string();
+    fs::write(bed.path("fstab"), format!("s3://{BUCKET}/folder {at} stoker {options} 0 0\n")).expect("a table");
+    let script = format!(
+        "mount -t stoker s3://{BUCKET}/folder {at} -o {options}
+         stat -c %u {at}/file; cp {at}/file {copy}/file; umount {at}
+         mount -T {table} {at}; cat {at}/file > {copy}/again; umount {at}
+         mount -t stoker s3://{BUCKET} {at} -o {options},no_such_thing=1 && exit 1; echo \"code $?\"
+         mount -t stoker s3://no-such-bucket {at} -o {options} && exit 1; echo \"code $?\"
+         mount -f -t stoker s3://{BUCKET} {at} -o {options}; ls -A {at}",
+        copy = bed.path("copy").display(),
+        table = bed.path("fstab").display()
+    );
+    let Some(said) = within(&bed, &format!("{}set -e\n{script}", helper(&bed))) else { return };
+    for words in ["7\n", "--no-such-thing", "code 1\n", "code 32\n", "no-such-bucket"] {
+        assert!(said.contains(words), "`{words}` is missing: {said}");
+    }
+    for name in ["file", "again"] {
+        let read = fs::read(bed.path("copy").join(name)).expect("a copy");
+        support::content::same(&read, &noise(300_000, 1), &name);
+    }
+    eventually("nothing is left", || pids(&bed.path("run")).is_empty());
+}
+
+/// A user who is nobody in particular.
+const USER: u32 = 65_534;
+
+#[test]
+fn who_is_not_root_mounts_by_fusermount_and_is_told_that_files_do_not_pass_through() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("small", &noise(100_000, 1));
+    bed.put("large", &noise((17 << 20) + 5, 2));
+    for name in ["bin", "cache"] {
+        fs::create_dir(bed.path(name)).expect("a folder");
+    }
+    // The program lies where anybody may read it; all else that it needs is this user's own.
+    fs::set_permissions(bed.path(""), fs::Permissions::from_mode(0o755)).expect("its folder is ours");
+    fs::copy(env!("CARGO_BIN_EXE_stoker"), bed.path("bin/stoker")).expect("a copy");
+    let script = format!(
+        "cd {scratch}; chown {USER} mnt run home cache
+         # As distributions have the device: anybody may open it.
+         mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse || exit 77
+         set -e
+         as='setpriv --reuid={USER} --regid={USER} --clear-groups --'
+         (cd data; sha256sum small large)
+         $as bin/stoker mount s3://{BUCKET} mnt --cache cache --detach --fill off {reach}
+         for time in cold warm; do $as sh -c 'cd mnt; sha256sum small large'; done
+         ls mnt 2> /dev/null && exit 1
+         $as bin/stoker status
+         $as bin/stoker umount mnt",
+        scratch = bed.path("").display(),
+        reach = bed.reach().join(" ")
+    );
+    let Some(said) = within(&bed, &script) else { return };
+    let sums: Vec<&str> = said.lines().filter(|line| line.ends_with("  small") || line.ends_with("  large")).collect();
+    assert_eq!((sums.len(), &sums[..2], &sums[..2]), (6, &sums[2..4], &sums[4..]), "{said}");
+    assert!(said.contains("passthrough off") || said.contains("passthrough needs"), "{said}");
+    eventually("nothing is left", || pids(&bed.path("run")).is_empty());
+}
