@@ -103,7 +103,7 @@ fn a_missing_bucket_or_prefix_and_a_dead_endpoint_are_told_apart() {
 #[test]
 fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
     let Some(bed) = Bed::new() else { return };
-    for url in ["s3:/bucket", "ftp://bucket/x", "https://host/x", "s3://"] {
+    for url in ["s3:/bucket", "ftp://bucket/x", "https://host/x?y", "s3://"] {
         refused_as_typed(&finished(&mut bed.mounting(url, "mnt", &[])), &[url, "s3://"]);
     }
     refused(&finished(&mut bed.mounting("file:///no/such/folder", "mnt", &[])), &["/no/such/folder"]);

@@ -118,6 +118,12 @@ pub struct Mount {
     pub odd_names: u64,
     /// When the data set was listed, seconds since 1970.
     pub listed_at: i64,
+    /// The manifest that its names are from, if they were not listed by this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
+    /// The snapshot of its names in the cache folder.
+    #[serde(default)]
+    pub snapshot: String,
     pub immutable: bool,
     /// Files read where they lie instead of being kept.
     pub local: bool,
@@ -304,6 +310,9 @@ pub struct MountRequest {
     pub fill: Option<String>,
     /// Seconds between listings; never if none.
     pub refresh_seconds: Option<u64>,
+    /// The file of a manifest that names are taken from, absolute: the store is never listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
     /// The mount ends when the caller hangs up, and the answer goes on until then.
     #[serde(default)]
     pub hold: bool,

@@ -17,7 +17,7 @@ use client::messages::{MountPath, MountRequest, Rates, StoreState};
 use mount::{Options, Session};
 use node::fill::When;
 use node::namespace::Namespace;
-use node::{Figures, Node, View};
+use node::{DataSet, Figures, Node, View};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -209,7 +209,7 @@ impl Host {
 
     /// Open a data set, listing it if it was never listed.
     async fn open(&self, request: &MountRequest, progress: impl Fn(u64)) -> Result<Arc<View>> {
-        let source = source_in_time(&request.url, &self.reach(request)).await?;
+        let source = self.source(request).await?;
         let listing = self.lists(request);
         let progress = |names| {
             listing.0.names.store(names, Ordering::Relaxed);
@@ -218,12 +218,13 @@ impl Host {
         View::open(self.node.clone(), source, fill(request)?, progress).await
     }
 
-    /// How the store of a request is reached.
-    pub(crate) fn reach(&self, request: &MountRequest) -> store::Settings {
+    /// The data set of a request.
+    pub(crate) async fn source(&self, request: &MountRequest) -> Result<DataSet> {
         let mut reach = reach(request);
         reach.s3.list_budget = self.node.settings().patience;
         reach.s3.read_buffer = self.node.settings().read_buffer();
-        reach
+        let source = source_in_time(&request.url, &reach).await?;
+        Ok(DataSet { manifest: request.manifest.as_ref().map(PathBuf::from), ..source })
     }
 
     /// Show that a data set is being listed, until the answer is dropped.

@@ -289,6 +289,8 @@ impl Mounted {
             bytes: totals.bytes,
             odd_names: totals.odd.iter().sum(),
             listed_at: self.view.manifest().listed_ns() / 1_000_000_000,
+            manifest: self.view.given().map(|path| path.display().to_string()),
+            snapshot: self.view.snapshot().display().to_string(),
             immutable: self.immutable,
             local: self.view.is_local(),
             opens_passed_through: counts.opens_through,

@@ -117,13 +117,13 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<DataSet> {
     if let Location::Folder(path) = &location {
         let folder = Arc::new(Folder::at(path, settings.folder)?);
         let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(DataSet { url: url.into(), store: folder, prefix: String::new(), local });
+        return Ok(DataSet { url: url.into(), store: folder, prefix: String::new(), local, manifest: None });
     }
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    Ok(DataSet { url: url.into(), store: store::open(&location, settings)?, prefix, local: None })
+    Ok(DataSet { url: url.into(), store: store::open(&location, settings)?, prefix, local: None, manifest: None })
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crate::control;
 use crate::host::{Host, fill};
 use crate::keeper::{Held, Keeper, Named};
 use crate::mounted::Mounted;
-use crate::reach::source_in_time;
 use block::{Error, Result};
 use client::messages::MountRequest;
 use mount::{Left, Number, Session};
@@ -134,7 +133,7 @@ impl Host {
         }
         names.sort_by_key(Manifest::generation);
         let visit = self.enter()?;
-        let source = source_in_time(&terms.request.url, &self.reach(&terms.request)).await?;
+        let source = self.source(&terms.request).await?;
         let set =
             u128::from_str_radix(&terms.set, 16).map_err(|_| Error::corrupt("its set has no name", &*source.url))?;
         let identity = Identity { store: terms.store.as_str().into(), set };

@@ -8,7 +8,8 @@
 //! Layout:
 //! - [`names`]: how keys become paths.
 //! - [`Builder`]: takes a listing, writes a snapshot, inherits nodes from the one before.
-//! - [`Manifest`]: one snapshot, opened; [`Walk`] goes over its files.
+//! - [`Manifest`]: one snapshot, opened; [`Walk`] goes over its files, [`Keys`] over its objects in the order of their keys.
+//! - [`write`], [`Text`]: the same as text, for people and other programs.
 //! - [`stale`]: what the kernel has to forget when one snapshot follows another.
 //! - [`Generations`]: the current snapshot, and older ones for as long as somebody knows their nodes.
 //!
@@ -20,13 +21,16 @@ mod draft;
 mod generations;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
+mod keys;
 mod layout;
 mod listing;
 mod map;
 pub mod names;
+mod pieces;
 mod refresh;
 #[cfg(test)]
 mod tests;
+mod text;
 mod version;
 mod view;
 mod walk;
@@ -35,10 +39,12 @@ pub use build::{Builder, Built};
 pub(crate) use draft::Draft;
 pub use draft::is_draft;
 pub use generations::{Generations, Held, Holder, RETAINED_MAX};
+pub use keys::Keys;
 pub(crate) use layout::MAGIC as SNAPSHOT_MARK;
 pub use layout::Totals;
 pub use names::Odd;
 pub use refresh::stale;
+pub use text::{Head, TEXT_MARK, Text, parse_moment, write};
 pub use walk::{File, Walk};
 
 use block::{BLOCK, Error, Result};

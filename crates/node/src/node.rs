@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::{Chance, Counts, Entrance, OriginSettings, Origins};
 use tokio::sync::Semaphore;
 
+/// The folder of snapshots in that of the cache.
+pub(crate) const SNAPSHOTS: &str = "manifests";
+
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -173,7 +176,7 @@ impl Node {
 
     /// The folder of snapshots of names.
     pub(crate) fn snapshots(&self) -> PathBuf {
-        self.settings.cache.join("manifests")
+        self.settings.cache.join(SNAPSHOTS)
     }
 
     /// Count a view among those that are open, until it is dropped.

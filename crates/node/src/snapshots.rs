@@ -27,6 +27,19 @@ struct Found {
     bytes: u64,
 }
 
+/// What tells a data set from others: its store as objects call it, what its keys begin with, who listed it, and the
+/// manifest that its names are from, by its hash, if they were not listed.
+pub fn identity(store: &str, prefix: &str, who: &str, given: Option<u128>) -> u128 {
+    let given = given.map(|hash| format!("{hash:032x}"));
+    let words: Vec<&str> = [store, prefix, who].into_iter().chain(given.as_deref()).collect();
+    xxhash_rust::xxh3::xxh3_128(words.join("\0").as_bytes())
+}
+
+/// The name of its snapshot in the folder.
+pub fn name(store: &str, prefix: &str, who: &str, given: Option<u128>) -> String {
+    format!("{:032x}", identity(store, prefix, who, given))
+}
+
 /// Make the folder in that of the cache, for its owner alone, unless it is there.
 pub fn make(folder: &Path) -> Result<()> {
     System.make_folder(folder).map_err(|error| {

@@ -2,8 +2,10 @@
 //!
 //! Invariant: nothing on the way of a read goes to the store for a name; only [`View::refresh`] lists.
 
+mod given;
 mod listing;
 mod open;
+mod set;
 mod shared;
 
 use crate::content::{self, Empty, Local, Streamed};
@@ -23,28 +25,17 @@ use peer::Reading as Open;
 pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
 pub use open::Identity;
+pub use set::DataSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use store::{Entrance, Folder, Store};
+use store::{Entrance, Folder};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// Files of an earlier boot up to this size are read whole at their first open, which a local disk does in a tenth of a
 /// second; larger ones are served by the daemon meanwhile.
 const CHECKED_AT_OPEN_MAX: u64 = 64 << 20;
-
-/// A data set: where its names and bytes come from.
-#[derive(Clone)]
-pub struct DataSet {
-    /// As the user wrote it.
-    pub url: String,
-    pub store: Arc<dyn Store>,
-    /// What all keys begin with: empty, or ends with a slash.
-    pub prefix: String,
-    /// A folder on a local file system, which is read where it lies.
-    pub local: Option<Arc<Folder>>,
-}
 
 /// A data set on a node.
 pub struct View {
@@ -85,13 +76,18 @@ impl View {
     }
 
     async fn list_again(&self, progress: impl Fn(u64)) -> Result<Stale> {
+        if let Some(manifest) = &self.source.manifest {
+            let error = Error::invalid("the names are those of a manifest, and are not listed", manifest.display());
+            return Err(error.hint("to see what the store has now, mount without --manifest, or with a newer one"));
+        }
         let _one = self.refreshing.lock().await;
         self.list_alone(None, progress).await
     }
 
     /// The same by who holds the lock. `answers_ns`: when others listed whom this listing only answers.
     async fn list_alone(&self, answers_ns: Option<i64>, progress: impl Fn(u64)) -> Result<Stale> {
-        let listing = list(&self.source, &self.name, progress).await?.in_answer_to(answers_ns);
+        let folder = self.node.snapshots();
+        let listing = list(&self.source, &self.name, &folder, progress).await?.in_answer_to(answers_ns);
         let previous = self.names.current();
         let built = write(&self.node, listing, self.snapshot.clone(), Some(previous.clone())).await?;
         self.go_on_with(built.manifest, previous).await?;
@@ -199,6 +195,11 @@ impl View {
         &self.node
     }
 
+    /// The manifest that its names were taken from, if they were not listed.
+    pub fn given(&self) -> Option<&std::path::Path> {
+        self.source.manifest.as_deref()
+    }
+
     /// Whether files are read where they lie instead of being kept.
     pub fn is_local(&self) -> bool {
         self.source.local.is_some()
@@ -214,7 +215,8 @@ impl View {
         self.names.bytes()
     }
 
-    pub(crate) fn snapshot(&self) -> &std::path::Path {
+    /// Where its names lie; the file is never written again, and another takes its name when they are listed anew.
+    pub fn snapshot(&self) -> &std::path::Path {
         &self.snapshot
     }
 

@@ -97,7 +97,8 @@ impl Pool {
         for (set, views) in ["a/", "b/"].iter().zip(&mut views) {
             for node in &nodes {
                 let url = format!("memory://sets/{set}");
-                let source = DataSet { url, store: store.clone(), prefix: (*set).to_owned(), local: None };
+                let source =
+                    DataSet { url, store: store.clone(), prefix: (*set).to_owned(), local: None, manifest: None };
                 views.push(View::open(node.clone(), source, play.fill, |_| ()).await.expect("a view"));
             }
         }

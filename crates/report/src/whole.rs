@@ -14,15 +14,22 @@ const NAMES: u32 = 100;
 
 /// Write a file in one move.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || {
-        let (draft, mut file) = begin(path)?;
-        let written = file.write_all(bytes).and_then(|()| fs::rename(&draft, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&draft);
-        }
-        written
-    };
-    write().map_err(|error| Error::io("cannot write the file", path.display(), &error))
+    filled(path, |file| file.write_all(bytes).map_err(|error| failed(path, &error)))
+}
+
+/// The same of a file that is filled piece by piece.
+pub fn filled(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let (draft, mut file) = begin(path).map_err(|error| failed(path, &error))?;
+    let named = || fs::rename(&draft, path).map_err(|error| failed(path, &error));
+    let written = fill(&mut file).and_then(|()| named());
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::io("cannot write the file", path.display(), error)
 }
 
 /// Whether one could be written there: of root, of /proc and of mounts, what permissions say is not what happens.

@@ -1,8 +1,8 @@
 //! What can be typed.
 
 use crate::{
-    bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, keep, logs, observe, plan, print,
-    restart, umount, up,
+    bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, keep, keys, logs, manifest, observe,
+    plan, print, restart, umount, up,
 };
 use ::emulate::parse::{duration, size};
 use block::Error;
@@ -84,6 +84,9 @@ pub enum Command {
     /// Look into a cache folder of this machine, or empty it
     #[command(subcommand)]
     Cache(cache::Command),
+    /// Keep the names of a data set as a file, compare and mount by it
+    #[command(subcommand)]
+    Manifest(manifest::Command),
     /// Show what a mount from here would go by, and where each value came from
     #[command(after_help = config::EXAMPLES)]
     Config(Box<config::Args>),
@@ -113,7 +116,7 @@ pub enum Command {
     #[command(subcommand)]
     Hosts(hosts::Command),
     /// Make the keys by which the nodes of a cluster know each other
-    Keys(Keys),
+    Keys(keys::Args),
     /// Print a completion script
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
@@ -232,6 +235,9 @@ pub struct SetFlags {
     /// List the data set again this often, such as 60s, 10m or 1h; by default only by `stoker refresh`
     #[arg(long, value_name = "TIME", value_parser = seldom, allow_hyphen_values = true)]
     pub refresh: Option<Duration>,
+    /// Take the names from this file of `stoker manifest` and never list: the same bytes each time, or an error
+    #[arg(long, value_name = "FILE", conflicts_with = "refresh")]
+    pub manifest: Option<PathBuf>,
     /// Fetch the rest of the set in the background at spare bandwidth: once reads show an epoch (auto, the default), never
     /// (off), or at once (all)
     #[arg(long, value_name = "WHEN", value_parser = ["auto", "off", "all"])]
@@ -300,22 +306,6 @@ pub struct ClusterFlags {
     /// Speak unencrypted with the others, and with anybody who reaches the port: for a network that only members are on
     #[arg(long, requires = "members")]
     pub plaintext: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct Keys {
-    /// Who tells of all nodes of the cluster, as `stoker mount --members` takes it: a file; or DNS or etcd, those that are there
-    #[arg(long, value_name = "MEMBERS")]
-    pub members: String,
-    /// Where to: the key of the authority, and a folder for each member. Members that have keys there keep them
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// How long certificates are good
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
-    pub days: u32,
-    /// Make the keys of all members anew, by the same authority
-    #[arg(long)]
-    pub renew: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -148,8 +148,10 @@ fn of_cluster(node: &NodeFlags) -> Vec<Value> {
 
 fn of_set(set: &SetFlags) -> Vec<Value> {
     let refresh = set.refresh.map(|time| ("--refresh", format!("{time:?}")));
+    let manifest = set.manifest.as_ref().map(|path| ("--manifest", path.display().to_string()));
     vec![
         chosen("refresh", refresh, &[], || "by `stoker refresh` alone".into()),
+        chosen("manifest", manifest, &[], || "none: the store is listed".into()),
         chosen("fill", set.fill.clone().map(|fill| ("--fill", fill)), &[], || "auto".into()),
         chosen("immutable", switch(set.immutable, "--immutable"), &[], || "no".into()),
     ]

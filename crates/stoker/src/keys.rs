@@ -2,7 +2,6 @@
 //!
 //! Invariant: the key of the authority leaves this machine only if its user carries it; no key is printed.
 
-use crate::args::Keys;
 use crate::authority::{Authority, Identity};
 use crate::{place, show};
 use anyhow::Context;
@@ -12,11 +11,27 @@ use rcgen::KeyPair;
 use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use time::{Duration, OffsetDateTime};
 
-pub fn run(args: &Keys) -> anyhow::Result<ExitCode> {
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Who tells of all nodes of the cluster, as `stoker mount --members` takes it: a file; or DNS or etcd, those that are there
+    #[arg(long, value_name = "MEMBERS")]
+    pub members: String,
+    /// Where to: the key of the authority, and a folder for each member. Members that have keys there keep them
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How long certificates are good
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
+    /// Make the keys of all members anew, by the same authority
+    #[arg(long)]
+    pub renew: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seats = crate::runtime()?.block_on(Members::parse(&args.members, &place::variable)?.read())?;
     let out = place::absolute(&args.out)?;
     let is_empty = std::fs::read_dir(&out).map_or(true, |mut names| names.next().is_none());

@@ -30,6 +30,7 @@ mod keys;
 mod load;
 mod log;
 mod logs;
+mod manifest;
 mod mount;
 mod node;
 mod notify;
@@ -96,6 +97,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Cache(command) => cache::run(&command),
+        Command::Manifest(command) => manifest::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Debug(command) => debug::run(&command),
         Command::Log(args) => logs::run(&args),

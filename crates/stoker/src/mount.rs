@@ -44,6 +44,11 @@ const READY: &str = "mounted";
 pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     // What is wrong on the face of it is said before a node is started.
     let location = args.url.parse::<store::Location>()?;
+    if matches!(location, store::Location::Web { .. }) && args.set.manifest.is_none() {
+        let error = Error::invalid("a web server does not tell the names of its files", &args.url);
+        let hint = "name them by --manifest FILE (`stoker manifest import` makes one of a list); a bucket is s3://bucket/prefix";
+        return Err(error.hint(hint).into());
+    }
     place::memory(args.node.memory)?;
     let (request, runtime) = (request(args, verbose)?, runtime()?);
     runtime.block_on(store::check(&location, &reach::reach(&request)))?;
@@ -95,6 +100,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         error.hint("choose another folder")
     })?;
     let log = args.node.log.as_deref().map(place::absolute).transpose()?;
+    let manifest = args.set.manifest.as_deref().map(place::absolute).transpose()?;
     Ok(MountRequest {
         url: from_here(&args.url)?,
         path: path.to_owned(),
@@ -105,6 +111,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         immutable: args.set.immutable,
         fill: args.set.fill.clone(),
         refresh_seconds: args.set.refresh.map(|time| time.as_secs().max(1)),
+        manifest: manifest.map(|path| path.to_string_lossy().into_owned()),
         hold: !args.detach,
         tell: Some(log::level(verbose).as_str().to_ascii_lowercase()),
         cache_bytes: args.node.cache_size,

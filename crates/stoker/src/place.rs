@@ -219,6 +219,7 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
             let endpoint = asked.endpoint.clone().or_else(|| set("AZURE_STORAGE_ENDPOINT"));
             return Reach { endpoint, ..asked.clone() };
         }
+        Ok(Location::Web { .. }) => return asked.clone(),
         _ => {}
     }
     let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
@@ -240,6 +241,7 @@ pub fn variables(url: &str) -> client::messages::Variables {
     let is_meant = |name: &str| match url.parse() {
         Ok(Location::Google { .. }) => GOOGLE.contains(&name),
         Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
+        Ok(Location::Web { .. }) => name == store::WEB_TOKEN,
         _ => false,
     };
     let whole = |name: &str, value: String| match PATHS.contains(&name) {

@@ -5,7 +5,7 @@
 //! are our own, because its paths can't spell every key (`a//b`, `dir/`) and its errors hide what patience goes by:
 //! the status, and when to come back.
 //!
-//! Layout: `google`, `azure`, `source` (who we are), `messenger` (how tokens are asked for), `refusal` (what a no
+//! Layout: `google`, `azure`, `web` (any server of files), `source` (who we are), `messenger` (how tokens are asked for), `refusal` (what a no
 //! means).
 //!
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret leaves here
@@ -16,10 +16,12 @@ pub(crate) mod google;
 mod messenger;
 pub(crate) mod refusal;
 mod source;
+mod web;
 
 pub use azure::Azure;
 pub use azure::account::blob_host as azure_host;
 pub use google::Google;
+pub use web::{TOKEN as WEB_TOKEN, Web};
 
 use crate::Body;
 use crate::Counters;
@@ -158,7 +160,9 @@ impl Site {
 
     fn manner(&self) -> Manner<'_> {
         let Settings { list_requests: requests, list_budget: budget, .. } = self.settings;
-        Manner { identity: &self.identity, counters: &self.counters, chance: &self.chance, requests, budget }
+        let begins_anywhere = matches!(self.service, Service::Google);
+        let Site { identity, counters, chance, .. } = self;
+        Manner { identity, counters, chance, requests, budget, begins_anywhere }
     }
 
     fn name_of(&self, key: &str) -> String {

@@ -7,6 +7,7 @@
 //! - [`Folder`]: files of a local or a network file system.
 //! - [`S3`]: any server that speaks S3.
 //! - [`Google`], [`Azure`]: Google Cloud Storage and Azure Blob Storage by their own interfaces.
+//! - [`Web`]: files of a web server, by names that a manifest tells.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
 //! - [`Origins`]: each object out of its own store, by the credentials of the mount that asks.
 //! - [`Sink`], [`open_to_write`]: the same stores, written into.
@@ -32,7 +33,7 @@ pub mod contract;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
 
-pub use cloud::{Azure, Google, Settings as CloudSettings};
+pub use cloud::{Azure, Google, Settings as CloudSettings, WEB_TOKEN, Web};
 pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};
 pub use folder::{
     ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings, silent as folder_is_silent,

@@ -4,7 +4,7 @@
 //! Invariant: what can't be opened is refused with the spelling that could.
 
 use crate::cloud::azure_host;
-use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, S3, S3Settings, Store};
+use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, S3, S3Settings, Store, Web};
 use block::{Error, Result};
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub enum Location {
     Google { bucket: String, prefix: String },
     /// A container of Azure's, and the host of its account, if it was typed.
     Azure { container: String, host: Option<String>, prefix: String },
+    /// A web server by scheme, host and port, and what the paths of its files begin with.
+    Web { server: String, prefix: String },
     /// A folder.
     Folder(PathBuf),
 }
@@ -36,7 +38,10 @@ impl Location {
     /// What the keys begin with; listings are asked for it.
     pub fn prefix(&self) -> &str {
         match self {
-            Location::S3 { prefix, .. } | Location::Google { prefix, .. } | Location::Azure { prefix, .. } => prefix,
+            Location::S3 { prefix, .. }
+            | Location::Google { prefix, .. }
+            | Location::Azure { prefix, .. }
+            | Location::Web { prefix, .. } => prefix,
             Location::Folder(_) => "",
         }
     }
@@ -48,6 +53,7 @@ pub fn open(location: &Location, settings: &Settings) -> Result<Arc<dyn Store>> 
         Location::S3 { bucket, .. } => Arc::new(S3::open(bucket, settings.s3.clone())?),
         Location::Google { bucket, .. } => Arc::new(Google::open(bucket, &settings.cloud)?),
         Location::Azure { container, host, .. } => Arc::new(Azure::open(container, host.as_deref(), &settings.cloud)?),
+        Location::Web { server, .. } => Arc::new(Web::open(server, &settings.cloud)?),
         Location::Folder(path) => Arc::new(Folder::at(path, settings.folder)?),
     })
 }
@@ -58,6 +64,7 @@ pub async fn check(location: &Location, settings: &Settings) -> Result<()> {
         Location::S3 { bucket, .. } => S3::check(bucket, &settings.s3).await,
         Location::Google { bucket, .. } => Google::check(bucket, &settings.cloud).await,
         Location::Azure { container, host, .. } => Azure::check(container, host.as_deref(), &settings.cloud).await,
+        Location::Web { server, .. } => Web::check(server, &settings.cloud),
         Location::Folder(_) => Ok(()),
     }
 }
@@ -85,10 +92,7 @@ impl FromStr for Location {
             }
             "az" | "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => azure(text, rest),
             "hdfs" => wrong("this kind of store can't be opened yet", "mount it by its own tools, and name the folder"),
-            "http" | "https" => wrong(
-                "this is the address of a web server and not of a bucket",
-                "write s3://bucket/prefix, and name your own server by --endpoint",
-            ),
+            scheme @ ("http" | "https") => web(text, scheme, rest),
             _ => wrong(
                 "this kind of store is unknown",
                 "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///path or a path",
@@ -117,6 +121,19 @@ fn azure(text: &str, rest: &str) -> Result<Location> {
     };
     let (container, prefix) = named(text, &format!("{authority}/{path}"), "container", advice)?;
     Ok(Location::Azure { container, host, prefix })
+}
+
+/// `https://host/prefix`. A key is what the path says once its escapes are undone.
+fn web(text: &str, scheme: &str, rest: &str) -> Result<Location> {
+    const WRITTEN: &str =
+        "write https://host/prefix, without a query; a bucket is s3://bucket/prefix, and its server --endpoint";
+    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.is_empty() || rest.contains(['@', '?', '#']) {
+        return Err(Error::invalid("this names no folder of a web server", scheme).hint(WRITTEN));
+    }
+    let prefix = percent_decode_str(prefix).decode_utf8();
+    let prefix = prefix.map_err(|_| Error::invalid("the path is not UTF-8", text).hint(WRITTEN))?.into_owned();
+    Ok(Location::Web { server: format!("{scheme}://{}", host.to_ascii_lowercase()), prefix })
 }
 
 /// What holds the objects, and what their keys begin with.
@@ -169,6 +186,7 @@ mod tests {
             ("az://c/train", azure(None)),
             ("abfss://c@Acc.dfs.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
             ("wasbs://c@acc.blob.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
+            ("https://Host:8443/a%20b/c", Location::Web { server: "https://host:8443".into(), prefix: "a b/c".into() }),
             ("file:///data/a%20b", folder("/data/a b")),
             ("file://localhost/data", folder("/data")),
             ("/data/a%20b", folder("/data/a%20b")),
@@ -181,9 +199,17 @@ mod tests {
     #[test]
     fn a_wrong_location_says_how_to_write_it() {
         let s3 = ["s3:/bucket", "s3://", "s3:///key", "s3://host:9000/bucket"];
-        for text in
-            s3.into_iter().chain(["", "file://server/path", "gs://", "gs:b", "az://c@a/p", "ftp://h/p", "https://h/p"])
-        {
+        for text in s3.into_iter().chain([
+            "",
+            "file://server/path",
+            "gs://",
+            "gs:b",
+            "az://c@a/p",
+            "ftp://h/p",
+            "https://u:p@h/p",
+            "http:///p",
+            "https://h/p?q",
+        ]) {
             let error = text.parse::<Location>().expect_err(text);
             assert!(error.hint.starts_with("write") || error.hint.contains("s3://"), "{text}: {error}");
         }

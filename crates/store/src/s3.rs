@@ -166,7 +166,8 @@ impl Listing for Bucket {
 
     fn manner(&self) -> Manner<'_> {
         let Settings { list_requests: requests, list_budget: budget, .. } = self.settings;
-        Manner { identity: &self.identity, counters: &self.counters, chance: &self.chance, requests, budget }
+        let Bucket { identity, counters, chance, .. } = self;
+        Manner { identity, counters, chance, requests, budget, begins_anywhere: true }
     }
 }
 

@@ -58,7 +58,8 @@ fn look(manifest: &Manifest) {
         let _ = (manifest.attributes(node), manifest.object(node), manifest.path(node));
         manifest.list(node, u64::MAX, &mut |_, _, _| false);
     }
-    manifest.walk(ROOT).take(LOOKED_AT_MAX).for_each(drop);
+    let mut walk = manifest.walk(ROOT);
+    (0..LOOKED_AT_MAX).all(|_| walk.advance().is_some());
 }
 
 #[cfg(test)]

@@ -80,6 +80,11 @@ impl Odd {
     }
 }
 
+/// Whether a name was put in the place of a part of a key that could not be a name.
+pub fn is_reserved(name: &[u8]) -> bool {
+    RESERVED.iter().any(|reserved| name.starts_with(reserved.as_bytes()))
+}
+
 /// Where a key is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {

@@ -226,3 +226,26 @@ fn a_million_names_take_less_than_200_bytes_each() {
     let node = manifest.find(b"train/n00000123/n00000123_999123.JPEG").expect("one of them");
     assert_eq!(manifest.attributes(node).map(|attributes| attributes.size), Some(110_000));
 }
+
+#[test]
+fn names_that_do_not_fit_into_memory_make_the_same_snapshot() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let built = |spills: bool| {
+        let mut builder = Builder::new(STORE.into(), "").expect("a folder");
+        if spills {
+            builder = builder.spill_to(folder.path());
+        }
+        for number in 0..40_000u32 {
+            // Long enough that there are more pieces than are held, with odd ones and texts that don't pack.
+            let key = format!("{}/{:05}{}", number % 7, 99_999 - number, "x".repeat(800 + (number % 400) as usize));
+            let version = format!("W/\"{number}-of-a-kind-that-is-kept-as-text\"");
+            builder.add(&[Listed { key, version, size: u64::from(number), modified_ns: 1 }]).expect("a key");
+        }
+        builder.add(&[Listed { key: "3".into(), version: "v".into(), size: 1, modified_ns: 1 }]).expect("a key");
+        builder.build_nameless(folder.path(), 7).expect("a snapshot")
+    };
+    let (held, spilled) = (built(false), built(true));
+    assert_eq!(held.id(), spilled.id());
+    assert_eq!(held.totals().files, 40_001);
+    assert!(std::fs::read_dir(folder.path()).expect("the folder").next().is_none(), "nothing is left");
+}

@@ -8,7 +8,7 @@ use crate::manifest::{self, Builder, Manifest};
 use crate::node::Node;
 use block::{Error, Result};
 use futures_util::StreamExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,6 +28,11 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Names that were listed at this time, by whomever.
+    pub fn of(builder: Builder, began_ns: i64) -> Listing {
+        Listing { builder, began_ns, answers_ns: None }
+    }
+
     /// It is to count as of the time of those that it answers: later, they would take it for news.
     pub fn in_answer_to(self, answers_ns: Option<i64>) -> Listing {
         Listing { answers_ns, ..self }
@@ -54,10 +59,10 @@ fn after(began_ns: i64, previous_ns: i64) -> i64 {
     if previous_ns > latest(began_ns) { began_ns } else { began_ns.max(previous_ns.saturating_add(1)) }
 }
 
-/// `name` is what objects call the store.
-pub async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> Result<Listing> {
+/// `name` is what objects call the store; names that don't fit into memory take room in `folder`.
+pub async fn list(source: &DataSet, name: &Arc<str>, folder: &Path, progress: impl Fn(u64)) -> Result<Listing> {
     let began_ns = now_ns();
-    let mut builder = Builder::new(name.clone(), &source.prefix)?;
+    let mut builder = Builder::new(name.clone(), &source.prefix)?.spill_to(folder);
     let mut pages = source.store.list(&source.prefix);
     while let Some(page) = pages.next().await {
         builder.add(&page?)?;
@@ -73,12 +78,17 @@ pub async fn list(source: &DataSet, name: &Arc<str>, progress: impl Fn(u64)) -> 
         };
         return Err(Error::missing(what, &source.url).hint(hint));
     }
-    Ok(Listing { builder, began_ns, answers_ns: None })
+    Ok(Listing::of(builder, began_ns))
 }
 
 /// List a data set into a snapshot that only we know; it takes its room in this folder.
-pub async fn list_nameless(source: &DataSet, folder: &std::path::Path) -> Result<Manifest> {
-    let listing = list(source, source.store.identity(), |_| ()).await?;
+pub async fn list_nameless(source: &DataSet, folder: &Path) -> Result<Manifest> {
+    list_into(source, folder, |_| ()).await
+}
+
+/// The same; `progress` gets the number of names listed so far.
+pub async fn list_into(source: &DataSet, folder: &Path, progress: impl Fn(u64)) -> Result<Manifest> {
+    let listing = list(source, source.store.identity(), folder, progress).await?;
     let folder = folder.to_owned();
     apart(move || listing.builder.build_nameless(&folder, listing.began_ns)).await
 }
@@ -118,7 +128,7 @@ pub async fn write(
 }
 
 /// Seconds of work for millions of names, so not on a thread that others wait for.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Error::corrupt(format!("a listing was given up: {error}"), ""))?

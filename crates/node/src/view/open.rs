@@ -3,8 +3,9 @@
 //! Invariant: names that one principal listed are shown to no other.
 
 use super::listing::{list, write};
+use super::set::pinned;
 use super::shared::of_another;
-use super::{DataSet, View};
+use super::{DataSet, View, given};
 use crate::cluster;
 use crate::fill::{self, Fill, When};
 use crate::handover;
@@ -13,7 +14,6 @@ use crate::namespace::Stale;
 use crate::node::Node;
 use crate::snapshots;
 use block::{Error, Result};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,12 +36,15 @@ impl View {
             Some(_) => cluster::store_name(source.store.identity(), &who),
             None => source.store.identity().clone(),
         };
-        let set = xxhash_rust::xxh3::xxh3_128([&*store, &*source.prefix, &who].join("\0").as_bytes());
-        let snapshot = node.snapshots().join(format!("{set:032x}"));
+        let given = given::hash(&source).await?;
+        let set = snapshots::identity(&store, &source.prefix, &who, given);
+        let snapshot = node.snapshots().join(snapshots::name(&store, &source.prefix, &who, given));
         // A local folder costs little to list, and its owner expects to see what is in it.
-        let pinned = if source.local.is_none() { pinned(&snapshot, &store, &source.prefix) } else { None };
+        let is_listed = source.local.is_none() && given.is_none();
+        let is_kept = is_listed || given.is_some();
+        let pinned = is_kept.then(|| pinned(&snapshot, &store, &source.prefix)).flatten();
         let opening = node.sets.opening(set);
-        let theirs = match source.local.is_none() {
+        let theirs = match is_listed {
             true => of_another(&node, (set, &opening, &snapshot), (&store, &source.prefix), pinned.as_ref()).await,
             false => None,
         };
@@ -53,7 +56,10 @@ impl View {
                     told.found(keys - before.swap(keys, Relaxed));
                     progress(keys);
                 };
-                let listing = list(&source, &store, found).await?;
+                let listing = match given {
+                    Some(given) => given::take(&source, &store, &node.snapshots(), given).await?,
+                    None => list(&source, &store, &node.snapshots(), found).await?,
+                };
                 write(&node, listing, snapshot.clone(), None).await?.manifest
             }
         };
@@ -104,7 +110,7 @@ impl View {
         let view = Arc::new(view);
         view.node.keep(&view);
         handover::opened(&view.node);
-        if !view.is_local() {
+        if !view.is_local() && view.given().is_none() {
             node.sets.add(set, &view);
         }
         snapshots::used(&view.snapshot);
@@ -128,21 +134,5 @@ impl View {
     /// What went stale since these names.
     pub fn stale_since(&self, generation: u32) -> Stale {
         self.names.stale_since(generation)
-    }
-}
-
-/// The snapshot of an earlier listing of this very data set, if there is a sound one.
-fn pinned(snapshot: &Path, name: &str, prefix: &str) -> Option<Manifest> {
-    if !snapshot.exists() {
-        return None;
-    }
-    // Reading all of it costs some twenty milliseconds for a million names, and finds what a lost machine left.
-    match Manifest::open(snapshot).and_then(|manifest| manifest.verify().map(|()| manifest)) {
-        Ok(manifest) if **manifest.store() == *name && manifest.prefix() == prefix => Some(manifest),
-        Ok(_) => None,
-        Err(error) => {
-            tracing::warn!("listing the data set again: {error}");
-            None
-        }
     }
 }

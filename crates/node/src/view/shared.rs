@@ -20,7 +20,8 @@ impl View {
     /// Take newer names that another member has, if one has. Names that went stale come back. What was built on other names
     /// than this node's can't follow them: then this node lists too.
     pub async fn follow(&self) -> Result<Option<Stale>> {
-        let Some(lines) = self.node.stack.lines().filter(|_| !self.is_local()) else { return Ok(None) };
+        let shares = !self.is_local() && self.given().is_none();
+        let Some(lines) = self.node.stack.lines().filter(|_| shares) else { return Ok(None) };
         let _one = self.refreshing.lock().await;
         let previous = self.names.current();
         // Also of what this node has itself: its clock may have been set back since.
@@ -51,7 +52,7 @@ impl View {
 
     /// Whether another member of the cluster lists this set whenever it is to be listed again.
     pub async fn is_listed_by_another(&self) -> bool {
-        match self.node.stack.lines().filter(|_| !self.is_local()) {
+        match self.node.stack.lines().filter(|_| !self.is_local() && self.given().is_none()) {
             Some(lines) => lines.is_listed_by_another(self.set).await,
             None => false,
         }

@@ -140,7 +140,7 @@ fn document(args: &Args, manifest: &Manifest, steps: &[serde_json::Value], warni
 fn make_end(url: &str) -> Result<()> {
     match url.parse()? {
         Location::Folder(path) => make_folder(&path),
-        Location::S3 { .. } | Location::Google { .. } | Location::Azure { .. } => Ok(()),
+        Location::S3 { .. } | Location::Google { .. } | Location::Azure { .. } | Location::Web { .. } => Ok(()),
     }
 }
 

@@ -46,7 +46,9 @@ impl Way<'_> {
         let location: Location = self.url.parse()?;
         let is_open = match &location {
             Location::S3 { bucket, .. } => self.is_open(bucket, &location, found),
-            Location::Google { .. } | Location::Azure { .. } => self.is_somebody(&location, found),
+            Location::Google { .. } | Location::Azure { .. } | Location::Web { .. } => {
+                self.is_somebody(&location, found)
+            }
             Location::Folder(_) => true,
         };
         if !is_open {

@@ -16,6 +16,8 @@ use std::time::Duration;
 pub enum Service {
     Google,
     Azure,
+    /// Anybody's web server.
+    Web,
 }
 
 impl Service {
@@ -24,6 +26,15 @@ impl Service {
         match self {
             Service::Google => "bucket",
             Service::Azure => "container",
+            Service::Web => "file",
+        }
+    }
+
+    /// What to try where a request is sent elsewhere.
+    fn elsewhere(self) -> &'static str {
+        match self {
+            Service::Google | Service::Azure => "set the endpoint of the account or the bucket",
+            Service::Web => "give the URL that it leads to; redirects are not followed",
         }
     }
 
@@ -37,6 +48,9 @@ impl Service {
             Service::Azure => {
                 "check that these credentials may list the container and read its blobs (Storage Blob Data Reader), and \
                  the variables that begin with AZURE_STORAGE_"
+            }
+            Service::Web => {
+                "check that the file may be read; STOKER_BEARER_TOKEN is the token that is sent, if one is wanted"
             }
         }
     }
@@ -94,7 +108,7 @@ impl Refusal {
             (412 | 416, _) => Error::changed(format!("the object has another version by now ({})", self.words()), on),
             (301 | 302 | 307 | 308, _) => {
                 Error::invalid(format!("{host} sends this request elsewhere ({})", self.words()), on)
-                    .hint("set the endpoint of the account or the bucket")
+                    .hint(service.elsewhere())
             }
             (408 | 429 | 500 | 502..=504 | 509 | 520..=530 | 598 | 599, _) => unavailable(),
             _ => Error::invalid(format!("{host} refused the request: {}", self.words()), on)

@@ -123,7 +123,8 @@ pub fn checksum(headers: &HeaderMap) -> Option<Checksum> {
 pub fn listed(headers: &HeaderMap, key: &str) -> Option<Listed> {
     let version = version(text(headers, "etag")?).to_owned();
     let size = text(headers, "content-length")?.parse().ok()?;
-    Some(Listed { key: key.to_owned(), version, size, modified_ns: 0 })
+    let modified = text(headers, "last-modified").and_then(second).unwrap_or_default();
+    Some(Listed { key: key.to_owned(), version, size, modified_ns: modified.saturating_mul(1_000_000_000) })
 }
 
 /// Eight bytes as base64.

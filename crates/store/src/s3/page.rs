@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 /// Seconds after a change from when on a further one changes the time, too.
-const SETTLED_AFTER: i64 = 2;
+pub const SETTLED_AFTER: i64 = 2;
 
 /// One page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]

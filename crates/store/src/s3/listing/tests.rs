@@ -5,17 +5,31 @@ use std::collections::BTreeSet;
 
 const PAGE: usize = 1000;
 
-/// What S3 would answer.
-fn serve(keys: &BTreeSet<String>, task: &Task) -> Page {
-    let folders = matches!(task.shape, Shape::Folders);
-    let start = match &task.shape {
-        Shape::Rest { after, .. } => after.clone(),
-        _ => String::new(),
-    };
-    let start = task.next.clone().unwrap_or(start);
+/// How a server answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Habits {
+    /// It passes over where a listing is to begin.
+    ignores_after: bool,
+    /// It knows no delimiters.
+    refuses_folding: bool,
+    /// It begins with the very key that the listing is to begin after, as Google does.
+    begins_with_it: bool,
+}
+
+/// What a store would answer.
+fn serve(keys: &BTreeSet<String>, task: &Task, habits: Habits) -> Result<Page> {
+    if task.is_folded && habits.refuses_folding {
+        return Err(Error::invalid("no delimiters here", "test"));
+    }
+    let after = task.after.clone().filter(|_| !habits.ignores_after).unwrap_or_default();
+    let start = task.next.clone().unwrap_or_else(|| after.clone());
+    let is_behind =
+        |key: &str| *key > *start || habits.begins_with_it && task.next.is_none() && !after.is_empty() && key == after;
     let mut page = Page::default();
-    for key in keys.iter().filter(|key| key.starts_with(&task.prefix) && **key > start) {
-        let fold = key[task.prefix.len()..].find('/').filter(|_| folders);
+    let from = start.clone().max(task.prefix.clone());
+    let below = keys.range(from..).take_while(|key| key.starts_with(&task.prefix));
+    for key in below.filter(|key| is_behind(key)) {
+        let fold = key[task.prefix.len()..].find('/').filter(|_| task.is_folded);
         let folder = fold.map(|at| key[..=task.prefix.len() + at].to_owned());
         if folder.as_ref().is_some_and(|folder| page.prefixes.last() == Some(folder) || start.starts_with(folder)) {
             continue;
@@ -30,34 +44,60 @@ fn serve(keys: &BTreeSet<String>, task: &Task) -> Page {
             None => page.listed.push(Listed { key: key.clone(), version: "v".into(), size: 1, modified_ns: 0 }),
         }
     }
-    page
+    Ok(page)
 }
 
-/// All keys that a plan finds, and how many requests it took.
-fn list(keys: &BTreeSet<String>, prefix: &str, requests: usize) -> (Vec<String>, usize) {
-    let first = Task { prefix: prefix.into(), level: 0, shape: Shape::Folders, next: None, found: 0 };
-    let levels = vec![Level { prefix: prefix.into(), ..Level::default() }];
-    let mut plan = Plan { waiting: VecDeque::from([first]), levels };
-    let (mut found, mut running, mut asked) = (Vec::new(), VecDeque::new(), 0);
+/// All keys that a plan finds, how many requests it took, and in how many turns of as many requests as may be under way.
+fn list(
+    keys: &BTreeSet<String>,
+    mut plan: Box<dyn Plan>,
+    requests: usize,
+    habits: Habits,
+) -> (Vec<String>, usize, usize) {
+    let (mut found, mut asked, mut turns) = (Vec::new(), 0, 0);
     loop {
+        let mut running = Vec::new();
         while running.len() < requests {
             let Some(task) = plan.next(requests) else { break };
-            running.push_back(task);
+            running.push(task);
         }
-        let Some(task) = running.pop_front() else { return (found, asked) };
-        asked += 1;
-        let page = serve(keys, &task);
-        found.extend(plan.learn(task, page).into_iter().map(|listed| listed.key));
+        if running.is_empty() {
+            return (found, asked, turns);
+        }
+        turns += 1;
+        asked += running.len();
+        // Answers may come in any order.
+        running.sort_by_key(|task| (task.number * 7) % 5);
+        for task in running {
+            let page = serve(keys, &task, habits);
+            found.extend(plan.learn(task.number, page).expect("it goes on").into_iter().map(|listed| listed.key));
+        }
     }
 }
 
-fn check(keys: &BTreeSet<String>, prefix: &str) -> usize {
-    let (mut found, asked) = list(keys, prefix, 16);
+fn checked(keys: &BTreeSet<String>, prefix: &str, plan: Box<dyn Plan>, habits: Habits) -> (usize, usize) {
+    let (mut found, asked, turns) = list(keys, plan, 16, habits);
     found.sort();
     let expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).cloned().collect();
-    assert_eq!(found.len(), expected.len(), "as many keys as there are, each once");
+    assert_eq!(found.len(), expected.len(), "as many keys as there are, each once, {habits:?}");
     assert_eq!(found, expected);
-    asked
+    (asked, turns)
+}
+
+/// By folders, and in rows with every habit. Requests of folders, and of rows, with the turns of these.
+fn both(keys: &BTreeSet<String>, prefix: &str) -> (usize, usize, usize) {
+    let (asked, _) = checked(keys, prefix, Box::new(Folders::of(prefix.into())), Habits::default());
+    for bits in 1..8 {
+        let habits =
+            Habits { ignores_after: bits & 1 > 0, refuses_folding: bits & 2 > 0, begins_with_it: bits & 4 > 0 };
+        checked(keys, prefix, Box::new(Rows::of(prefix.into())), habits);
+    }
+    let (rows, turns) = checked(keys, prefix, Box::new(Rows::of(prefix.into())), Habits::default());
+    (asked, rows, turns)
+}
+
+fn check(keys: &BTreeSet<String>, prefix: &str) -> usize {
+    both(keys, prefix).0
 }
 
 fn tree(folders: usize, files: usize) -> BTreeSet<String> {
@@ -93,9 +133,61 @@ fn every_shape_of_a_bucket_is_listed_completely() {
 }
 
 #[test]
-fn a_server_that_does_not_sort_is_never_skipped_through() {
-    let mut level = Level { listed: 100, keys: 100, next: Some("more".into()), ..Level::default() };
-    assert!(level.is_better_in_a_row());
-    level.learn(&[], vec!["b/".into(), "a/".into()], Some("more".into()));
-    assert!(!level.is_better_in_a_row());
+fn a_listing_in_rows_asks_for_few_pages_more_than_there_are() {
+    for (keys, pages, more, turns_max) in [
+        (tree(5, 100), 1, 0, 1),
+        (tree(3, 600), 2, 3, 3),
+        (tree(100, 1006), 101, 25, 20),
+        (tree(1000, 100), 100, 25, 20),
+        (tree(1000, 1000), 1000, 80, 80),
+        (tree(20_000, 5), 100, 25, 110),
+        (tree(1, 50_000), 50, 3, 52),
+    ] {
+        let (asked, turns) = checked(&keys, "", Box::new(Rows::of(String::new())), Habits::default());
+        assert!(asked <= pages + more, "{asked} requests for {pages} pages");
+        assert!(turns <= turns_max, "{turns} turns for {pages} pages");
+    }
+}
+
+#[test]
+fn folders_that_are_only_marked_are_listed_where_rows_are_split() {
+    let mut keys = tree(100, 1000);
+    keys.extend((0..100).map(|folder| format!("train/n{folder:05}/")));
+    keys.extend((0..2000).map(|folder| format!("train/n00050x{folder:05}/")));
+    both(&keys, "");
+}
+
+#[test]
+fn a_server_that_orders_by_folders_is_listed_completely() {
+    // A slash before all else: `a/x` comes before `a-b`.
+    let spelled = |key: &String| key.replace('/', "\u{1}");
+    let mut keys: Vec<String> = tree(100, 700).into_iter().collect();
+    keys.extend((0..100).map(|folder| format!("train/n{folder:05}-notes.txt")));
+    keys.sort_by_key(spelled);
+    let mut plan: Box<dyn Plan> = Box::new(Rows::of(String::new()));
+    let mut found = Vec::new();
+    while let Some(task) = plan.next(4) {
+        let from = task.next.clone().or(task.after.clone()).unwrap_or_default();
+        let behind = keys.iter().filter(|key| spelled(key) > spelled(&from));
+        let mut page = Page::default();
+        if task.is_folded {
+            let names = behind.filter_map(|key| {
+                key[task.prefix.len()..].find('/').map(|at| key[..=task.prefix.len() + at].to_owned())
+            });
+            page.prefixes = names.collect();
+            page.prefixes.dedup();
+        } else {
+            let all = behind.map(|key| Listed { key: key.clone(), version: "v".into(), size: 1, modified_ns: 0 });
+            page.listed = all.take(PAGE + 1).collect();
+            if page.listed.len() > PAGE {
+                page.listed.pop();
+                page.next = page.listed.last().map(|listed| listed.key.clone());
+            }
+        }
+        found.extend(plan.learn(task.number, Ok(page)).expect("it goes on").into_iter().map(|listed| listed.key));
+    }
+    found.sort();
+    keys.sort();
+    assert_eq!(found.len(), keys.len());
+    assert!(found == keys);
 }

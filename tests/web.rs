@@ -1,0 +1,175 @@
+//! Files of web servers by command: nginx, which serves ranges, and Python's own server, which doesn't.
+
+mod support;
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::content::{noise, same};
+use support::engines::free_port;
+use support::{Bed, Daemon, finished, refused, refused_as_typed, text};
+
+/// What is served: small files, and one of several blocks.
+const FILES: [(&str, usize); 4] = [("a b/small", 1_000), ("a b/c/mib", 1 << 20), ("large", 5_000_000), ("empty", 0)];
+
+/// A server with a folder of files.
+struct Served {
+    child: Child,
+    port: u16,
+}
+
+impl Served {
+    fn start(mut command: Command, port: u16) -> Served {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().expect("the server starts");
+        let served = Served { child, port };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        served
+    }
+
+    fn python(folder: &Path) -> Served {
+        let port = free_port();
+        let mut command = Command::new("python3");
+        command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]).current_dir(folder);
+        Served::start(command, port)
+    }
+
+    fn nginx(folder: &Path, scratch: &Path) -> Option<Served> {
+        let found = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
+        let Some(program) = found else {
+            eprintln!("SKIPPED: there is no nginx here");
+            return None;
+        };
+        let (port, scratch) = (free_port(), scratch.display());
+        let config = format!(
+            "daemon off; master_process off; pid {scratch}/nginx.pid; error_log {scratch}/nginx.log; events {{}}\n\
+             http {{ access_log off; client_body_temp_path {scratch}/t1; proxy_temp_path {scratch}/t2; fastcgi_temp_path {scratch}/t3; \
+             uwsgi_temp_path {scratch}/t4; scgi_temp_path {scratch}/t5; gzip on; gzip_types *; \
+             server {{ listen 127.0.0.1:{port}; root {}; location /away/ {{ return 302 http://127.0.0.1:1/; }} \
+             location /kept/ {{ if ($http_authorization != \"Bearer s3cr3t-t0ken\") {{ return 401; }} alias {}/; }} }} }}",
+            folder.display(),
+            folder.display(),
+        );
+        let path = format!("{scratch}/nginx.conf");
+        fs::write(&path, config).expect("a file");
+        let mut command = Command::new(program);
+        command.args(["-c", &path, "-e", &format!("{scratch}/nginx.log")]);
+        Some(Served::start(command, port))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn fill(bed: &Bed) {
+    for (number, (name, bytes)) in FILES.into_iter().enumerate() {
+        let path = bed.path("served").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, noise(bytes, number as u64)).expect("a file");
+        let long_ago = std::time::SystemTime::now() - Duration::from_secs(3_600);
+        fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(long_ago)).expect("its time");
+    }
+}
+
+/// A manifest of these paths, made by asking the server for each.
+fn import(bed: &Bed, url: &str, paths: &[&str]) -> String {
+    let (list, out) = (bed.path("list"), bed.path("web.jsonl").display().to_string());
+    fs::write(&list, paths.join("\n")).expect("a list");
+    let done = finished(bed.stoker(["manifest", "import"]).arg(&list).args([url, "-o", &out]));
+    assert!(done.status.success(), "{}", text(&done));
+    out
+}
+
+fn mount(bed: &Bed, url: &str, manifest: &str, cache: &str) -> Daemon {
+    let mut command =
+        bed.mounting(url, "mnt", &["--manifest", manifest, "--cache", bed.path(cache).to_str().expect("a path")]);
+    Daemon::start(&mut command, &bed.path("mnt"), &bed.path("mnt.log"))
+}
+
+#[test]
+fn a_server_of_files_is_read_by_ranges_and_a_file_that_changes_is_not_mixed() {
+    let Some(bed) = Bed::new() else { return };
+    fill(&bed);
+    let Some(served) = Served::nginx(&bed.path("served"), &bed.path("run")) else { return };
+    let manifest = import(&bed, &served.url(""), &FILES.map(|(name, _)| name));
+    let daemon = mount(&bed, &served.url(""), &manifest, "cache");
+    support::content::compare(&bed.path("mnt"), &bed.path("served"));
+    let store = &bed.status()["store"];
+    // The large one is asked about once more when it is whole.
+    assert_eq!((&store["lists"], &store["heads"]), (&0.into(), &1.into()), "{store}");
+    daemon.end();
+    // Below a folder with a space in its name, and with nothing kept.
+    fs::write(bed.path("served/large"), noise(5_000_000, 99)).expect("another file of the same length");
+    fs::write(bed.path("served/a b/small"), noise(1_000, 98)).expect("another file of the same length");
+    let daemon = mount(&bed, &served.url(""), &manifest, "cache2");
+    for (name, at) in [("large", 4_000_000), ("a b/small", 0)] {
+        let read = fs::File::open(bed.mounted(name)).and_then(|file| file.read_exact_at(&mut [0; 100], at));
+        assert_eq!(read.expect_err("it has changed").raw_os_error(), Some(libc::ESTALE), "{name}");
+    }
+    same(&fs::read(bed.mounted("a b/c/mib")).expect("it is as it was"), &noise(1 << 20, 1), &"a file beside them");
+    daemon.end();
+    let below = mount(&bed, &served.url("a%20b"), &manifest, "cache3");
+    same(&fs::read(bed.mounted("c/mib")).expect("it is there"), &noise(1 << 20, 1), &"below a folder");
+    below.end();
+}
+
+#[test]
+fn a_token_goes_to_the_server_that_was_named_and_no_redirect_is_followed() {
+    let Some(bed) = Bed::new() else { return };
+    fill(&bed);
+    let Some(served) = Served::nginx(&bed.path("served"), &bed.path("run")) else { return };
+    let ask = |list: &str, token: Option<&str>| {
+        fs::write(bed.path("list"), list).expect("a list");
+        let mut command = bed.stoker(["-vv", "manifest", "import"]);
+        command.arg(bed.path("list")).arg(served.url("")).envs(token.map(|token| ("STOKER_BEARER_TOKEN", token)));
+        finished(&mut command)
+    };
+    refused(&ask("kept/large", None), &["401", "STOKER_BEARER_TOKEN"]);
+    let done = ask("kept/large", Some("s3cr3t-t0ken"));
+    assert!(done.status.success() && !text(&done).contains("s3cr3t"), "{}", text(&done));
+    refused_as_typed(&ask("away/large", Some("s3cr3t-t0ken")), &["302", "redirects are not followed"]);
+    refused(&ask("absent", None), &["404", "absent"]);
+    let listed = finished(bed.stoker(["manifest", "export"]).arg(served.url("")));
+    refused_as_typed(&listed, &["does not tell the names", "--manifest"]);
+    refused_as_typed(
+        &finished(&mut bed.mounting(&served.url(""), "mnt", &[])),
+        &["does not tell the names", "--manifest"],
+    );
+}
+
+#[test]
+fn a_server_without_ranges_serves_small_files_and_says_why_large_ones_fail() {
+    let Some(bed) = Bed::new() else { return };
+    fill(&bed);
+    let served = Served::python(&bed.path("served"));
+    let manifest = import(&bed, &served.url(""), &FILES.map(|(name, _)| name));
+    assert!(fs::read_to_string(&manifest).expect("a manifest").contains("\"version\":\"time:"), "it gives no ETag");
+    let daemon = mount(&bed, &served.url(""), &manifest, "cache");
+    for (number, (name, bytes)) in FILES.into_iter().enumerate().filter(|(_, (name, _))| *name != "large") {
+        same(&fs::read(bed.mounted(name)).expect(name), &noise(bytes, number as u64), &name);
+    }
+    let part = fs::File::open(bed.mounted("large")).and_then(|file| file.read_exact_at(&mut [0; 10], 4_500_000));
+    assert!(part.is_err(), "a part can't be had");
+    let said = finished(bed.stoker(["log"]).arg(bed.path("mnt")));
+    assert!(text(&said).contains("does not serve ranges"), "{}", text(&said));
+    fs::write(bed.path("served/a b/small"), noise(1_001, 97)).expect("another file");
+    daemon.end();
+    let daemon = mount(&bed, &served.url(""), &manifest, "cache2");
+    assert_eq!(fs::read(bed.mounted("a b/small")).expect_err("it has changed").raw_os_error(), Some(libc::ESTALE));
+    daemon.end();
+}
