@@ -3,6 +3,7 @@
 CARGO  ?= cargo
 NPM    ?= npm
 GO     ?= go
+MVN    ?= mvn
 PREFIX ?= /usr/local
 SBIN   ?= /sbin
 STRIP  ?= strip
@@ -28,7 +29,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants clouds servers programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: build page web look demo test lint histories hits mutants clouds servers hdfs hadoop programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -102,6 +103,15 @@ fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of
 	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
 	  grep -E "#[0-9]+.*(INITED|NEW|DONE)" ../target/fuzz/$$target.log | tail -2; \
 	done
+
+hdfs: cargo hadoop ## tests of hdfs:// against Hadoop's own servers (Java, Maven; two minutes)
+	$(CARGO) test --release --locked -p stoker -p stoker-store --lib --test hdfs -- $(or $(ARGS),hdfs cluster name_node)
+
+hadoop: ## Hadoop's name node and data node into target/tools/hadoop, for tests of hdfs:// (Java, Maven; a minute)
+	@mkdir -p target/tools
+	@test -d target/tools/hadoop || { echo "bringing Hadoop"; $(MVN) -q -B -f tests/hadoop.xml dependency:copy-dependencies -DoutputDirectory=$(abspath target/tools/hadoop.new) \
+	  && mv target/tools/hadoop.new target/tools/hadoop; } || { \
+	  echo "make: could not bring Hadoop: is there Maven ($(MVN)), and its repository?" >&2; exit 1; }
 
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
 	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh

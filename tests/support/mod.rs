@@ -9,6 +9,8 @@ pub mod clouds;
 pub mod confines;
 pub mod content;
 pub mod engines;
+pub mod hadoop;
+pub mod kerberos;
 pub mod net;
 pub mod sshd;
 
@@ -34,7 +36,8 @@ pub const SECRET: &str = "wJalrXUtnFEMIsecretK7MDENGbPxRfiCY";
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// Variables that tell a command who asks and where; those of a test are its own.
-const OURS: [&str; 8] = ["AWS_", "AZURE_", "CLOUDSDK_", "GOOGLE_", "IDENTITY_", "STORAGE_", "STOKER_", "XDG_"];
+const OURS: [&str; 10] =
+    ["AWS_", "AZURE_", "CLOUDSDK_", "GOOGLE_", "HADOOP_", "IDENTITY_", "KRB5", "STORAGE_", "STOKER_", "XDG_"];
 
 /// A bucket with its server, and the folders of a user of its own.
 pub struct Bed {

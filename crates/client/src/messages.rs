@@ -10,7 +10,7 @@ mod secrets;
 pub use cluster::{Cluster, Member, Serving};
 pub use dead::{Dead, DeadMount};
 pub use hint::{HintRequest, Hinted, Order, Sampler};
-pub use keeper::{HoldRequest, Keeper, Restart};
+pub use keeper::{HoldRequest, Keeper, Lease, Restart};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
 pub use secrets::{Keys, Variables};
 
@@ -71,15 +71,6 @@ pub struct Log {
     pub path: String,
     /// `error`, `warn`, `info` or `debug`.
     pub level: String,
-}
-
-/// Until when a node may go on. Times are seconds since 1970.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Lease {
-    pub ends_at: f64,
-    /// When the credentials end that it was handed over, if they do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials_end_at: Option<f64>,
 }
 
 /// One thing that happened.

@@ -34,6 +34,14 @@ pub fn settings(
     keys: Option<Keys>,
     variables: Variables,
 ) -> store::Settings {
+    let refused = [
+        ("--endpoint", endpoint.is_some()),
+        ("--region", region.is_some()),
+        ("--profile", profile.is_some()),
+        ("--anonymous", anonymous),
+    ];
+    let refused = refused.into_iter().find_map(|(flag, is_typed)| is_typed.then_some(flag));
+    let hdfs = store::HdfsSettings { variables: variables.0.clone(), refused, ..Default::default() };
     let cloud = store::CloudSettings {
         endpoint: endpoint.clone(),
         variables: variables.0,
@@ -49,7 +57,7 @@ pub fn settings(
         _ => Credentials::Found { profile },
     };
     let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
-    store::Settings { s3, cloud, ..Default::default() }
+    store::Settings { s3, cloud, hdfs, ..Default::default() }
 }
 
 /// Open the store of a URL, without waiting for ever for a folder, and never on a thread that serves others.

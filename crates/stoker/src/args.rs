@@ -31,7 +31,7 @@ const MOUNT_EXAMPLES: &str = "\
 Examples:
   stoker mount s3://imagenet/train /data/train -d    until it is unmounted
   stoker mount s3://imagenet/train /data/train       until it is interrupted
-  stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage
+  stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage; hdfs://namenode/train alike
   stoker mount az://imagenet/train /data/train -d    Azure Blob, of AZURE_STORAGE_ACCOUNT
   stoker mount /lustre/imagenet /data/train -d       a folder, through a cache on a faster disk";
 const LOAD_EXAMPLES: &str = "\
@@ -123,7 +123,7 @@ pub enum Command {
     Man,
 }
 
-/// How to reach a store. Credentials are found as the tools of AWS, Google or Azure find them.
+/// How to reach a store. Credentials are found as the tools of AWS, Google, Azure or Hadoop find them.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Store")]
 pub struct Reach {
@@ -212,7 +212,7 @@ fn number(text: &str) -> Result<u32, Error> {
 
 #[derive(Args, Clone, Debug)]
 pub struct Mount {
-    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or a folder
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://namenode/path, file:///folder, or a folder
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,
@@ -310,7 +310,7 @@ pub struct ClusterFlags {
 
 #[derive(Args, Clone, Debug)]
 pub struct Node {
-    /// Data sets to have for the other members of a cluster, without mounting them: s3://bucket/prefix, gs:// and az:// alike
+    /// Data sets to have for the other members of a cluster, without mounting them: s3://bucket/prefix, gs://, az:// and hdfs:// alike
     #[arg(value_name = "URL", requires = "members")]
     pub urls: Vec<String>,
     /// Fetch what this node is to keep of them in the background: once others ask for it, or at once

@@ -38,7 +38,7 @@ most 2 GiB of the store and writes at most 256 MiB to the disk, which it removes
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or a folder; without it no store is asked
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://namenode/path, file:///folder, or a folder; without it no store is asked
     pub url: Option<String>,
     /// Folder of the cache, as --cache of `stoker mount`
     #[arg(value_name = "CACHE", env = "STOKER_CACHE")]

@@ -26,6 +26,7 @@ pub fn to_standard_error(verbose: u8) {
     let log = tracing_subscriber::fmt().with_max_level(level(verbose)).with_writer(std::io::stderr).with_ansi(colour);
     let log = log.log_internal_errors(false);
     log.with_target(verbose > 1).init();
+    hear_libraries();
 }
 
 /// A node logs to its journal, as much as anybody wants at the moment; `echo`: to standard error too.
@@ -33,7 +34,38 @@ pub fn to_journal(journal: &Arc<Journal>, echo: bool) {
     let (filter, change) = reload::Layer::new(LevelFilter::WARN);
     let layer = Records { journal: journal.clone(), echo };
     tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    hear_libraries();
     journal.tell_wanted(move |level| drop(change.reload(LevelFilter::from_level(level))));
+}
+
+/// What libraries say by the other logging interface: only that of HDFS, and no more than its warnings, since it tells tokens to
+/// whoever wants details.
+struct Libraries;
+
+impl log::Log for Libraries {
+    fn enabled(&self, asked: &log::Metadata<'_>) -> bool {
+        asked.level() <= log::Level::Warn && asked.target().starts_with("hdfs_native")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let said: String = record.args().to_string().chars().take(SAID_MAX).collect();
+            tracing::warn!("HDFS: {said}");
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Letters of what a library says: it describes each data node at length.
+const SAID_MAX: usize = 400;
+
+/// Have libraries heard from now on.
+fn hear_libraries() {
+    // Nobody else has set one; if somebody has, theirs is as good.
+    if log::set_logger(&Libraries).is_ok() {
+        log::set_max_level(log::LevelFilter::Warn);
+    }
 }
 
 /// Hands each event to the journal.

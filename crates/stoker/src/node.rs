@@ -350,6 +350,10 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         command.arg("--plaintext");
     }
     command.args(std::iter::repeat_n("-v", verbose.into()));
+    // A library looks for them in the environment of the node; each mount hands over its own.
+    for name in ["HADOOP_PROXY_USER", "HADOOP_TOKEN_FILE_LOCATION"] {
+        command.env_remove(name);
+    }
     command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // It must not hold a folder that somebody wants to unmount.
     command.current_dir("/");

@@ -219,7 +219,7 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
             let endpoint = asked.endpoint.clone().or_else(|| set("AZURE_STORAGE_ENDPOINT"));
             return Reach { endpoint, ..asked.clone() };
         }
-        Ok(Location::Web { .. }) => return asked.clone(),
+        Ok(Location::Hdfs { .. } | Location::Web { .. }) => return asked.clone(),
         _ => {}
     }
     let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
@@ -231,17 +231,33 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
     Reach { endpoint, region, profile, anonymous: asked.anonymous }
 }
 
-/// What credentials of Google and Azure are found by, for a node that may not share this environment.
+/// What credentials of Google and Azure, and a cluster of HDFS, are found by, for a node that may not share this environment.
 pub fn variables(url: &str) -> client::messages::Variables {
     const GOOGLE: [&str; 4] = ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME"];
     const AZURE: [&str; 3] = ["IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME"];
+    const HDFS: [&str; 7] = [
+        "HADOOP_CONF_DIR",
+        "HADOOP_HOME",
+        "HADOOP_PROXY_USER",
+        "HADOOP_TOKEN_FILE_LOCATION",
+        "HADOOP_USER_NAME",
+        "KRB5CCNAME",
+        "KRB5_CLIENT_KTNAME",
+    ];
     // Paths of files, which the node, elsewhere, finds by their whole name.
-    const PATHS: [&str; 4] =
-        ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR", "AZURE_FEDERATED_TOKEN_FILE"];
+    const PATHS: [&str; 6] = [
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "CLOUDSDK_CONFIG",
+        "AZURE_CONFIG_DIR",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "HADOOP_CONF_DIR",
+        "HADOOP_HOME",
+    ];
     let is_meant = |name: &str| match url.parse() {
         Ok(Location::Google { .. }) => GOOGLE.contains(&name),
         Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
         Ok(Location::Web { .. }) => name == store::WEB_TOKEN,
+        Ok(Location::Hdfs { .. }) => HDFS.contains(&name),
         _ => false,
     };
     let whole = |name: &str, value: String| match PATHS.contains(&name) {

@@ -50,7 +50,7 @@ const SKEW_SAID_S: f64 = 2.0;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a folder that each host has
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://namenode/path, or a folder that each host has
     url: String,
     /// Where each host mounts it
     dir: PathBuf,

@@ -8,6 +8,7 @@
 //! - [`S3`]: any server that speaks S3.
 //! - [`Google`], [`Azure`]: Google Cloud Storage and Azure Blob Storage by their own interfaces.
 //! - [`Web`]: files of a web server, by names that a manifest tells.
+//! - [`Hdfs`]: a cluster of HDFS, by its name nodes and data nodes.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
 //! - [`Origins`]: each object out of its own store, by the credentials of the mount that asks.
 //! - [`Sink`], [`open_to_write`]: the same stores, written into.
@@ -20,6 +21,7 @@
 mod cloud;
 mod counters;
 mod folder;
+mod hdfs;
 mod location;
 mod memory;
 mod origin;
@@ -38,6 +40,7 @@ pub use counters::{Counters, Counts, FIRST_BYTE_BUCKETS, Failed};
 pub use folder::{
     ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings, silent as folder_is_silent,
 };
+pub use hdfs::{Hdfs, Settings as HdfsSettings};
 pub use location::{Location, Settings, check, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};

@@ -1,10 +1,10 @@
 //! From what a user types to a store: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
-//! `file:///path` or a plain path.
+//! `hdfs://namenode/path`, `file:///path` or a plain path.
 //!
 //! Invariant: what can't be opened is refused with the spelling that could.
 
 use crate::cloud::azure_host;
-use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, S3, S3Settings, Store, Web};
+use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, Hdfs, HdfsSettings, S3, S3Settings, Store, Web};
 use block::{Error, Result};
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ pub enum Location {
     Azure { container: String, host: Option<String>, prefix: String },
     /// A web server by scheme, host and port, and what the paths of its files begin with.
     Web { server: String, prefix: String },
+    /// A cluster of HDFS: a name service, `host:port`, or the usual one of its configuration if none is named.
+    Hdfs { authority: String, prefix: String },
     /// A folder.
     Folder(PathBuf),
 }
@@ -31,6 +33,7 @@ pub enum Location {
 pub struct Settings {
     pub s3: S3Settings,
     pub cloud: CloudSettings,
+    pub hdfs: HdfsSettings,
     pub folder: FolderSettings,
 }
 
@@ -41,6 +44,7 @@ impl Location {
             Location::S3 { prefix, .. }
             | Location::Google { prefix, .. }
             | Location::Azure { prefix, .. }
+            | Location::Hdfs { prefix, .. }
             | Location::Web { prefix, .. } => prefix,
             Location::Folder(_) => "",
         }
@@ -54,6 +58,7 @@ pub fn open(location: &Location, settings: &Settings) -> Result<Arc<dyn Store>> 
         Location::Google { bucket, .. } => Arc::new(Google::open(bucket, &settings.cloud)?),
         Location::Azure { container, host, .. } => Arc::new(Azure::open(container, host.as_deref(), &settings.cloud)?),
         Location::Web { server, .. } => Arc::new(Web::open(server, &settings.cloud)?),
+        Location::Hdfs { authority, .. } => Arc::new(Hdfs::open(authority, &settings.hdfs)?),
         Location::Folder(path) => Arc::new(Folder::at(path, settings.folder)?),
     })
 }
@@ -65,6 +70,7 @@ pub async fn check(location: &Location, settings: &Settings) -> Result<()> {
         Location::Google { bucket, .. } => Google::check(bucket, &settings.cloud).await,
         Location::Azure { container, host, .. } => Azure::check(container, host.as_deref(), &settings.cloud).await,
         Location::Web { server, .. } => Web::check(server, &settings.cloud),
+        Location::Hdfs { authority, .. } => Hdfs::open(authority, &settings.hdfs).map(drop),
         Location::Folder(_) => Ok(()),
     }
 }
@@ -91,11 +97,11 @@ impl FromStr for Location {
                 Ok(Location::Google { bucket, prefix })
             }
             "az" | "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => azure(text, rest),
-            "hdfs" => wrong("this kind of store can't be opened yet", "mount it by its own tools, and name the folder"),
+            "hdfs" => hdfs(text, rest),
             scheme @ ("http" | "https") => web(text, scheme, rest),
             _ => wrong(
                 "this kind of store is unknown",
-                "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///path or a path",
+                "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://namenode/path, file:///path or a path",
             ),
         }
     }
@@ -146,6 +152,25 @@ fn named(text: &str, rest: &str, what: &str, advice: &str) -> Result<(String, St
     Ok((name.into(), prefix.into()))
 }
 
+/// `hdfs://namenode:port/path`, `hdfs://nameservice/path`, or `hdfs:///path`. A path is what it says, letter for letter, as
+/// Hadoop's own tools have it.
+fn hdfs(text: &str, rest: &str) -> Result<Location> {
+    let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "0"));
+    let is_fine = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    let is_meant = authority.is_empty() && rest.starts_with('/') || !host.is_empty();
+    if !is_meant || !host.chars().all(is_fine) || port.parse::<u16>().is_err() {
+        let error = Error::invalid("this names no name node", text);
+        return Err(error.hint("write hdfs://namenode:port/path, or hdfs://nameservice/path with HADOOP_CONF_DIR"));
+    }
+    if prefix.split('/').any(|step| matches!(step, "." | "..")) || prefix.contains("//") || prefix.starts_with('/') {
+        return Err(
+            Error::invalid("this path is no path of HDFS", text).hint("write it without `.`, `..` and empty steps")
+        );
+    }
+    Ok(Location::Hdfs { authority: authority.into(), prefix: prefix.into() })
+}
+
 fn file(text: &str, rest: &str) -> Result<Location> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
@@ -172,6 +197,8 @@ mod tests {
     fn a_location_is_what_was_typed() {
         let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
         let folder = |path: &str| Location::Folder(path.into());
+        let hdfs =
+            |authority: &str, prefix: &str| Location::Hdfs { authority: authority.into(), prefix: prefix.into() };
         let azure = |host: Option<&str>| Location::Azure {
             container: "c".into(),
             host: host.map(Into::into),
@@ -187,6 +214,9 @@ mod tests {
             ("abfss://c@Acc.dfs.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
             ("wasbs://c@acc.blob.core.windows.net/train", azure(Some("acc.blob.core.windows.net"))),
             ("https://Host:8443/a%20b/c", Location::Web { server: "https://host:8443".into(), prefix: "a b/c".into() }),
+            ("hdfs://nn:9000/train/a%20b", hdfs("nn:9000", "train/a%20b")),
+            ("hdfs://service", hdfs("service", "")),
+            ("hdfs:///train", hdfs("", "train")),
             ("file:///data/a%20b", folder("/data/a b")),
             ("file://localhost/data", folder("/data")),
             ("/data/a%20b", folder("/data/a%20b")),
@@ -199,17 +229,10 @@ mod tests {
     #[test]
     fn a_wrong_location_says_how_to_write_it() {
         let s3 = ["s3:/bucket", "s3://", "s3:///key", "s3://host:9000/bucket"];
-        for text in s3.into_iter().chain([
-            "",
-            "file://server/path",
-            "gs://",
-            "gs:b",
-            "az://c@a/p",
-            "ftp://h/p",
-            "https://u:p@h/p",
-            "http:///p",
-            "https://h/p?q",
-        ]) {
+        let others = ["", "file://server/path", "gs://", "gs:b", "az://c@a/p", "ftp://h/p"];
+        let web = ["https://u:p@h/p", "http:///p", "https://h/p?q"];
+        let hdfs = ["hdfs://", "hdfs://nana@nn/x", "hdfs://nn:x/y", "hdfs://nn/../up", "hdfs://nn//x"];
+        for text in s3.into_iter().chain(others).chain(web).chain(hdfs) {
             let error = text.parse::<Location>().expect_err(text);
             assert!(error.hint.starts_with("write") || error.hint.contains("s3://"), "{text}: {error}");
         }

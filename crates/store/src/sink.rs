@@ -4,7 +4,7 @@
 //! Invariant: an object has its name only when all of its bytes are there and were checked on arrival where the store
 //! can check; a write that failed leaves what was there before.
 
-use crate::{Azure, Folder, Google, Listed, Location, S3, Settings, Store, Web};
+use crate::{Azure, Folder, Google, Hdfs, Listed, Location, S3, Settings, Store, Web};
 use block::{Result, Waiting};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -69,6 +69,10 @@ pub fn open_to_write(location: &Location, settings: &Settings) -> Result<(Arc<dy
         Location::Web { server, .. } => {
             let web = Web::open(server, &settings.cloud)?;
             (Arc::new(web.clone()), Arc::new(web))
+        }
+        Location::Hdfs { authority, .. } => {
+            let hdfs = Hdfs::open(authority, &settings.hdfs)?;
+            (Arc::new(hdfs.clone()), Arc::new(hdfs))
         }
         Location::Folder(path) => {
             let folder = Folder::at(path, settings.folder)?;

@@ -1,4 +1,4 @@
-//! What outlives the process of a node.
+//! How long a node goes on, and what outlives its process.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,4 +29,13 @@ pub struct Restart {
     /// By this program, an absolute path, instead of the one that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+}
+
+/// Until when a node may go on. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lease {
+    pub ends_at: f64,
+    /// When the credentials end that it was handed over, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_end_at: Option<f64>,
 }

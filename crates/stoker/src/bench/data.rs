@@ -140,7 +140,11 @@ fn document(args: &Args, manifest: &Manifest, steps: &[serde_json::Value], warni
 fn make_end(url: &str) -> Result<()> {
     match url.parse()? {
         Location::Folder(path) => make_folder(&path),
-        Location::S3 { .. } | Location::Google { .. } | Location::Azure { .. } | Location::Web { .. } => Ok(()),
+        Location::S3 { .. }
+        | Location::Google { .. }
+        | Location::Azure { .. }
+        | Location::Hdfs { .. }
+        | Location::Web { .. } => Ok(()),
     }
 }
 

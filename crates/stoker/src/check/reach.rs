@@ -46,7 +46,7 @@ impl Way<'_> {
         let location: Location = self.url.parse()?;
         let is_open = match &location {
             Location::S3 { bucket, .. } => self.is_open(bucket, &location, found),
-            Location::Google { .. } | Location::Azure { .. } | Location::Web { .. } => {
+            Location::Google { .. } | Location::Azure { .. } | Location::Hdfs { .. } | Location::Web { .. } => {
                 self.is_somebody(&location, found)
             }
             Location::Folder(_) => true,
@@ -70,7 +70,7 @@ impl Way<'_> {
         reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(self.url))
     }
 
-    /// Whether we are somebody to a store of Google's or Azure's. Whether it answers shows when it is listed.
+    /// Whether we are somebody to a store of Google's or Azure's, or to HDFS. Whether it answers shows when it is listed.
     fn is_somebody(&self, location: &Location, found: &mut Vec<Finding>) -> bool {
         let settings = self.settings();
         let who = self.runtime.block_on(async {
