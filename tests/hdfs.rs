@@ -78,6 +78,7 @@ fn a_mount_of_hdfs_equals_what_was_put_also_when_a_data_node_dies_or_hangs() {
     hadoop.stop_data_node(0);
     let daemon = mount(&bed, &hadoop, "second", &[]);
     compare(&bed.path("second"), &bed.path("data"));
+    assert!(daemon.said().contains("HDFS: Failed to connect to DataNode"), "it is said: {}", daemon.said());
     daemon.end();
     hadoop.start_data_node(0);
     hadoop.wait_for(2);

@@ -39,7 +39,9 @@ class Watch(threading.Thread):
                     with open(f"/proc/{pid}/status") as file:
                         said = dict(line.split(":", 1) for line in file)
                 except (OSError, ValueError):
-                    continue
+                    # One that found another on the folder, and ended.
+                    pids = []
+                    break
                 kibibytes = lambda name: int(said.get(name, "0 kB").split()[0]) << 10
                 self.anonymous, self.all = max(self.anonymous, kibibytes("RssAnon")), max(self.all, kibibytes("VmHWM"))
             time.sleep(0.02)
@@ -81,7 +83,20 @@ def mounted(what, url, *words, env=None):
 
 
 def umount():
+    """Unmount, and wait for the node to end: the kernel first gives back each inode that it knows."""
+    began = time.monotonic()
     ran("umount", MOUNT)
+    while nodes():
+        time.sleep(0.05)
+    return {"what": "unmounted", "seconds": time.monotonic() - began}
+
+
+class Rows(list):
+    """Rows that are shown as they come."""
+
+    def append(self, row):
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        super().append(row)
 
 
 def walked(command):
@@ -118,12 +133,13 @@ def million(latency=None):
     if not os.path.exists(f"{DATA}/names/train/n{folders - 1:05d}/{folders - 1:05d}_{each - 1:06d}.jpg"):
         fill(folders, each)
     server, reach = emulate(*(["--latency", latency] if latency else []))
-    rows = []
+    rows = Rows()
     try:
         shutil.rmtree(CACHE, ignore_errors=True)
         rows.append(mounted("listed", "s3://names", *reach))
         if not latency:
-            rows += [walked("find"), walked("ls -lR")]
+            rows.append(walked("find"))
+            rows.append(walked("ls -lR"))
             path = os.path.join(FOLDER, "names.jsonl")
             began = time.monotonic()
             ran("manifest", "export", MOUNT, "-o", path)
@@ -154,9 +170,12 @@ def given():
     server, reach = emulate()
     try:
         shutil.rmtree(CACHE, ignore_errors=True)
-        rows = [{"what": "text", "bytes": os.path.getsize(path)}, mounted("by a manifest", "s3://names", "--manifest", path, *reach)]
-        rows += [walked("find"), walked("ls -lR")]
-        umount()
+        rows = Rows()
+        rows.append({"what": "text", "bytes": os.path.getsize(path)})
+        rows.append(mounted("by a manifest", "s3://names", "--manifest", path, *reach))
+        rows.append(walked("find"))
+        rows.append(walked("ls -lR"))
+        rows.append(umount())
         rows.append(mounted("again", "s3://names", "--manifest", path, *reach))
         umount()
     finally:
@@ -197,7 +216,7 @@ def waited(port):
 
 def stores():
     keys = [f"train/n{n // 200:05d}/{n:06d}.jpg" for n in range(int(20_000 * SCALE))]
-    rows = []
+    rows = Rows()
     shutil.rmtree(f"{DATA}/side", ignore_errors=True)
     for key in keys:
         path = f"{DATA}/side/{key}"
@@ -255,8 +274,6 @@ path = os.path.join(OUT, "rows.json")
 rows = json.load(open(path)) if os.path.exists(path) else {}
 for part in ASKED:
     rows[part] = PARTS[part]()
-    for row in rows[part]:
-        print(part, json.dumps(row), flush=True)
     with open(path, "w") as file:
         json.dump(rows, file, indent=1)
 over = [(part, row) for part in ASKED for row in rows[part] if row.get("anonymous", 0) > MEMORY]

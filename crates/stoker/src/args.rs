@@ -31,7 +31,7 @@ const MOUNT_EXAMPLES: &str = "\
 Examples:
   stoker mount s3://imagenet/train /data/train -d    until it is unmounted
   stoker mount s3://imagenet/train /data/train       until it is interrupted
-  stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage; hdfs://namenode/train alike
+  stoker mount gs://imagenet/train /data/train -d    Google Cloud Storage; hdfs:// alike
   stoker mount az://imagenet/train /data/train -d    Azure Blob, of AZURE_STORAGE_ACCOUNT
   stoker mount /lustre/imagenet /data/train -d       a folder, through a cache on a faster disk";
 const LOAD_EXAMPLES: &str = "\

@@ -33,9 +33,9 @@ fn release(inodes: &Inodes, node: u64) -> Option<Retired> {
 
 /// Open a file whose content has this backing file.
 fn open(inodes: &Inodes, node: u64, backing: Option<u32>) -> Settled {
-    match start(&inodes, node) {
+    match start(inodes, node) {
         Start::Through(id) => Settled { way: Way::Through(id), close: None },
-        Start::Ask(asked) => settle(&inodes, node, asked, backing.map(file)),
+        Start::Ask(asked) => settle(inodes, node, asked, backing.map(file)),
     }
 }
 

@@ -199,8 +199,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_file_of_credentials_is_read_beyond_its_end(bytes: Vec<u8>, kind in 0..2usize) {
-            let (format, read): (u8, fn(&[u8]) -> Option<String>) = [(4, of_cache as _), (2, of_keytab as _)][kind];
-            read(&[&[FORMAT, format], &bytes[..]].concat());
+            match kind {
+                0 => of_cache(&[&[FORMAT, 4], &bytes[..]].concat()),
+                _ => of_keytab(&[&[FORMAT, 2], &bytes[..]].concat()),
+            };
         }
     }
 }

@@ -22,6 +22,10 @@ const PAGE: u64 = 1000;
 /// Pages that a stretch is expected to have, so that it is split: each half then is worth the page that the split may cost.
 const SPLIT_PAGES_MIN: u64 = 8;
 
+/// The same once many pages have come: a split is little beside them, and the last rows are not to be waited for.
+const LATE_SPLIT_PAGES_MIN: u64 = 3;
+const LATE_PAGES: u64 = 200;
+
 /// Keys that a folder has on average, so that more folders are looked for. A page of a thousand folders then shows four pages of keys.
 const FOLDER_KEYS_MIN: u64 = 4;
 
@@ -177,7 +181,8 @@ impl Rows {
             }
         }
         let pages = (longest.len() as u64).saturating_mul(self.density()) / PAGE;
-        longest.get(longest.len() / 2).filter(|_| pages >= SPLIT_PAGES_MIN).cloned()
+        let pages_min = if self.pages < LATE_PAGES { SPLIT_PAGES_MIN } else { LATE_SPLIT_PAGES_MIN };
+        longest.get(longest.len() / 2).filter(|_| pages >= pages_min).cloned()
     }
 
     /// Look for folders around a key that a page ended with.
