@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  stoker restart /data/train      files stay open, and reads wait a moment; all mounts of the same node go on
+  stoker restart /data/train      files stay open; all mounts of the same node go on
 After an upgrade, the node goes on by the new program.";
 
 /// How long another process may take to be there.

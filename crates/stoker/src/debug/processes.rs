@@ -8,7 +8,7 @@ use crate::bench::typed::told;
 use std::path::Path;
 
 /// Processes that are looked at.
-const PROCESSES: usize = 32;
+const PROCESSES: usize = 256;
 
 /// Threads of each.
 const THREADS: usize = 128;
