@@ -268,11 +268,12 @@ impl Host {
     /// A mount has ended. Who looks at the node sees the mount, or that the node ends if it was the last.
     fn is_over(&self, mounted: &Arc<Mounted>) {
         mounted.view.close();
+        // Before the node may end: what nobody needs is not to be handed to another one.
+        mounted.let_go();
         let mut mounts = self.mounts();
         mounts.retain(|other| !Arc::ptr_eq(other, mounted));
         mounted.has_ended();
         drop(mounts);
-        mounted.let_go();
     }
 
     /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.
