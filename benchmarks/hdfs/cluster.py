@@ -54,7 +54,7 @@ class Cluster:
 
     def java(self, host, words):
         path = ":".join([str(self.scratch / "conf"), *map(str, sorted(JARS.glob("*.jar")))])
-        return [*self.net.inside(host), "java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, *words]
+        return [*self.net.inside(host), "java", "-Xmx256m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={self.scratch}", "-cp", path, *words]
 
     def start(self, host, words):
         with open(self.scratch / f"{host}.log", "wb") as log:

@@ -249,7 +249,9 @@ impl Hadoop {
 
     fn java(&self, configuration: usize, class: &str, words: &[&str]) -> Command {
         let mut command = Command::new("java");
-        command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]).args(&self.java).arg("-cp");
+        command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        // What it unpacks there it leaves behind when it is killed.
+        command.arg(format!("-Djava.io.tmpdir={}", self.folder.path().display())).args(&self.java).arg("-cp");
         command.arg(format!("{}:{}", self.path(&format!("conf{configuration}")).display(), self.classes));
         command.arg(format!("org.apache.hadoop.{class}")).args(words);
         command.current_dir(self.folder.path()).envs(self.variables.iter().cloned()).stdin(Stdio::null());
