@@ -49,6 +49,8 @@ pub struct Mounted {
     /// Keeps the node alive until the mount has ended or was abandoned.
     visit: Mutex<Option<Visit>>,
     refreshing: tokio::sync::Mutex<()>,
+    /// Held while the kernel is told of names.
+    telling: tokio::sync::Mutex<()>,
     refresh_failed: Mutex<Option<String>>,
     counted: Mutex<Counted>,
     /// What of it outlives this process.
@@ -87,6 +89,7 @@ impl Mounted {
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
             refreshing: tokio::sync::Mutex::default(),
+            telling: tokio::sync::Mutex::default(),
             refresh_failed: Mutex::default(),
             counted: Mutex::default(),
             held: Mutex::new(held),
@@ -121,9 +124,9 @@ impl Mounted {
         self.notify_kernel(stale).await.map(drop)
     }
 
-    /// The mount is not refreshed, and the kernel is told of nothing, for as long as this lives.
-    pub(crate) async fn stop_refreshing(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.refreshing.lock().await
+    /// The kernel is told of no names for as long as this lives. A store that is being listed is not waited for.
+    pub(crate) async fn stop_telling(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.telling.lock().await
     }
 
     /// End the mount. In use, it says so, and stays.
@@ -217,6 +220,7 @@ impl Mounted {
     }
 
     async fn notify_kernel(self: &Arc<Mounted>, stale: node::namespace::Stale) -> Result<Refreshed> {
+        let _telling = self.telling.lock().await;
         let (mounted, changed) = (self.clone(), stale.len() as u64);
         // The kernel may have millions to forget, and waits for requests in these folders.
         let notified = tokio::task::spawn_blocking(move || mounted.session.invalidate(&stale)).await;

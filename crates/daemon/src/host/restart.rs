@@ -21,7 +21,7 @@ impl Host {
         self.restart.notified().await;
         let mounts = self.mounts().clone();
         for mounted in &mounts {
-            std::mem::forget(mounted.stop_refreshing().await);
+            std::mem::forget(mounted.stop_telling().await);
         }
     }
 
