@@ -455,7 +455,7 @@ mod tests {
         let text = || Some(String::new());
         let counted =
             Mount { kept_files: Some(0), kept_bytes: Some(0), orders: vec![Order::default()], ..Mount::default() };
-        let mount = Mount { refresh_failed: text(), ..counted };
+        let mount = Mount { refresh_failed: text(), manifest: text(), ..counted };
         let member = Member { reason: text(), ..Member::default() };
         let store = StoreState {
             silent_since: Some(0.0),
