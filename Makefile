@@ -7,6 +7,7 @@ MVN    ?= mvn
 PREFIX ?= /usr/local
 SBIN   ?= /sbin
 STRIP  ?= strip
+ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
 STOKER  = target/release/stoker
 PAGE    = web/dist/index.html
 SOURCES = $(wildcard web/*.html web/*.ts web/*.js web/*.json web/src/*.* web/src/charts/*.*)
@@ -29,7 +30,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: build page web look demo test lint histories hits mutants clouds servers hdfs hadoop programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: image image-test packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -115,6 +116,17 @@ hadoop: ## Hadoop's name node and data node into target/tools/hadoop, for tests 
 
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
 	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh
+
+packed: build
+	rm -rf target/image
+	@$(MAKE) --no-print-directory install DESTDIR=target/image PREFIX=/usr SBIN=/usr/sbin
+
+image: packed ## an image of the program for Docker, Podman and Apptainer (podman, docker or buildah): ENGINE=..., BASE=..., IMAGE=stoker
+	@test -n "$(ENGINE)" || { echo "make: there is no podman, docker or buildah to build an image with; target/image has all that it would hold" >&2; exit 1; }
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE)) --network host -t $(or $(IMAGE),stoker) -f contrib/container/Containerfile target/image
+
+image-test: packed ## the image in containers of podman: mount in one, read in another and on the host (root; mmdebstrap makes its base)
+	bash tests/image.sh
 
 install: build completions man ## install the program, its manual page and completions below PREFIX
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker

@@ -71,6 +71,8 @@ pub struct Log {
     pub path: String,
     /// `error`, `warn`, `info` or `debug`.
     pub level: String,
+    /// `text` or `json`.
+    pub format: String,
 }
 
 /// One thing that happened.
@@ -317,6 +319,8 @@ pub struct MountRequest {
     pub patience_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+    /// `text` or `json`.
+    pub log_format: Option<String>,
     #[serde(default)]
     pub group_cache: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -23,6 +23,43 @@ const ERRORS_KEPT: usize = 8;
 /// Records that a listener may be behind before it misses some.
 const BEHIND_MAX: usize = 256;
 
+/// How a record is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// For people: `2026-03-01 12:00:00  WARN what happened`.
+    #[default]
+    Text,
+    /// For programs: an object in a line, with `time` (RFC 3339), `level` and `message`.
+    Json,
+}
+
+impl Form {
+    /// By its name.
+    pub fn parsed(name: &str) -> Option<Form> {
+        [Form::Text, Form::Json].into_iter().find(|form| form.name() == name)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Text => "text",
+            Form::Json => "json",
+        }
+    }
+
+    /// A record as one line of a log; as text it has more if what happened takes several.
+    pub fn line(self, record: &Record) -> String {
+        match self {
+            Form::Text => format!("{} {:>5} {}\n", stamp(record.at), record.level.to_ascii_uppercase(), record.text),
+            Form::Json => {
+                let time =
+                    format!("{}.{:03}Z", stamp(record.at).replace(' ', "T"), (record.at.max(0.0).fract() * 1e3) as u64);
+                format!("{}\n", serde_json::json!({ "time": time, "level": record.level, "message": record.text }))
+            }
+        }
+    }
+}
+
 /// What happened in a node.
 pub struct Journal {
     /// Seconds since 1970.
@@ -35,6 +72,7 @@ struct Book {
     file: Option<File>,
     bytes: u64,
     level: Level,
+    form: Form,
     errors: VecDeque<Record>,
     listeners: Vec<(Level, mpsc::Sender<Record>)>,
     /// Told of the level from which on anybody wants records.
@@ -42,12 +80,19 @@ struct Book {
 }
 
 impl Journal {
-    /// Write what is at least as grave as `level` to a file, if one is named.
+    /// Write what is at least as grave as `level` to a file, if one is named, as text.
     pub fn open(path: Option<PathBuf>, level: Level, clock: fn() -> f64) -> Result<Journal> {
         let (errors, listeners) = (VecDeque::new(), Vec::new());
-        let mut book = Book { path, file: None, bytes: 0, level, errors, listeners, wanted: Box::new(|_| ()) };
+        let (form, wanted) = (Form::Text, Box::new(|_| ()));
+        let mut book = Book { path, file: None, bytes: 0, level, form, errors, listeners, wanted };
         book.open()?;
         Ok(Journal { clock, book: Mutex::new(book) })
+    }
+
+    /// The same, written otherwise.
+    pub fn written_as(self, form: Form) -> Journal {
+        self.book().form = form;
+        self
     }
 
     /// Seconds since 1970.
@@ -122,7 +167,7 @@ impl Journal {
     pub fn log(&self) -> Log {
         let book = self.book();
         let path = book.path.as_deref().map_or_else(String::new, |path| path.display().to_string());
-        Log { path, level: book.level.as_str().to_ascii_lowercase() }
+        Log { path, level: book.level.as_str().to_ascii_lowercase(), format: book.form.name().into() }
     }
 
     /// The last warnings and errors, oldest first.
@@ -153,7 +198,7 @@ impl Book {
             self.turn();
         }
         let Some(file) = &mut self.file else { return };
-        let line = format!("{} {:>5} {}\n", stamp(record.at), record.level.to_ascii_uppercase(), record.text);
+        let line = self.form.line(record);
         if file.write_all(line.as_bytes()).is_ok() {
             self.bytes += line.len() as u64;
         }
@@ -233,6 +278,18 @@ mod tests {
         assert_eq!(journal.errors().len(), ERRORS_KEPT);
         assert_eq!(journal.errors().last().unwrap().text, "error 19");
         assert!(journal.set_level("loud").is_err());
+    }
+
+    #[test]
+    fn a_record_for_programs_is_an_object_in_a_line() {
+        let record = Record { at: 951_782_399.25, level: "warn".into(), text: "\"it\" failed\n  try: again".into() };
+        let line = Form::Json.line(&record);
+        assert_eq!(line.find('\n'), Some(line.len() - 1));
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let expected =
+            serde_json::json!({ "time": "2000-02-28T23:59:59.250Z", "level": "warn", "message": record.text });
+        assert_eq!(read, expected);
+        assert_eq!(Form::parsed("json"), Some(Form::Json));
     }
 
     #[test]

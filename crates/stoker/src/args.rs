@@ -267,6 +267,9 @@ pub struct NodeFlags {
     /// Write what happens to this file, begun anew at 16 MB; by default one beside the control socket
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Write it for people (text, the default) or for programs (json): an object in a line, with time, level and message
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"], env = "STOKER_LOG_FORMAT")]
+    pub log_format: Option<String>,
     /// A group of yours may write into the cache folder too, and root may own it (fsGroup of Kubernetes)
     #[arg(long)]
     pub group_cache: bool,

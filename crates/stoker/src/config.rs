@@ -105,6 +105,9 @@ fn of_node(node: &NodeFlags) -> Vec<Value> {
     let size = || free().unwrap_or_else(|| "what is free there, less a tenth".into());
     let memory = || place::memory(None).map_or_else(|error| error.what, bytes);
     let log = || "beside the control socket".to_owned();
+    let from_there = set("STOKER_LOG_FORMAT");
+    let form =
+        node.log_format.clone().filter(|form| from_there.as_ref() != Some(form)).map(|form| ("--log-format", form));
     vec![
         chosen("cache", typed.map(|cache| ("--cache", cache.display().to_string())), &["STOKER_CACHE"], || {
             path(folder())
@@ -114,6 +117,7 @@ fn of_node(node: &NodeFlags) -> Vec<Value> {
         chosen("memory", node.memory.map(|size| ("--memory", bytes(size))), &[], memory),
         chosen("patience", node.patience.map(|time| ("--patience", format!("{time:?}"))), &[], || "60s".into()),
         chosen("log", node.log.as_ref().map(|log| ("--log", log.display().to_string())), &[], log),
+        chosen("log format", form, &["STOKER_LOG_FORMAT"], || "text".into()),
         Value { value: path(place::runtime()), ..sockets() },
     ]
 }

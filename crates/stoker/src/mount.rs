@@ -10,6 +10,7 @@ use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
+use daemon::journal::Form;
 use daemon::{ENDING, reach};
 use hyper::Method;
 use std::ops::ControlFlow;
@@ -118,6 +119,7 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         memory_bytes: args.node.memory,
         patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
         log: log.map(|path| path.to_string_lossy().into_owned()),
+        log_format: args.node.log_format.clone(),
         group_cache: args.node.group_cache,
         members: args.node.cluster.members_from_here()?,
         owner: args.shown.uid,
@@ -144,12 +146,13 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     tokio::pin!(late);
     let mut asked_to_end = false;
     let listing = show::spinner(&format!("listing {}", request.url));
+    let form = request.log_format.as_deref().and_then(Form::parsed).unwrap_or_default();
     loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
                 if let Some(record) = &line.record {
-                    listing.suspend(|| show::record(&record.level, &record.text));
+                    listing.suspend(|| show::record(form, record));
                 }
                 if let Some(names) = line.listed {
                     listing.set_message(format!("listing {}: {}", request.url, show::count_of(names, "name")));

@@ -10,6 +10,7 @@ use crate::{WRONG_WORDS, cluster, keep, keeper, log, notify, place, runtime};
 use block::{Error, Kind};
 use client::messages::MountRequest;
 use client::sockets;
+use daemon::journal::Form;
 use daemon::keeper::Named;
 use daemon::{Host, Journal, Keeper, Lease, Life, control};
 use futures_util::future::OptionFuture;
@@ -77,8 +78,9 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
         Some(path) => Some(place::absolute(path)?),
         None => args.for_mounts.then(|| socket.with_extension("log")),
     };
-    let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?);
-    log::to_journal(&journal, !args.for_mounts);
+    let form = flags.log_format.as_deref().and_then(Form::parsed).unwrap_or_default();
+    let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?.written_as(form));
+    log::to_journal(&journal, (!args.for_mounts).then_some(form));
     raise_descriptors();
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
@@ -332,6 +334,7 @@ pub fn start(flags: &args::NodeFlags, cache: &Path, verbose: u8) -> anyhow::Resu
         ("--memory", flags.memory.map(|bytes| format!("{bytes}B").into())),
         ("--patience", patience.map(Into::into)),
         ("--log", path.map(PathBuf::into_os_string)),
+        ("--log-format", flags.log_format.clone().map(Into::into)),
         ("--lease", flags.lease.clone().map(PathBuf::into_os_string)),
         ("--members", flags.cluster.members_from_here()?.map(Into::into)),
         ("--listen", flags.cluster.listen.clone().map(Into::into)),

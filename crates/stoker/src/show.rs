@@ -2,13 +2,17 @@
 
 use block::{Error, Kind};
 use client::Failure;
-use client::messages::{Loaded, Problem};
+use client::messages::{Loaded, Problem, Record};
+use daemon::journal::Form;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
 /// Something that happened in a node.
-pub fn record(level: &str, text: &str) {
-    note!("{:>5} {}", level.to_ascii_uppercase(), plain(text));
+pub fn record(form: Form, record: &Record) {
+    match form {
+        Form::Text => note!("{:>5} {}", record.level.to_ascii_uppercase(), plain(&record.text)),
+        Form::Json => note!("{}", form.line(record).trim_end()),
+    }
 }
 
 /// Text of somebody else, without what would steer a terminal.

@@ -32,11 +32,14 @@ impl Host {
             let has = cluster.map_or_else(|| "without --members".into(), |members| format!("with --members {members}"));
             return differs("--members", has);
         }
-        let log = self.journal.log().path;
-        match &request.log {
-            Some(asked) if *asked != log => differs("--log", format!("with --log {log}")),
-            _ => Ok(()),
+        let log = self.journal.log();
+        for (flag, asked, has) in [("--log", &request.log, log.path), ("--log-format", &request.log_format, log.format)]
+        {
+            if asked.as_ref().is_some_and(|asked| *asked != has) {
+                return differs(flag, format!("with {flag} {has}"));
+            }
         }
+        Ok(())
     }
 }
 
