@@ -77,14 +77,16 @@ struct Book {
     listeners: Vec<(Level, mpsc::Sender<Record>)>,
     /// Told of the level from which on anybody wants records.
     wanted: Box<dyn Fn(Level) + Send>,
+    /// Told of each file that is begun.
+    begun: Box<dyn Fn(&File) + Send>,
 }
 
 impl Journal {
     /// Write what is at least as grave as `level` to a file, if one is named, as text.
     pub fn open(path: Option<PathBuf>, level: Level, clock: fn() -> f64) -> Result<Journal> {
         let (errors, listeners) = (VecDeque::new(), Vec::new());
-        let (form, wanted) = (Form::Text, Box::new(|_| ()));
-        let mut book = Book { path, file: None, bytes: 0, level, form, errors, listeners, wanted };
+        let (wanted, begun) = (Box::new(|_| ()), Box::new(|_: &File| ()));
+        let mut book = Book { path, file: None, bytes: 0, level, form: Form::Text, errors, listeners, wanted, begun };
         book.open()?;
         Ok(Journal { clock, book: Mutex::new(book) })
     }
@@ -105,6 +107,13 @@ impl Journal {
         let mut book = self.book();
         book.wanted = Box::new(wanted);
         book.tell();
+    }
+
+    /// Tell somebody to which file is written, now and whenever that changes.
+    pub fn tell_begun(&self, begun: impl Fn(&File) + Send + 'static) {
+        let mut book = self.book();
+        book.file.iter().for_each(&begun);
+        book.begun = Box::new(begun);
     }
 
     /// Something happened.
@@ -188,6 +197,7 @@ impl Book {
         };
         let file = File::options().create(true).append(true).open(path).map_err(doing)?;
         self.bytes = file.metadata().map_err(doing)?.len();
+        (self.begun)(&file);
         self.file = Some(file);
         Ok(())
     }

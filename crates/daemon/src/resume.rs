@@ -10,11 +10,11 @@ use crate::control;
 use crate::host::{Host, fill};
 use crate::keeper::{Held, Keeper, Named};
 use crate::mounted::Mounted;
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use client::messages::MountRequest;
 use mount::{Left, Number, Session};
 use node::manifest::{self, Manifest};
-use node::{Identity, View};
+use node::{DataSet, Identity, View};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -23,9 +23,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Of the terms; another is refused.
 const VERSION: u32 = 1;
+
+/// Before a store that was not there is looked for again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What goes by longer terms was not written by us: a request is as long as the environment that it came from.
 const TERMS_BYTES_MAX: u64 = 1 << 20;
@@ -118,6 +122,22 @@ impl Host {
         done.into_iter().filter_map(Result::err).collect()
     }
 
+    /// The store of a mount that goes on: a file system of the network may be away for as long as reads would wait for it.
+    async fn source_again(&self, request: &MountRequest) -> Result<DataSet> {
+        let began = tokio::time::Instant::now();
+        loop {
+            match self.source(request).await {
+                Err(error @ Error { kind: Kind::Unavailable { .. }, .. })
+                    if began.elapsed() < self.node().settings().patience =>
+                {
+                    tracing::warn!("a mount waits for its store: {error}");
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
+                source => return source,
+            }
+        }
+    }
+
     async fn resume_one(self: &Arc<Host>, id: u64, mut named: Named) -> Result<Arc<Mounted>> {
         let mut take = |name: &str| {
             let lost = || Error::corrupt(format!("its {name} is lost"), format!("mount {id}"));
@@ -133,7 +153,7 @@ impl Host {
         }
         names.sort_by_key(Manifest::generation);
         let visit = self.enter()?;
-        let source = self.source(&terms.request).await?;
+        let source = self.source_again(&terms.request).await?;
         let set =
             u128::from_str_radix(&terms.set, 16).map_err(|_| Error::corrupt("its set has no name", &*source.url))?;
         let identity = Identity { store: terms.store.as_str().into(), set };

@@ -18,8 +18,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ends of a node that nobody asked for, within this time, after which it isn't started again: what the kernel asks anew may
-/// be what it dies of.
+/// Ends of a node that nobody asked for, within this time or before it was ready, after which it isn't started again: what the
+/// kernel asks anew may be what it dies of.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(30);
 
@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         order: std::ffi::CString::new(order.trim()).unwrap_or_default(),
         held: Vec::new(),
         state: State::Serves,
+        is_ready: true,
         failures: VecDeque::new(),
     };
     while keeper.waits()? {}
@@ -104,6 +105,8 @@ struct Keeper {
     order: std::ffi::CString,
     held: Vec<(String, OwnedFd)>,
     state: State,
+    /// Whether the node that runs said that it goes on with everything.
+    is_ready: bool,
     failures: VecDeque<Instant>,
 }
 
@@ -167,7 +170,7 @@ impl Keeper {
             self.before = Some(before).filter(|before| *before != self.command[0]);
         }
         if said("READY") == Some("1") {
-            self.before = None;
+            (self.before, self.is_ready) = (None, true);
         }
         self.state = match () {
             () if said("STOPPING") == Some("1") => State::Ends,
@@ -185,7 +188,9 @@ impl Keeper {
         if self.state == State::Serves {
             let now = Instant::now();
             self.failures.push_back(now);
-            self.failures.retain(|failure| now - *failure < FAILURES_WITHIN);
+            if self.is_ready {
+                self.failures.retain(|failure| now - *failure < FAILURES_WITHIN);
+            }
             if self.failures.len() >= FAILURES_MAX {
                 // Held to the end of this function: its end is that of the mounts.
                 note!("stoker: the node ended {FAILURES_MAX} times within a short time: its mounts end with it");
@@ -199,7 +204,7 @@ impl Keeper {
             note!("stoker: {after} did not go on with the mounts of this node, so the program before it does");
             self.command[0] = before;
         }
-        self.state = State::Serves;
+        (self.state, self.is_ready) = (State::Serves, false);
         let began = Instant::now();
         // Somebody may be about to put a new program in its place.
         let mut child = loop {

@@ -144,7 +144,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     let mut place = None;
     let late = tokio::time::sleep(Duration::MAX);
     tokio::pin!(late);
-    let mut asked_to_end = false;
+    let (mut asked_to_end, mut ending) = (false, None::<tokio::task::JoinHandle<bool>>);
     let listing = show::spinner(&format!("listing {}", request.url));
     let form = request.log_format.as_deref().and_then(Form::parsed).unwrap_or_default();
     loop {
@@ -160,12 +160,16 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 if let Some(problem) = line.error {
                     return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
                 }
-                if let Some(mounted) = line.mounted
-                    && gone_since.take().is_none()
-                {
-                    listing.finish_and_clear();
-                    tell_mounted(request, &mounted);
-                    place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
+                if let Some(mounted) = line.mounted {
+                    match (gone_since.take(), &place) {
+                        (Some(_), Some(place)) if asked_to_end => ending = Some(tell_to_end(&client, place)),
+                        (Some(_), _) => {}
+                        (None, _) => {
+                            listing.finish_and_clear();
+                            tell_mounted(request, &mounted);
+                            place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
+                        }
+                    }
                 }
                 if line.over || place.is_some() && !request.hold {
                     return Ok(Some(ExitCode::SUCCESS));
@@ -174,7 +178,12 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             done = &mut asking => {
                 let (done, since) = (done?, *gone_since.get_or_insert_with(tokio::time::Instant::now));
                 let is_gone = matches!(done, Err(Failure::Absent | Failure::Gone | Failure::Broken(_)));
-                let goes_on = is_gone && request.hold && !asked_to_end && since.elapsed() < GOES_ON_WITHIN;
+                // Told to end while there was no node, the next one has to hear it.
+                let has_heard = match ending.take() {
+                    Some(ending) => ending.await.unwrap_or(false),
+                    None => false,
+                };
+                let goes_on = is_gone && request.hold && !has_heard && since.elapsed() < GOES_ON_WITHIN;
                 match place.as_ref().filter(|_| goes_on) {
                     Some(place) => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
                     None => return ended(done, place.as_ref()),
@@ -194,12 +203,22 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                     asked_to_end = true;
                     notify::stopping();
                     late.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                    let (client, place) = (client.clone(), place.clone());
-                    tokio::task::spawn_blocking(move || client.ask::<()>(Method::DELETE, "/v1/mounts", &place));
+                    ending = Some(tell_to_end(&client, place));
                 }
             },
         }
     }
+}
+
+/// Have a node end a mount: whether it heard of it.
+fn tell_to_end(client: &Client, place: &MountPath) -> tokio::task::JoinHandle<bool> {
+    let (client, place) = (client.clone(), place.clone());
+    tokio::task::spawn_blocking(move || {
+        !matches!(
+            client.ask::<()>(Method::DELETE, "/v1/mounts", &place),
+            Err(Failure::Absent | Failure::Gone | Failure::Broken(_))
+        )
+    })
 }
 
 /// Hold a mount whose node is gone, as another process may be about to go on with it.

@@ -41,6 +41,9 @@ pub const LAST: Duration = Duration::from_secs(2);
 // docs/semantics.md promises ten.
 const _: () = assert!(GRACE.as_secs() + LAST.as_secs() < 10);
 
+/// Before another try of what a mount that is to go on waits for.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
 /// The exit code of a node that found another on its cache folder.
 const TAKEN: u8 = 75;
 
@@ -85,9 +88,10 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
     let lease = flags.lease.as_deref().map(Lease::read).transpose()?.map(Arc::new);
-    let joined = cluster::join(&flags.cluster, runtime.handle())?;
+    let goes_on = left.keys().any(|name| name != keep::SOCKET);
+    let joined = join(&flags.cluster, runtime.handle(), goes_on.then_some(settings.patience))?;
     let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
-    let terms = Terms { life, sets, lease: lease.clone(), left };
+    let terms = Terms { life, sets, lease: lease.clone(), left, goes_on };
     let lock = home.lock()?;
     let done = runtime.block_on(serve(home, settings, journal, &socket, terms, joined));
     // One that failed may be started again, and needs both.
@@ -124,8 +128,28 @@ struct Terms {
     /// Data sets that are to be there for other members.
     sets: Vec<MountRequest>,
     lease: Option<Arc<Lease>>,
-    /// What a process before this one left to go on with.
+    /// What a process before this one left to go on with, and whether that is a mount.
     left: Named,
+    goes_on: bool,
+}
+
+/// Join the cluster, if there is one. Where mounts wait to be gone on with, whoever tells of its members may be away for so long, and
+/// the process before this one may not have given its port back yet.
+fn join(
+    flags: &args::ClusterFlags,
+    runtime: &tokio::runtime::Handle,
+    patience: Option<Duration>,
+) -> block::Result<Option<cluster::Joined>> {
+    let began = Instant::now();
+    loop {
+        match cluster::join(flags, runtime) {
+            Err(error) if patience.is_some_and(|patience| began.elapsed() < patience) => {
+                tracing::warn!("its mounts wait for its cluster: {error}");
+                std::thread::sleep(AGAIN_AFTER);
+            }
+            joined => return joined,
+        }
+    }
 }
 
 /// A node that others of its cluster may ask from now on.
@@ -147,7 +171,8 @@ async fn begin(
     }
     let host = Host::new(node, journal.clone(), terms.life, terms.lease.clone());
     if terms.life == Life::Mounts {
-        write_to(&journal.log().path)?;
+        // What a panic says stands in the log too; whoever started us reads no more.
+        journal.tell_begun(|file| drop(rustix::stdio::dup2_stderr(file)));
     }
     go_on(&host, terms.life, lock, left).await?;
     Ok((host, leave))
@@ -208,7 +233,7 @@ async fn serve(
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
     let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
-    let (opening, ended) = (open(&host, &terms.sets), host.ended());
+    let (opening, ended) = (open(&host, &terms.sets, terms.goes_on), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
     tokio::pin!(opening, ended, late, is_over);
     let ends = || host.keeper().map(|keeper| keeper.tell("STOPPING=1"));
@@ -226,7 +251,7 @@ async fn serve(
             opened = &mut opening, if !is_ready && !is_ending => {
                 opened?;
                 is_ready = true;
-                notify::ready(if terms.sets.is_empty() { "ready for mounts" } else { "ready for other members" });
+                tell_ready(&terms.sets);
             }
             () = &mut is_over, if !is_ending => {
                 is_ending = true;
@@ -260,12 +285,27 @@ async fn serve(
 }
 
 /// Have data sets for other members.
-async fn open(host: &Arc<Host>, sets: &[MountRequest]) -> block::Result<()> {
+///
+/// Where mounts go on, a store that is away ends nothing.
+async fn open(host: &Arc<Host>, sets: &[MountRequest], goes_on: bool) -> block::Result<()> {
+    if goes_on {
+        tell_ready(sets);
+    }
     for set in sets {
-        host.serve(set).await?;
+        while let Err(error) = host.serve(set).await {
+            if !goes_on {
+                return Err(error);
+            }
+            tracing::warn!("not there for other members yet: {error}");
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
         tracing::info!("ready for other members: {}", set.url);
     }
     Ok(())
+}
+
+fn tell_ready(sets: &[MountRequest]) {
+    notify::ready(if sets.is_empty() { "ready for mounts" } else { "ready for other members" });
 }
 
 /// Wait for the end of a lease, if there is one.
@@ -296,13 +336,6 @@ fn at_the_end(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Resul
 fn end_anyway() {
     std::thread::sleep(GRACE + LAST);
     std::process::exit(1);
-}
-
-/// From now on standard error is the log too, for what a panic says; whoever started us reads no more.
-fn write_to(log: &str) -> anyhow::Result<()> {
-    let file = std::fs::File::options().append(true).open(log)?;
-    rustix::stdio::dup2_stderr(&file)?;
-    Ok(())
 }
 
 /// Every complete file that is open is a descriptor: ask for as many as the system gives.
