@@ -21,7 +21,7 @@ PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==
 
 # Coverage for libFuzzer, as cargo-fuzz asks rustc for it, but by the compiler that builds the rest and without a sanitizer: there
 # is next to no unsafe code in what is fuzzed (docs/decisions/0038).
-FUZZED = azure chunked dlio google heads hosts key_file log members parquet profiles s3 said snapshot typed workload
+FUZZED = azure chunked dlio google heads hosts key_file ledger log manifest members parquet profiles s3 said snapshot typed workload
 FUZZ_FLAGS = --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -30,7 +30,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: image image-test packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: image image-test packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop python programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -87,9 +87,12 @@ servers: ## fake-gcs-server and Azurite into target/tools, for tests of gs:// an
 	@test -e target/tools/node_modules/.bin/azurite-blob || { echo "installing Azurite"; $(NPM) install --no-save --no-audit --no-fund --silent --prefix target/tools $(AZURITE); } || { \
 	  echo "make: could not install Azurite: is there npm ($(NPM)), and its registry?" >&2; exit 1; }
 
-programs: cargo needs ## tests of real programs on a mount, with numpy, h5py, Pillow, pyarrow, DuckDB and safetensors in target/tools (PyTorch as root on Debian)
+python: ## numpy, h5py, Pillow, pyarrow, DuckDB and safetensors into target/tools, for tests of programs on a mount (a minute)
+	@mkdir -p target/tools
 	@test -e target/tools/programs/whole || { python3 -m venv target/tools/programs && target/tools/programs/bin/pip install -q $(PROGRAMS) && touch target/tools/programs/whole; } || { \
 	  echo "make: could not install $(PROGRAMS): is there python3 with venv and pip, and their registry?" >&2; exit 1; }
+
+programs: cargo needs python ## tests of real programs on a mount, also with PyTorch (installed as root on Debian)
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! python3 -c 'import torch' 2> /dev/null && ! /usr/bin/python3 -c 'import torch, numpy' 2> /dev/null; then \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch python3-numpy > /dev/null; fi
 	$(CARGO) test --release --locked -p stoker --test programs -- --show-output
@@ -99,7 +102,7 @@ fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of
 	@# What is new goes beside the corpus: what is kept of it is chosen by hand.
 	@cd fuzz && for target in $(or $(TARGETS),$(FUZZED)); do \
 	  mkdir -p ../target/fuzz/corpus/$$target; echo "== $$target"; \
-	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=4096 -timeout=10 -rss_limit_mb=1024 \
+	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
 	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 ../target/fuzz/corpus/$$target corpus/$$target \
 	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
 	  grep -E "#[0-9]+.*(INITED|NEW|DONE)" ../target/fuzz/$$target.log | tail -2; \
@@ -169,7 +172,8 @@ cargo:
 	  echo "make: there is no C compiler, which Rust links with" >&2; \
 	  echo "  try: apt-get install gcc libc6-dev, or what this system calls them" >&2; exit 1; }
 
-# The tests mount (fuse3), read through Python and other programs, reach hosts by ssh and are told of members by DNS and etcd. Without them they are left out, and say so.
+# The tests mount (fuse3), read through Python and other programs, reach hosts by ssh, are told of members by DNS and etcd, ask a web server (nginx) and know
+# each other by Kerberos. Without them they are left out, and say so.
 needs:
 	@missing=; \
 	command -v fusermount3 > /dev/null || missing="$$missing fuse3"; \
@@ -184,6 +188,9 @@ needs:
 	command -v dnsmasq > /dev/null || test -x /usr/sbin/dnsmasq || missing="$$missing dnsmasq-base"; \
 	command -v etcd > /dev/null || missing="$$missing etcd-server"; \
 	command -v etcdctl > /dev/null || missing="$$missing etcd-client"; \
+	command -v nginx > /dev/null || test -x /usr/sbin/nginx || missing="$$missing nginx-light"; \
+	command -v krb5kdc > /dev/null || test -x /usr/sbin/krb5kdc || missing="$$missing krb5-kdc"; \
+	command -v kinit > /dev/null || missing="$$missing krb5-user"; \
 	test -n "$$missing" || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing what the tests need:$$missing"; \

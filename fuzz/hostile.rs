@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 type Read = fn(&[u8]);
 
 /// Those that can be named, in the order of the folders of `corpus/`.
-const TARGETS: [(&str, Read); 16] = [
+const TARGETS: [(&str, Read); 18] = [
     ("azure", store::hostile::azure),
     ("chunked", emulate::hostile::chunked),
     ("dlio", dlio),
@@ -19,7 +19,9 @@ const TARGETS: [(&str, Read); 16] = [
     ("heads", store::hostile::heads),
     ("hosts", hosts),
     ("key_file", store::hostile::key_file),
+    ("ledger", mount::hostile::ledger),
     ("log", cache::disk::hostile::log),
+    ("manifest", node::manifest::hostile::text),
     ("members", peer::hostile::members),
     ("parquet", bench::samples::hostile::parquet),
     ("profiles", store::hostile::profiles),

@@ -72,6 +72,7 @@ fn a_file_of_google_or_azure_costs_gets_alone_and_a_small_one_a_single_one() {
         let (at, cache) = (format!("m{number}"), bed.path(&format!("cache{number}")));
         let _ = fs::remove_dir_all(bed.path("data"));
         reach.fill(&bed);
+        let before = reach.cloud.reads();
         let daemon = reach.mount(&bed, &at, &["--fill", "off", "--cache", cache.to_str().expect("a path")]);
         let [gets, heads, lists] = asked(&bed.status());
         assert!((gets, heads) == (0, 0) && lists <= 6, "{:?}", asked(&bed.status()));
@@ -86,6 +87,8 @@ fn a_file_of_google_or_azure_costs_gets_alone_and_a_small_one_a_single_one() {
         compare(&bed.path(&at), &bed.path("data"));
         assert_eq!(asked(&bed.status()), after, "a second time");
         assert_eq!(after[1..], [0, lists]);
+        let told = after.iter().sum::<u64>() + bed.status()["store"]["retries"].as_u64().expect("a count");
+        support::eventually("the server was asked what the node says", || reach.cloud.reads() - before == told);
         daemon.end();
         let checked = finished(&mut reach.asking(bed.stoker(["check", &reach.cloud.url("set"), "--quick"])));
         assert!(text(&checked).contains("5 files") && text(&checked).contains("credentials"), "{}", text(&checked));

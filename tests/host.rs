@@ -48,16 +48,16 @@ fn mount_and_the_table_of_file_systems_know_the_type_stoker() {
     fs::write(bed.path("fstab"), format!("s3://{BUCKET}/folder {at} stoker {options} 0 0\n")).expect("a table");
     let script = format!(
         "mount -t stoker s3://{BUCKET}/folder {at} -o {options}
-         stat -c %u {at}/file; cp {at}/file {copy}/file; umount {at}
+         stat -c uid=%u {at}/file; cp {at}/file {copy}/file; umount {at}
          mount -T {table} {at}; cat {at}/file > {copy}/again; umount {at}
          mount -t stoker s3://{BUCKET} {at} -o {options},no_such_thing=1 && exit 1; echo \"code $?\"
          mount -t stoker s3://no-such-bucket {at} -o {options} && exit 1; echo \"code $?\"
-         mount -f -t stoker s3://{BUCKET} {at} -o {options}; ls -A {at}",
+         mount -f -t stoker s3://{BUCKET} {at} -o {options}; mountpoint -q {at} && exit 1; ls -A {at}",
         copy = bed.path("copy").display(),
         table = bed.path("fstab").display()
     );
     let Some(said) = within(&bed, &format!("{}set -e\n{script}", helper(&bed))) else { return };
-    for words in ["7\n", "--no-such-thing", "code 1\n", "code 32\n", "no-such-bucket"] {
+    for words in ["uid=7\n", "--no-such-thing", "code 1\n", "code 32\n", "no-such-bucket"] {
         assert!(said.contains(words), "`{words}` is missing: {said}");
     }
     for name in ["file", "again"] {

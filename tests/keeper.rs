@@ -53,6 +53,16 @@ fn as_in(bed: &Bed, command: &mut Command) {
     }
 }
 
+/// What a read gives, if it does so before long: who waits for a process that is stopped can't be ended by a test.
+fn in_time(file: &File, at: usize, bytes: usize) -> Option<Vec<u8>> {
+    let (file, (sender, receiver)) = (file.try_clone().expect("a descriptor"), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let mut read = vec![0; bytes];
+        let _ = sender.send(file.read_exact_at(&mut read, at as u64).map(|()| read));
+    });
+    receiver.recv_timeout(LONG / 2).ok()?.ok()
+}
+
 /// Readers of all files in a random order for as long as something is done; how many files were read.
 fn while_reading(bed: &Bed, count: u64, doing: impl FnOnce()) -> u64 {
     let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -106,10 +116,12 @@ fn what_is_open_when_the_process_is_killed_is_read_on_and_what_is_asked_meanwhil
     let first = pid(&bed);
     let keeper = keeper_of(first).expect("somebody holds the mount");
     assert_eq!(bed.status()["keeper"], serde_json::json!({"state": "on", "pid": keeper}));
-    // Complete, and being fetched.
-    let whole = fs::read(bed.mounted("4/0")).expect("a read");
+    // Complete, and of what was never read through the mount; and being fetched.
+    let loaded = bed.run(["load".as_ref(), bed.mounted("7/1").as_os_str()]);
+    assert!(loaded.status.success(), "{}", support::text(&loaded));
+    let whole = fs::read(bed.data("7/1")).expect("the original");
     let (complete, served) =
-        (File::open(bed.mounted("4/0")).expect("it opens"), File::open(bed.mounted("7/0")).expect("it opens"));
+        (File::open(bed.mounted("7/1")).expect("it opens"), File::open(bed.mounted("7/0")).expect("it opens"));
     let original = fs::read(bed.data("7/0")).expect("the original");
     let mut part = vec![0; 100_000];
     let mut read_at = |file: &File, at: usize, expected: &[u8]| {
@@ -120,8 +132,13 @@ fn what_is_open_when_the_process_is_killed_is_read_on_and_what_is_asked_meanwhil
     let mut last = first;
     let read = while_reading(&bed, 4, || {
         for kill in 1..3 {
+            // While nobody starts another.
+            signal(keeper, "STOP");
             signal(last, "KILL");
-            read_at(&complete, 0, &whole);
+            eventually("it is dead", || has_ended(last));
+            let read = in_time(&complete, kill * 6 * MIB, MIB);
+            signal(keeper, "CONT");
+            same(&read.expect("without any process"), &whole[kill * 6 * MIB..][..MIB], &"complete");
             read_at(&served, kill * 5 * MIB, &original);
             last = next(&bed, last);
         }
@@ -135,6 +152,28 @@ fn what_is_open_when_the_process_is_killed_is_read_on_and_what_is_asked_meanwhil
     // The command in the foreground holds it as before.
     daemon.end();
     nothing_is_left(&bed, &[first, last, keeper]);
+}
+
+#[test]
+fn a_mount_goes_on_by_the_keys_that_it_was_made_with() {
+    let Some(bed) = bed().and_then(|_| Bed::with(Some(("AKIDTEST", "a secret of this mount alone")))) else { return };
+    bed.put("small", &noise(1000, 1));
+    bed.put("large", &noise(5 * MIB, 2));
+    // The node is started by a mount that has no keys, so that no environment gives them to the next one.
+    bed.put("folder/file", &noise(10, 3));
+    let mut without = bed.mounting(&bed.data("folder").display().to_string(), "other", &["--fill", "off"]);
+    without.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    fs::create_dir(bed.path("other")).expect("a folder");
+    let other = Daemon::start(&mut without, &bed.path("other"), &bed.path("other.log"));
+    let daemon = bed.mount(&["--fill", "off"]);
+    for _ in 0..2 {
+        let node = pid(&bed);
+        signal(node, "KILL");
+        next(&bed, node);
+    }
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+    other.end();
 }
 
 #[test]
@@ -183,7 +222,12 @@ fn who_holds_the_mounts_is_replaced_when_it_is_killed() {
     let daemon = bed.mount(&[]);
     let (node, open) = (pid(&bed), File::open(bed.mounted("7/1")).expect("it opens"));
     let keeper = keeper_of(node).expect("somebody holds the mount");
+    let place = |pid: u32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it runs");
+    assert!(!support::is_root() || place(keeper) == "-999\n", "it is the last that the system ends: {}", place(keeper));
+    let usual = place(node);
     signal(keeper, "TERM");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(keeper_of(node), Some(keeper), "what ends a node in order ends nobody who holds its mounts");
     signal(keeper, "KILL");
     let holds = || bed.status()["keeper"]["pid"].as_u64().is_some_and(|pid| pid != u64::from(keeper));
     eventually("another one holds it", holds);
@@ -194,6 +238,7 @@ fn who_holds_the_mounts_is_replaced_when_it_is_killed() {
     );
     signal(node, "KILL");
     let second = next(&bed, node);
+    assert_eq!(place(second), usual);
     let (mut read, original) = (vec![0; 17 * MIB + 3], fs::read(bed.data("7/1")).expect("the original"));
     open.read_exact_at(&mut read, 0).expect("it is read on");
     same(&read, &original, &"open across both");
@@ -207,12 +252,16 @@ fn who_holds_the_mounts_is_replaced_when_it_is_killed() {
 fn a_version_that_was_opened_before_a_refresh_is_read_on_by_the_next_process_and_names_are_those_of_now() {
     let Some(bed) = bed() else { return };
     bed.put("old", &noise(3 * MIB, 1));
+    bed.put("served", &noise(9 * MIB, 6));
     bed.put("gone", &noise(1000, 2));
-    let _daemon = bed.mount(&[]);
+    let _daemon = bed.mount(&["--fill", "off"]);
+    // Opened before it is complete, a file is served by the process to its end.
+    let served = File::open(bed.mounted("served")).expect("it opens");
     let loaded = bed.run(["load".as_ref(), bed.path("mnt").as_os_str()]);
     assert!(loaded.status.success(), "{}", support::text(&loaded));
     let old = File::open(bed.mounted("old")).expect("it opens");
     bed.put("old", &noise(3 * MIB, 3));
+    bed.put("served", &noise(9 * MIB, 7));
     bed.put("new", &noise(1000, 4));
     fs::remove_file(bed.data("gone")).expect("it was put");
     let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
@@ -223,6 +272,9 @@ fn a_version_that_was_opened_before_a_refresh_is_read_on_by_the_next_process_and
     let mut read = vec![0; 3 * MIB];
     old.read_exact_at(&mut read, 0).expect("it is read on");
     same(&read, &noise(3 * MIB, 1), &"the version that was opened");
+    let mut read = vec![0; 9 * MIB];
+    served.read_exact_at(&mut read, 0).expect("it is read on");
+    same(&read, &noise(9 * MIB, 6), &"the version that was opened, served");
     compare(&bed.path("mnt"), &bed.path("data"));
     // And names follow each other over the restart.
     bed.put("newer", &noise(1000, 5));

@@ -100,7 +100,7 @@ fn a_disk_without_inodes_is_served_around_and_used_again_later() {
         let others = bed.path(&format!("cache/others-{more}"));
         let made = fs::create_dir(&others).is_ok();
         let taken = (0..400).take_while(|name| made && fs::write(others.join(name.to_string()), b"").is_ok()).count();
-        eprintln!("somebody else took {taken} inodes");
+        assert!(taken > 0, "nobody was surprised");
         (600..700).for_each(|number| bed.put(&format!("{more}/{number}"), &noise(3_000, number)));
         // A new listing may have no file to be written to; it is refused then, and said so, and what there was stays.
         let refreshed = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
@@ -116,7 +116,7 @@ fn a_disk_without_inodes_is_served_around_and_used_again_later() {
     let gets = bed.gets();
     let daemon = bed.mount(&["--fill", "off"]);
     compare(&bed.path("mnt"), &bed.path("data"));
-    assert!(bed.gets() - gets < 800, "nothing was kept");
+    assert!(bed.gets() - gets < 600, "little was kept");
     daemon.end();
 }
 

@@ -104,11 +104,13 @@ def walked(command):
     watch = Watch()
     watch.start()
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    count = subprocess.run(f"{command} {MOUNT} | grep -c jpg", shell=True, capture_output=True, text=True).stdout
+    count = subprocess.run(f"set -o pipefail; {command} {MOUNT} | grep -c jpg", shell=True, executable="/bin/bash", check=True, capture_output=True, text=True).stdout
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     watch.is_over = True
     watch.join()
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    due = json.loads(ran("status", MOUNT, "--json"))["mounts"][0]["objects"]
+    assert int(count) == due, f"{command}: {count.strip()} names of {due}"
     return {"what": command, "seconds": seconds, "processor": processor, "names": int(count), "anonymous": watch.anonymous}
 
 

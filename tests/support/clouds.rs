@@ -24,7 +24,7 @@ pub struct Cloud {
     /// Host and port.
     pub address: String,
     is_google: bool,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// Of a bucket and of a container.
@@ -48,7 +48,7 @@ impl Cloud {
         let program = program("node_modules/.bin/azurite-blob")?;
         let (address, port) = free();
         let mut command = Command::new(program);
-        command.args(["--silent", "--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1"]);
+        command.args(["--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1"]);
         command.args(["--blobPort", &port]);
         let cloud = Cloud::start(command, address, false);
         cloud.ask("PUT", &format!("/{ACCOUNT}/{NAME}?restype=container&{SIGNATURE}"), &[], b"");
@@ -57,9 +57,10 @@ impl Cloud {
 
     fn start(mut command: Command, address: String, is_google: bool) -> Cloud {
         let folder = tempfile::tempdir().expect("a folder");
-        command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let log = std::fs::File::create(folder.path().join("log")).expect("a log");
+        command.current_dir(folder.path()).stdin(Stdio::null()).stderr(log.try_clone().expect("a log")).stdout(log);
         let child = command.spawn().expect("the server starts");
-        let cloud = Cloud { child, address, is_google, _folder: folder };
+        let cloud = Cloud { child, address, is_google, folder };
         let began = Instant::now();
         while TcpStream::connect(&cloud.address).is_err() {
             assert!(began.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
@@ -76,6 +77,12 @@ impl Cloud {
 
     pub fn url(&self, prefix: &str) -> String {
         format!("{}://{NAME}/{prefix}", if self.is_google { "gs" } else { "az" })
+    }
+
+    /// Requests that read, by the server's own log.
+    pub fn reads(&self) -> u64 {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).expect("a log");
+        log.lines().filter(|line| line.contains("GET /") || line.contains("HEAD /")).count() as u64
     }
 
     /// Write an object whose key needs no escapes.

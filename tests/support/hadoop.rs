@@ -170,6 +170,22 @@ impl Hadoop {
         signal(self.data_nodes[number].as_ref(), word);
     }
 
+    /// Turn a bit round in each block of a data node, which it doesn't notice.
+    pub fn damage(&self, number: usize) {
+        let root = self.path(&format!("data{number}"));
+        let is_block = |name: &str| name.starts_with("blk_") && !name.ends_with(".meta");
+        let files = super::content::files(&root).into_iter();
+        let blocks: Vec<_> =
+            files.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_block)).collect();
+        assert!(!blocks.is_empty(), "it has no block");
+        for block in blocks {
+            let mut content = fs::read(root.join(&block)).expect("a block");
+            let middle = content.len() / 2;
+            content[middle] ^= 1;
+            fs::write(root.join(&block), content).expect("a block");
+        }
+    }
+
     /// The same with a name node.
     pub fn signal_name_node(&self, number: usize, word: &str) {
         signal(self.name_nodes[number].child.as_ref(), word);

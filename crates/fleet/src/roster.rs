@@ -164,6 +164,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_fuzzing_kept_is_borne() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/hosts");
+        let kept: Vec<_> = std::fs::read_dir(folder).expect("the corpus").collect();
+        assert!(!kept.is_empty(), "{folder} is empty");
+        for entry in kept {
+            sound(&std::fs::read(entry.expect("an entry").path()).expect("read")).expect("names of hosts alone");
+        }
+    }
+
     fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
         for host in parse(bytes, "hosts").unwrap_or_default() {
             for word in [host.name(), host.user().unwrap_or("x"), host.address()] {

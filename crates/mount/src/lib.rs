@@ -6,7 +6,7 @@
 //!   process served.
 //! - `abi`: the kernel's messages. `device`: where they come from.
 //! - `service`: what each request means. `inode`, `handle`, `content`, `wait`: what it remembers.
-//! - `ledger`: what of that outlives the process.
+//! - `ledger`: what of that outlives the process; `hostile`: as bytes that mean harm, for fuzzing.
 //! - `folder`: listings that have begun. `habit`: who wants attributes with them. `unmapped`: pages to forget.
 //! - `ahead`: small files read before they are opened. `used`: opens that nobody was asked for. `turn`: how many threads listen to the kernel.
 //! - `errno`: the one place where an error becomes a number.
@@ -24,6 +24,8 @@ mod errno;
 mod folder;
 mod habit;
 mod handle;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod inode;
 mod ledger;
 mod service;

@@ -326,6 +326,20 @@ pub fn place_of(text: &str, place: &str, span: Option<std::ops::Range<usize>>) -
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_fuzzing_kept_is_borne() {
+        for name in ["workload", "dlio"] {
+            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
+            let kept: Vec<_> = std::fs::read_dir(&folder).expect("the corpus").collect();
+            assert!(!kept.is_empty(), "{folder} is empty");
+            for entry in kept {
+                let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("text");
+                let _ = (super::Workload::parse(&text, "file"), crate::accelerator::Accelerator::parse(&text, "file"));
+                let _ = crate::import::dlio(&text, "file");
+            }
+        }
+    }
+
     use super::*;
 
     #[test]

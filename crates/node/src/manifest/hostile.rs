@@ -4,6 +4,7 @@
 //! Invariant: nothing that is asked of it panics, or goes on for ever.
 
 use super::layout::{HEADER, u32_at};
+use super::text::Text;
 use super::{Manifest, head};
 use crate::namespace::{Attributes, ROOT};
 use std::io::Write;
@@ -12,6 +13,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Names that are looked at: a listing that has more is left.
 const LOOKED_AT_MAX: usize = 2_000;
+
+/// Names as text, which people hand to each other.
+pub fn text(bytes: &[u8]) {
+    let Ok(mut text) = Text::open(bytes, "text") else { return };
+    let mut before = None;
+    while let Ok(Some(listed)) = text.advance() {
+        assert!(before.is_none_or(|before| before < listed.key), "keys ascend");
+        before = Some(listed.key);
+    }
+}
 
 /// A file of a snapshot, its header put right, for nobody finds its checksum by chance.
 pub fn snapshot(bytes: &[u8]) {
@@ -66,10 +77,13 @@ fn look(manifest: &Manifest) {
 mod tests {
     #[test]
     fn what_fuzzing_kept_is_borne() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/snapshot");
-        let kept = std::fs::read_dir(folder).expect("the corpus");
-        let kept: Vec<_> = kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
-        assert!(!kept.is_empty(), "{folder} is empty");
-        kept.iter().for_each(|bytes| super::snapshot(bytes));
+        for (name, read) in [("snapshot", super::snapshot as fn(&[u8])), ("manifest", super::text)] {
+            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
+            let kept = std::fs::read_dir(&folder).expect("the corpus");
+            let kept: Vec<_> =
+                kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
+            assert!(!kept.is_empty(), "{folder} is empty");
+            kept.iter().for_each(|bytes| read(bytes));
+        }
     }
 }
