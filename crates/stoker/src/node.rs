@@ -172,7 +172,9 @@ async fn begin(
     let host = Host::new(node, journal.clone(), terms.life, terms.lease.clone());
     if terms.life == Life::Mounts {
         // What a panic says stands in the log too; whoever started us reads no more.
-        journal.tell_begun(|file| drop(rustix::stdio::dup2_stderr(file)));
+        journal.tell_begun(|file| {
+            let _ = rustix::stdio::dup2_stderr(file);
+        });
     }
     go_on(&host, terms.life, lock, left).await?;
     Ok((host, leave))
