@@ -172,18 +172,22 @@ impl Hadoop {
 
     /// Turn a bit round in each block of a data node, which it doesn't notice.
     pub fn damage(&self, number: usize) {
-        let root = self.path(&format!("data{number}"));
-        let is_block = |name: &str| name.starts_with("blk_") && !name.ends_with(".meta");
-        let files = super::content::files(&root).into_iter();
-        let blocks: Vec<_> =
-            files.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_block)).collect();
-        assert!(!blocks.is_empty(), "it has no block");
-        for block in blocks {
-            let mut content = fs::read(root.join(&block)).expect("a block");
-            let middle = content.len() / 2;
-            content[middle] ^= 1;
-            fs::write(root.join(&block), content).expect("a block");
+        let (mut folders, mut blocks) = (vec![self.path(&format!("data{number}"))], 0);
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if name.starts_with("blk_") && !name.ends_with(".meta") {
+                    let mut content = fs::read(&path).expect("a block");
+                    let middle = content.len() / 2;
+                    content[middle] ^= 1;
+                    fs::write(&path, content).expect("a block");
+                    blocks += 1;
+                }
+            }
         }
+        assert!(blocks > 0, "it has no block");
     }
 
     /// The same with a name node.
