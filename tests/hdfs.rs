@@ -179,7 +179,7 @@ fn of_two_name_nodes_of_hdfs_the_active_one_is_asked_and_a_lost_one_is_passed_ov
     };
     read(0);
     hadoop.stop_name_node(0);
-    hadoop.activate(1);
+    hadoop.activate_by_force(1);
     read(1);
     hadoop.start_name_node(0);
     read(2);

@@ -223,7 +223,10 @@ fn who_holds_the_mounts_is_replaced_when_it_is_killed() {
     let (node, open) = (pid(&bed), File::open(bed.mounted("7/1")).expect("it opens"));
     let keeper = keeper_of(node).expect("somebody holds the mount");
     let place = |pid: u32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it runs");
-    assert!(!support::is_root() || place(keeper) == "-999\n", "it is the last that the system ends: {}", place(keeper));
+    let mut first = Command::new("sh");
+    first.args(["-c", "echo -999 > /proc/self/oom_score_adj"]).stderr(Stdio::null());
+    let may = first.status().expect("a shell").success();
+    assert!(!may || place(keeper) == "-999\n", "it is the last that the system ends: {}", place(keeper));
     let usual = place(node);
     signal(keeper, "TERM");
     std::thread::sleep(Duration::from_millis(200));
@@ -480,6 +483,8 @@ fn systemd_holds_the_mounts_of_a_node_of_its_own() {
     };
     assert!(ended.success());
     systemd.hear();
-    assert!(systemd.held.keys().all(|name| name == "lock"), "{:?}", systemd.held.keys());
+    // The lock goes with the unit, and so may names, which whoever looks at them last gives back.
+    let is_left = |name: &String| name == "lock" || name.starts_with("1.names.");
+    assert!(systemd.held.keys().all(is_left), "{:?}", systemd.held.keys());
     assert_eq!(mounts(&bed), 0);
 }
