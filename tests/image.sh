@@ -53,14 +53,15 @@ mount_it() {
   inside --detach --name mounted --device /dev/fuse --cap-add SYS_ADMIN --volume "$work/shared:/shared:rshared" \
     --volume "$work/cache:/cache" stoker mount s3://bucket /shared/data --anonymous --region us-east-1 \
     --endpoint http://127.0.0.1:17120 --log-format json -v >/dev/null
-  soon mountpoint -q "$work/shared/data" || fail "nothing was mounted"
+  # A dead mount is one to mountpoint(1), too.
+  soon test -e "$work/shared/data/small" || fail "nothing was mounted"
 }
 mount_it
 [ "$(sha256sum <"$work/shared/data/large")" = "$sum" ] || fail "other bytes on the host"
 read=$(inside --rm --volume "$work/shared:/shared:ro,rslave" --entrypoint sha256sum stoker /shared/data/large)
 [ "${read%% *}" = "${sum%% *}" ] || fail "other bytes in a second container: $read"
 status=$(engine exec mounted stoker status --json)
-echo "$status" | grep -q '"passthrough": *{' || echo "$status" | grep -q passthrough || fail "no status: $status"
+echo "$status" | grep -q '"passthrough":"on"' || fail "files do not pass through: $status"
 # Whatever gathers its logs gets one object a line.
 engine logs mounted 2>&1 | grep '^{' | while read -r line; do echo "$line" | python3 -m json.tool >/dev/null || exit 1; done || fail "a line is no JSON"
 engine logs mounted 2>&1 | grep -q '^{.*"message"' || fail "no line of its log is JSON"
