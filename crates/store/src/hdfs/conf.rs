@@ -88,16 +88,19 @@ impl Configuration {
             let names = members.split(',').map(str::trim).filter(|name| !name.is_empty());
             let servers: Option<Vec<Server>> = names.map(server).collect();
             return match servers {
-                Some(servers) if !servers.is_empty() => Ok((format!("hdfs://{authority}"), servers)),
+                Some(servers) if !servers.is_empty() => {
+                    // The name alone is a nickname, which elsewhere leads to another cluster.
+                    let mut all: Vec<_> = servers.iter().map(|server| with_port(&server.address)).collect();
+                    all.sort_unstable();
+                    Ok((format!("hdfs://{authority}@{}", all.join(",")), servers))
+                }
                 _ => {
                     let what = "a name node of this name service has no dfs.namenode.rpc-address";
                     Err(Error::invalid(what, format!("hdfs://{authority}")).hint("look into hdfs-site.xml"))
                 }
             };
         }
-        let address =
-            self.get(&format!("dfs.namenode.rpc-address.{authority}")).unwrap_or(authority).to_ascii_lowercase();
-        let address = if has_port(&address) { address } else { format!("{address}:{PORT}") };
+        let address = with_port(self.get(&format!("dfs.namenode.rpc-address.{authority}")).unwrap_or(authority));
         let url = format!("hdfs://{address}");
         Ok((url.clone(), vec![Server { address, url, changed: None }]))
     }
@@ -129,8 +132,11 @@ impl Configuration {
     }
 }
 
-fn has_port(address: &str) -> bool {
-    address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+/// An address as all spellings of it have it.
+fn with_port(address: &str) -> String {
+    let address = address.to_ascii_lowercase();
+    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { address } else { format!("{address}:{PORT}") }
 }
 
 /// A file, if it is there.
@@ -211,12 +217,21 @@ mod tests {
     fn a_name_service_leads_to_its_name_nodes_each_of_which_is_asked_alone() {
         let all = read(FILE).expect("a configuration");
         let (identity, servers) = all.servers("").expect("servers");
-        assert_eq!((identity.as_str(), &all.servers("blue").expect("servers").1), ("hdfs://blue", &servers));
+        assert_eq!(identity, "hdfs://blue@one&only.example:8020,two:9000");
+        assert_eq!(all.servers("blue").expect("servers"), (identity, servers.clone()));
         let addresses: Vec<_> = servers.iter().map(|server| server.address.as_str()).collect();
         assert_eq!(addresses, ["one&only.example:8020", "two:9000"]);
         let told = all.of(&servers[1]);
         assert_eq!(told["dfs.ha.namenodes.blue"], "nn2");
         assert_eq!(told["dfs.client.failover.max.attempts"], "0");
+    }
+
+    #[test]
+    fn clusters_of_one_nickname_are_two_and_one_cluster_is_one_however_its_nodes_are_ordered() {
+        let identity = |text: &str| read(text).expect("a configuration").servers("blue").expect("servers").0;
+        let turned = FILE.replace("nn1, nn2", "nn2,nn1").replace("${host}:8020", "One&amp;Only.example");
+        assert_eq!(identity(FILE), identity(&turned));
+        assert_ne!(identity(FILE), identity(&FILE.replace("two:9000", "three:9000")));
     }
 
     #[test]
