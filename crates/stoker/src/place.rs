@@ -215,8 +215,10 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
             let anonymous = asked.anonymous || emulator.is_some();
             return Reach { endpoint: asked.endpoint.clone().or(emulator), anonymous, ..asked.clone() };
         }
-        Ok(Location::Azure { .. }) => {
-            let endpoint = asked.endpoint.clone().or_else(|| set("AZURE_STORAGE_ENDPOINT"));
+        Ok(Location::Azure { host, .. }) => {
+            // A host that was typed is not overruled.
+            let named = || set("AZURE_STORAGE_ENDPOINT").filter(|_| host.is_none());
+            let endpoint = asked.endpoint.clone().or_else(named);
             return Reach { endpoint, ..asked.clone() };
         }
         Ok(Location::Hdfs { .. } | Location::Web { .. }) => return asked.clone(),

@@ -10,6 +10,17 @@ use block::{Error, Result};
 /// The usual cloud; national ones have others.
 const SUFFIX: &str = "core.windows.net";
 
+/// What hosts of Azure end with. Whatever else a location names is somebody's server, which is to get no credentials
+/// unasked.
+const SUFFIXES: [&str; 6] = [
+    ".blob.core.windows.net",
+    ".blob.storage.azure.net",
+    ".blob.fabric.microsoft.com",
+    ".blob.core.chinacloudapi.cn",
+    ".blob.core.usgovcloudapi.net",
+    ".blob.core.cloudapi.de",
+];
+
 /// The account of emulators, which everybody knows, and its key.
 const EMULATED: (&str, &str) =
     ("devstoreaccount1", "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==");
@@ -28,37 +39,46 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account: that of the location, else of the endpoint, else of the variables.
+    /// The account: that of the location, else of the endpoint, else of the variables. What was typed is never
+    /// overruled by a variable.
     pub fn of(host: Option<&str>, settings: &Settings) -> Result<Account> {
         let text = Connection::parse(settings.variable("AZURE_STORAGE_CONNECTION_STRING").unwrap_or_default());
         let named =
             settings.variable("AZURE_STORAGE_ACCOUNT_NAME").or_else(|| settings.variable("AZURE_STORAGE_ACCOUNT"));
         let named = named.or(text.account);
-        let endpoint = match (host, settings.endpoint.as_deref().or(text.endpoint)) {
-            (Some(host), None) => format!("https://{host}"),
-            (_, Some(endpoint)) => endpoint.to_owned(),
-            (None, None) => {
+        let endpoint = match (settings.endpoint.as_deref(), host, text.endpoint) {
+            (Some(endpoint), _, _) | (None, None, Some(endpoint)) => endpoint.to_owned(),
+            (None, Some(host), _) if is_azures(host) => format!("https://{host}"),
+            (None, Some(host), _) => {
+                let error = Error::invalid("this is no host of Azure's", host);
+                return Err(error.hint("if it is meant, name it as --endpoint https://HOST, too"));
+            }
+            (None, None, None) => {
                 let named = named.ok_or_else(|| nameless("no account is named"))?;
                 let scheme = text.protocol.unwrap_or("https");
                 format!("{scheme}://{named}.blob.{}", text.suffix.unwrap_or(SUFFIX))
             }
         };
-        let server = Server::parse(&endpoint)?;
-        // Some write the endpoint of folders, which has another interface.
-        let authority =
-            if server.authority.contains(".dfs.core.") { blob_host(&server.authority) } else { server.authority };
-        let server = Server { authority, ..server };
-        // Where the account is a step of the path it is known by it, as with emulators.
-        let in_path = server.path.trim_start_matches('/').split('/').next().filter(|step| !step.is_empty());
-        let in_host = server.authority.split_once(".blob.").and_then(|(name, _)| name.split('.').next());
+        let server = server(&endpoint)?;
         let of_location = host.and_then(|host| host.split_once('.')).map(|(name, _)| name);
-        let name = of_location.or(in_path).or(in_host).or(named);
+        let of_endpoint = named_by(&server);
+        if let Some((one, other)) = of_location.zip(of_endpoint).filter(|(one, other)| one != other) {
+            let error =
+                Error::invalid(format!("the endpoint is of the account {other}, and the URL of {one}"), endpoint);
+            return Err(error.hint("leave out --endpoint, or name the same account by both"));
+        }
+        let name = of_location.or(of_endpoint).or(named);
         let name = name.ok_or_else(|| nameless("the endpoint does not say which account it is of"))?.to_owned();
-        // What the string holds is of the account that it names.
-        let (key, signature) = match text.account.is_none_or(|account| account == name) {
-            true => (text.key.map(str::to_owned), text.signature.map(str::to_owned)),
-            false => (None, None),
+        // What the string holds is of the account that it names, and of the server that it names.
+        let of_text = text.endpoint.and_then(|endpoint| self::server(endpoint).ok());
+        let is_its = match (text.account, of_text.as_ref().map(|server| (server, named_by(server)))) {
+            (Some(account), None | Some((_, None))) => account == name,
+            (account, Some((_, Some(own)))) => own == name && account.is_none_or(|account| account == name),
+            (None, Some((own, None))) => *own == server,
+            (None, None) => true,
         };
+        let held = |text: Option<&str>| text.filter(|_| is_its).map(str::to_owned);
+        let (key, signature) = (held(text.key), held(text.signature));
         Ok(Account { name, server, key, signature })
     }
 
@@ -72,6 +92,25 @@ impl Account {
         }
         format!("az://{container}@{authority}{path}")
     }
+}
+
+/// The server at an endpoint. Some write that of folders, which has another interface.
+fn server(endpoint: &str) -> Result<Server> {
+    let server = Server::parse(endpoint)?;
+    let is_of_folders = server.authority.contains(".dfs.core.");
+    let authority = if is_of_folders { blob_host(&server.authority) } else { server.authority };
+    Ok(Server { authority, ..server })
+}
+
+/// The account that a server names. Where it is a step of the path it is known by it, as with emulators.
+fn named_by(server: &Server) -> Option<&str> {
+    let in_path = server.path.trim_start_matches('/').split('/').next().filter(|step| !step.is_empty());
+    let in_host = || server.authority.split_once(".blob.").and_then(|(name, _)| name.split('.').next());
+    in_path.or_else(in_host)
+}
+
+fn is_azures(host: &str) -> bool {
+    SUFFIXES.iter().any(|suffix| host.strip_suffix(suffix).is_some_and(|account| !account.is_empty()))
 }
 
 fn nameless(what: &str) -> Error {
@@ -163,6 +202,41 @@ mod tests {
         assert_eq!(key(Some("other.blob.core.windows.net")), None);
         let emulated = account(None, None, &[(TEXT, "UseDevelopmentStorage=true")]).expect("an account");
         assert_eq!((&*emulated.name, &*emulated.server.authority), ("devstoreaccount1", "127.0.0.1:10000"));
+    }
+
+    #[test]
+    fn the_account_that_was_typed_is_asked_whatever_the_variables_name() {
+        let host = Some("acc.blob.core.windows.net");
+        let text = "BlobEndpoint=https://other.blob.core.windows.net/;SharedAccessSignature=sv=1&sig=x";
+        let typed = account(host, None, &[(TEXT, text)]).expect("an account");
+        assert_eq!((typed.identity("c").as_str(), typed.signature), ("az://c@acc", None));
+        for own in ["acc.blob.core.windows.net", "acc.dfs.core.windows.net"] {
+            let text = text.replace("other.blob.core.windows.net", own);
+            let its = account(host, None, &[(TEXT, &text)]).expect("an account");
+            assert_eq!(its.signature.as_deref(), Some("sv=1&sig=x"), "{own}");
+        }
+        // A domain of one's own names no account: its signature is for it alone.
+        let text = "BlobEndpoint=https://data.example/;SharedAccessSignature=sv=1&sig=x";
+        let named = [(TEXT, text), ("AZURE_STORAGE_ACCOUNT", "acc")];
+        assert!(account(None, None, &named).expect("an account").signature.is_some());
+        assert_eq!(account(host, None, &named).expect("an account").signature, None);
+        let refused = account(host, Some("http://127.0.0.1:10000/other"), &[]).err().expect("a contradiction");
+        assert!(refused.what.contains("account other, and the URL of acc"), "{refused}");
+        assert!(account(host, Some("https://10.0.0.1"), &[]).is_ok());
+    }
+
+    #[test]
+    fn a_host_that_is_not_azures_is_asked_only_if_it_is_named_as_the_endpoint_too() {
+        for host in
+            ["any.host.example", "acc.blob.core.windows.net.example", ".blob.core.windows.net", "blob.core.windows.net"]
+        {
+            let refused = account(Some(host), None, &[]).err().expect(host);
+            assert!(refused.hint.contains("--endpoint"), "{refused}");
+        }
+        assert!(account(Some("acc.data.example"), Some("https://acc.data.example"), &[]).is_ok());
+        for host in ["acc.privatelink.blob.core.windows.net", "acc.z7.blob.storage.azure.net"] {
+            assert!(account(Some(host), None, &[]).is_ok(), "{host}");
+        }
     }
 
     #[test]
