@@ -66,16 +66,17 @@ impl Identity {
     pub async fn who(&self, on: &(dyn Display + Sync)) -> Result<String> {
         let Some(source) = self.source(on).await? else { return Ok("anonymous".into()) };
         Ok(match &*source.get(on).await? {
-            AzureCredential::AccessKey(_) => format!("account {}", self.account.name),
+            // Any text of the right form is a key until a store refuses it.
+            AzureCredential::AccessKey(_) => {
+                let key = self.told().remove(AzureConfigKey::AccessKey.as_ref()).unwrap_or_default();
+                format!("key {} of {}", hashed(&key), self.account.name)
+            }
             AzureCredential::SASToken(pairs) => {
-                // Neither who signed it when, nor until when it is good, is what it grants.
-                let granted = pairs.iter().filter(|(name, _)| !RENEWED.contains(&name.as_str()));
-                let granted: Vec<_> = granted.map(|(name, value)| format!("{name}={value}")).collect();
-                format!("signature {:016x} of {}", block::crc64::of(granted.join("&").as_bytes()), self.account.name)
+                format!("signature {} of {}", hashed(&granted(pairs)), self.account.name)
             }
             AzureCredential::BearerToken(token) => match principal(token) {
                 Some(id) => format!("principal {id}"),
-                None => format!("token {:016x}", block::crc64::of(token.as_bytes())),
+                None => format!("token {}", hashed(token)),
             },
         })
     }
@@ -244,6 +245,20 @@ fn is_logged_in(settings: &Settings) -> bool {
     folder.is_some_and(|folder: std::path::PathBuf| folder.join(LOGGED_IN).exists())
 }
 
+/// A secret that others can tell apart and can't use.
+fn hashed(secret: &str) -> String {
+    format!("{:016x}", block::crc64::of(secret.as_bytes()))
+}
+
+/// What a shared access signature grants: neither who signed it when, nor until when it is good. What it is for is told
+/// by nothing but the signature itself, unless that is the account or the container.
+fn granted(pairs: &[(String, String)]) -> String {
+    let is_of_all = pairs.iter().any(|(name, value)| name == "srt" || (name == "sr" && value == "c"));
+    let tells = |name: &str| !RENEWED.contains(&name) || (name == "sig" && !is_of_all);
+    let granted = pairs.iter().filter(|(name, _)| tells(name));
+    granted.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
+}
+
 /// Whom a token is of, as far as it says so: the second of its three parts is JSON in base64.
 fn principal(token: &str) -> Option<String> {
     let claims = token.split('.').nth(1)?;
@@ -306,11 +321,22 @@ mod tests {
     #[tokio::test]
     async fn whoever_asks_is_named_without_a_secret() {
         let who = async |variables: &[(&str, &str)]| identity(variables).who(&"c").await.expect("somebody");
-        assert_eq!(who(&[("AZURE_STORAGE_KEY", "a2V5")]).await, "account acc");
-        let first = who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&se=2026-01-01&sig=one")]).await;
-        assert_eq!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=r&se=2027-01-01&sig=two")]).await);
-        assert_ne!(first, who(&[("AZURE_STORAGE_SAS_TOKEN", "sv=1&sp=rl&sig=one")]).await);
+        let keyed = who(&[("AZURE_STORAGE_KEY", "a2V5")]).await;
+        assert!(keyed.ends_with(" of acc") && !keyed.contains("a2V5"), "{keyed}");
+        assert_eq!(keyed, who(&[("AZURE_STORAGE_CONNECTION_STRING", "AccountName=acc;AccountKey=a2V5")]).await);
+        assert_ne!(keyed, who(&[("AZURE_STORAGE_KEY", "bm9uZQ==")]).await, "what is no key shares nothing");
         // {"oid":"me"}
         assert_eq!(who(&[("AZURE_STORAGE_TOKEN", "e30.eyJvaWQiOiJtZSJ9.x")]).await, "principal me");
+    }
+
+    #[tokio::test]
+    async fn signatures_are_of_one_principal_only_if_they_are_known_to_be_for_the_same() {
+        let who = async |text: &str| identity(&[("AZURE_STORAGE_SAS_TOKEN", text)]).who(&"c").await.expect("somebody");
+        for (of, is_one) in [("sr=c", true), ("ss=b&srt=co", true), ("sr=d&sdd=1", false), ("sr=b", false)] {
+            let first = who(&format!("sv=1&{of}&sp=r&se=2026-01-01&sig=one")).await;
+            assert_eq!(first == who(&format!("sv=1&{of}&sp=r&se=2027-01-01&sig=two")).await, is_one, "{of}");
+            assert_eq!(first, who(&format!("sv=1&{of}&sp=r&se=2026-01-01&sig=one")).await);
+            assert_ne!(first, who(&format!("sv=1&{of}&sp=rl&se=2026-01-01&sig=one")).await, "{of}");
+        }
     }
 }
