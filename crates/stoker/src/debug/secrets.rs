@@ -32,6 +32,10 @@ const SIGNATURE: &str = "sig";
 /// Endings of such names in the environment and in files of profiles alone: elsewhere a key is the name of an object.
 const ENDINGS: [&str; 4] = ["key", "key_id", "auth", "pass"];
 
+/// Endings of names that say where a secret lies, and not what it is; the last are Google's and etcd's. Others have no
+/// paths: a secret may begin with a slash.
+const PLACES: [&str; 6] = ["_file", "_path", "_dir", "_location", "application_credentials", "etcdctl_key"];
+
 /// The first and the last line of a private key begin with this, and contain what follows.
 const MARK: &str = "-----";
 const KEY: [&str; 3] = ["-----BEGIN", "PRIVATE KEY", "-----END"];
@@ -69,14 +73,14 @@ impl Secrets {
             let name = name.to_ascii_lowercase();
             let is_named =
                 WORDS.iter().any(|word| name.contains(word)) || ENDINGS.iter().any(|end| name.ends_with(end));
+            let is_path = value.starts_with('/') && PLACES.iter().any(|end| name.ends_with(end));
             match name.ends_with("user") {
                 // A user with a password behind it.
                 true => value.split_once(':').map(|(_, password)| password.to_owned()),
-                false => is_named.then(|| value.clone()),
+                false => (is_named && !is_path).then(|| value.clone()),
             }
         };
-        // A path tells where something lies, and not what it is.
-        let is_one = |value: &String| value.len() >= LETTERS_MIN && !value.starts_with('/');
+        let is_one = |value: &String| value.len() >= LETTERS_MIN;
         // Of several lines each may come alone; by the first and the last of a key others are known.
         let lines = |value: String| {
             let of_it = value.lines().filter(|line| !line.starts_with(MARK));
@@ -239,8 +243,10 @@ mod tests {
         let pairs = [
             ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI"),
             ("ETCDCTL_USER", "root:etcd-pass"),
+            ("OTHER_SECRET_ACCESS_KEY", "/bPxRfiCYEXAMPLE"),
             ("HOME", "/var/lib/me"),
             ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token"),
+            ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/google.json"),
             ("API_KEY", "abc"),
             ("HTTPS_PROXY", "http://me:of/proxy@10.0.0.1:3128"),
             ("TLS_PRIVATE_KEY", "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\n-----END PRIVATE KEY-----"),
@@ -261,8 +267,12 @@ mod tests {
         known.clean(&mut value);
         let clean = serde_json::json!({ REMOVED: [{ "said": "of root:[removed]", "token": REMOVED }], "tokens": 7 });
         assert_eq!(value, clean);
-        assert_eq!(known.cleaned("/var/lib/me abc"), "/var/lib/me abc");
+        for text in ["/var/lib/me abc", "/var/run/token", "/etc/google.json"] {
+            assert_eq!(known.cleaned(text), text);
+        }
         for text in [
+            "by /bPxRfiCYEXAMPLE",
+            "by %2FbPxRfiCYEXAMPLE",
             "by of/proxy",
             "by of%2Fproxy",
             "MIIEvQIBADAN",
@@ -271,6 +281,7 @@ mod tests {
         ] {
             let clean = known.cleaned(text);
             assert!(clean.contains(REMOVED) && !clean.contains("proxy") && !clean.contains("quotes"), "{clean}");
+            assert!(!clean.contains("EXAMPLE"), "{clean}");
         }
     }
 
