@@ -246,15 +246,6 @@ pub fn variables(url: &str) -> client::messages::Variables {
         "KRB5CCNAME",
         "KRB5_CLIENT_KTNAME",
     ];
-    // Paths of files, which the node, elsewhere, finds by their whole name.
-    const PATHS: [&str; 6] = [
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "CLOUDSDK_CONFIG",
-        "AZURE_CONFIG_DIR",
-        "AZURE_FEDERATED_TOKEN_FILE",
-        "HADOOP_CONF_DIR",
-        "HADOOP_HOME",
-    ];
     let is_meant = |name: &str| match url.parse() {
         Ok(Location::Google { .. }) => GOOGLE.contains(&name),
         Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
@@ -262,14 +253,34 @@ pub fn variables(url: &str) -> client::messages::Variables {
         Ok(Location::Hdfs { .. }) => HDFS.contains(&name),
         _ => false,
     };
-    let whole = |name: &str, value: String| match PATHS.contains(&name) {
-        true => absolute(Path::new(&value)).map_or(value, |path| path.to_string_lossy().into_owned()),
-        false => value,
-    };
     let set =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let meant = set.filter(|(name, value)| !value.is_empty() && is_meant(name));
     client::messages::Variables(meant.map(|(name, value)| (name.clone(), whole(&name, value))).collect())
+}
+
+/// The value of a variable, with the path of a file by its whole name: the node, elsewhere, finds it by that alone.
+fn whole(name: &str, value: String) -> String {
+    const PATHS: [&str; 8] = [
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "CLOUDSDK_CONFIG",
+        "AZURE_CONFIG_DIR",
+        "AZURE_FEDERATED_TOKEN_FILE",
+        "HADOOP_CONF_DIR",
+        "HADOOP_HOME",
+        "KRB5CCNAME",
+        "KRB5_CLIENT_KTNAME",
+    ];
+    // Kerberos puts before a path what lies there, and another word where there is none.
+    let at = match value.split_once(':').filter(|_| name.starts_with("KRB5")) {
+        Some((kind @ ("FILE" | "DIR"), path)) if !path.starts_with(':') => kind.len() + 1,
+        Some(_) => return value,
+        None => 0,
+    };
+    match absolute(Path::new(&value[at..])) {
+        Ok(path) if PATHS.contains(&name) => format!("{}{}", &value[..at], path.display()),
+        _ => value,
+    }
 }
 
 /// Static AWS credentials of the environment, for a node that may not share it.
@@ -375,4 +386,29 @@ fn held(folder: &Path, left: &mut u32) -> Option<u64> {
         sum += if found.is_dir() { held(&entry.path(), left)? } else { found.blocks() * 512 };
     }
     Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_told_to_a_node_by_its_whole_name_also_behind_a_word_of_kerberos() {
+        let here = std::env::current_dir().expect("a folder");
+        let here = here.to_str().expect("a path");
+        for (name, typed, told) in [
+            ("HADOOP_CONF_DIR", "t/conf", format!("{here}/t/conf")),
+            ("HADOOP_CONF_DIR", "a:b", format!("{here}/a:b")),
+            ("HADOOP_USER_NAME", "t", "t".into()),
+            ("KRB5CCNAME", "t/cache", format!("{here}/t/cache")),
+            ("KRB5CCNAME", "FILE:t", format!("FILE:{here}/t")),
+            ("KRB5CCNAME", "DIR:t", format!("DIR:{here}/t")),
+            ("KRB5CCNAME", "KEYRING:persistent:0", "KEYRING:persistent:0".into()),
+            ("KRB5CCNAME", "DIR::/t/tkt", "DIR::/t/tkt".into()),
+            ("KRB5_CLIENT_KTNAME", "FILE:/t", "FILE:/t".into()),
+            ("KRB5_CLIENT_KTNAME", "t.keytab", format!("{here}/t.keytab")),
+        ] {
+            assert_eq!(whole(name, typed.into()), told, "{name}={typed}");
+        }
+    }
 }
