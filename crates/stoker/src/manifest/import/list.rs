@@ -18,6 +18,9 @@ const READ_BYTES: usize = 256 << 10;
 /// The first bytes of a file that was compressed by gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// What some programs write before the first line of a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// A file that may be compressed, unpacked as it is read.
 pub fn unpacked(mut file: File, path: &Path) -> Result<Box<dyn BufRead>> {
     let mut head = [0; 2];
@@ -74,7 +77,10 @@ impl Lines {
         }
         let line =
             String::from_utf8(line).map_err(|_| self.wrong("a line is not UTF-8", "give keys in UTF-8, one a line"))?;
-        Ok(Some(line))
+        Ok(Some(match line.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) if self.number == 1 => rest.to_owned(),
+            _ => line,
+        }))
     }
 }
 
@@ -108,4 +114,18 @@ fn row(line: &str, lines: &Lines) -> Result<Row> {
         return Err(lines.wrong("a line has more than three columns", WRITTEN));
     }
     Ok(Row { key, size: size.transpose()?, version, modified_ns: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_key_and_of_another_it_is() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "\u{feff}a\t1\n\u{feff}b\n").expect("a list");
+        let rows = rows(file.reopen().expect("a file"), file.path()).expect("a list");
+        let keys: Vec<String> = rows.map(|row| row.expect("a row").key).collect();
+        assert_eq!(keys, ["a", "\u{feff}b"]);
+    }
 }
