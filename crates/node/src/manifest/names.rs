@@ -85,6 +85,11 @@ pub fn is_reserved(name: &[u8]) -> bool {
     RESERVED.iter().any(|reserved| name.starts_with(reserved.as_bytes()))
 }
 
+/// Whether a name is a hash, which doesn't tell its key.
+pub fn is_hashed(name: &[u8]) -> bool {
+    name.starts_with(LONG.as_bytes())
+}
+
 /// Where a key is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
@@ -149,7 +154,7 @@ pub fn key<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Option<String> {
         }
         slash = true;
         let name = name.strip_prefix(FILE.as_bytes()).unwrap_or(name);
-        if name.starts_with(LONG.as_bytes()) {
+        if is_hashed(name) {
             return None;
         } else if let Some(text) = name.strip_prefix(CUT.as_bytes()) {
             push_plain(text, &mut out)?;

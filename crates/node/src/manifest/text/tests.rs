@@ -58,6 +58,14 @@ fn keys_come_in_their_order_with_odd_ones_and_empty_folders_among_them() {
     assert_eq!(written(&again), written(&manifest), "a snapshot of what was read writes the same text");
 }
 
+#[test]
+fn an_empty_folder_whose_key_no_path_tells_is_left_out() {
+    let manifest = snapshot("p/", &[("a", 1), (&"/".repeat(700), 0), (&"b/".repeat(2_000), 3)]);
+    assert_eq!(manifest.totals().markers, 1);
+    let found: Vec<_> = read(&written(&manifest)).expect("it is read").into_iter().map(|listed| listed.size).collect();
+    assert_eq!(found, [1, 3]);
+}
+
 fn snapshot_of(listed: &[Listed]) -> Arc<Manifest> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let mut builder = Builder::new("s3://b".into(), "p/").expect("a prefix");
