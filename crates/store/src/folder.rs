@@ -21,7 +21,7 @@ mod write;
 pub use system::FileSystem;
 
 use crate::counters::InFlight;
-use crate::{Body, Counters, Pages, Store, UNSETTLED};
+use crate::{Body, Counters, Pages, Store, UNSETTLED, unmarked};
 use block::{Checksum, Error, Object, Result, Waiting};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -255,8 +255,7 @@ fn read(file: &OwnedFd, object: &Object, range: &Range<u64>) -> Result<Bytes> {
 fn check(file: impl AsFd, object: &Object) -> Result<()> {
     let stat =
         rustix::fs::fstat(file).map_err(|errno| failed("the file can't be asked for its times", object, errno))?;
-    let asked = object.version.strip_prefix(UNSETTLED).unwrap_or(&object.version);
-    if version(&stat) == asked && size(&stat) == object.size {
+    if version(&stat) == unmarked(&object.version) && size(&stat) == object.size {
         return Ok(());
     }
     Err(Error::changed("the file has changed since it was listed", object))

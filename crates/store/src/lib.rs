@@ -75,6 +75,11 @@ pub fn is_settled(object: &Object) -> bool {
     !object.version.starts_with(UNSETTLED)
 }
 
+/// A version without that mark, to be compared with others.
+pub fn unmarked(version: &str) -> &str {
+    version.strip_prefix(UNSETTLED).unwrap_or(version)
+}
+
 /// Pages of a listing, in no particular order between pages; each key once.
 pub type Pages = BoxStream<'static, Result<Vec<Listed>>>;
 

@@ -9,7 +9,7 @@
 use super::{Manifest, TOP, names};
 use std::iter::Peekable;
 use std::sync::Arc;
-use store::Listed;
+use store::{Listed, UNSETTLED};
 
 /// Objects in the order of their keys. Ask for the next by [`Keys::advance`].
 pub struct Keys {
@@ -47,6 +47,13 @@ impl Keys {
         let empty = entries.filter(|entry| entry.folder() && entry.children().1 == 0);
         let told = empty.filter(|entry| !manifest.name(*entry).is_some_and(names::is_hashed));
         manifest.totals().files + told.count() as u64
+    }
+
+    /// Files with a version that may come to mean other bytes.
+    pub fn unsettled(manifest: &Manifest) -> u64 {
+        let versions = (1..).map_while(|index| manifest.entry(index)).filter(|entry| !entry.folder());
+        let versions = versions.filter_map(|entry| manifest.version(entry));
+        versions.filter(|version| version.starts_with(UNSETTLED)).count() as u64
     }
 
     /// The next object; `None` after the last. A folder with nothing in it comes as what makes one in a bucket: no bytes

@@ -6,14 +6,19 @@ use super::Export;
 use super::set::{self, Pinned};
 use crate::{place, print, runtime, show};
 use block::{Error, Result};
-use node::manifest::{self, Manifest};
+use node::manifest::{self, Keys, Manifest};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
+
+/// How long after a change a listing tells a version that no further change can share: two seconds by the clock of the
+/// store, which may count whole ones.
+const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Export) -> anyhow::Result<()> {
     let runtime = runtime()?;
@@ -26,12 +31,23 @@ pub fn run(args: &Export) -> anyhow::Result<()> {
         (true, true) => runtime.block_on(kept(args))?,
         (false, false) => match set::mounted(&args.what)? {
             Some(pinned) => pinned,
-            None => runtime.block_on(set::listed(&args.what, &args.reach))?,
+            None => runtime.block_on(listed(args))?,
         },
-        (false, true) => runtime.block_on(set::listed(&args.what, &args.reach))?,
+        (false, true) => runtime.block_on(listed(args))?,
     };
     runtime.shutdown_background();
     written(&pinned, args.out.as_deref())
+}
+
+/// The names of a URL or a folder as they are now. Versions that were taken too soon after a change are taken once
+/// more, for a mount by them keeps nothing. Of servers that tell no time all are such: hence not again and again.
+async fn listed(args: &Export) -> Result<Pinned> {
+    let pinned = set::listed(&args.what, &args.reach).await?;
+    if Keys::unsettled(&pinned.names) == 0 {
+        return Ok(pinned);
+    }
+    tokio::time::sleep(SETTLED_WITHIN).await;
+    set::listed(&args.what, &args.reach).await
 }
 
 /// The names that the last mount of a URL kept.
@@ -47,6 +63,14 @@ async fn kept(args: &Export) -> Result<Pinned> {
 
 /// Write names to a file or to standard output, and say how many.
 pub fn written(pinned: &Pinned, out: Option<&Path>) -> anyhow::Result<()> {
+    let unsettled = Keys::unsettled(&pinned.names);
+    if unsettled > 0 {
+        note!(
+            "{} changed just before it was listed: a mount by this manifest reads that and never keeps it; \
+             `stoker refresh` a mount point, or list anew, and export again",
+            show::count_of(unsettled, "object")
+        );
+    }
     let Some(path) = out else {
         let mut out = BufWriter::with_capacity(WRITE_BYTES, Out(std::io::stdout().lock()));
         return manifest::write(&pinned.names, &pinned.url, pinned.store(), &mut out).map_err(|error| {
