@@ -20,14 +20,7 @@ use std::cell::Cell;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use store::{Advice, Chance, Listed, Sink, advise};
-
-/// Objects that are asked for at once.
-const AT_ONCE: usize = 64;
-
-/// How long an object is asked for again before the import fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+use store::{Chance, Listed, Sink, UNSETTLED, unmarked};
 
 /// Names that are brought together before they are shown.
 const TOLD_EVERY: u64 = 10_000;
@@ -126,7 +119,7 @@ async fn imported(rows: Rows, source: &DataSet, sink: Arc<dyn Sink>, bar: &Progr
         let sink = sink.clone();
         async move { completed(row?, &*sink, chance).await }
     });
-    let mut completed = std::pin::pin!(completed.buffered(AT_ONCE));
+    let mut completed = std::pin::pin!(completed.buffered(set::AT_ONCE));
     let mut asked = 0;
     while let Some(done) = completed.next().await {
         let (listed, is_asked) = done?;
@@ -149,24 +142,20 @@ async fn imported(rows: Rows, source: &DataSet, sink: Arc<dyn Sink>, bar: &Progr
 async fn completed(row: Row, sink: &dyn Sink, chance: &Chance) -> Result<(Listed, bool)> {
     let is_marker = row.size == Some(0) && row.key.ends_with('/');
     let version = row.version.filter(|version| !version.is_empty()).or_else(|| is_marker.then(String::new));
-    if let (Some(size), Some(version)) = (row.size, version) {
-        return Ok((Listed { key: row.key, version, size, modified_ns: row.modified_ns.unwrap_or_default() }, false));
+    if let (Some(size), Some(version)) = (row.size, version.as_ref().filter(|version| !version.starts_with(UNSETTLED)))
+    {
+        let modified_ns = row.modified_ns.unwrap_or_default();
+        return Ok((Listed { key: row.key, version: version.clone(), size, modified_ns }, false));
     }
-    let began = Instant::now();
-    for tries in 1.. {
-        let error = match sink.find(&row.key).await {
-            Ok(found) if row.size.is_some_and(|size| size != found.size) => {
-                let what =
-                    format!("the object has {} bytes where the list says {}", found.size, row.size.unwrap_or_default());
-                return Err(Error::changed(what, &row.key).hint("make the list anew"));
-            }
-            Ok(found) => return Ok((found, true)),
-            Err(error) => error,
-        };
-        match advise(&error, tries, began.elapsed(), PATIENCE, chance.next()) {
-            Advice::GiveUp => return Err(error),
-            Advice::Wait(wait) => tokio::time::sleep(wait).await,
+    let found = set::find(sink, &row.key, chance).await?;
+    let what = match (row.size, &version) {
+        (Some(size), _) if size != found.size => {
+            format!("the object has {} bytes where the list says {size}", found.size)
         }
-    }
-    unreachable!("the number of tries is bounded by the patience")
+        (_, Some(version)) if unmarked(version) != unmarked(&found.version) => {
+            format!("the object has version {} where the list says {version}", found.version)
+        }
+        _ => return Ok((found, true)),
+    };
+    Err(Error::changed(what, &row.key).hint("make the list anew"))
 }

@@ -14,10 +14,17 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Listed, Settings};
+use std::time::{Duration, Instant};
+use store::{Advice, Chance, Listed, Settings, Sink, advise};
 
 /// Bytes of a file that are read at once.
 const READ_BYTES: usize = 256 << 10;
+
+/// Objects that are asked for at once.
+pub const AT_ONCE: usize = 64;
+
+/// How long an object is asked for again before the command fails.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Names that were pinned, and where they are from.
 pub struct Pinned {
@@ -49,6 +56,22 @@ pub async fn listed(url: &str, asked: &Reach) -> Result<Pinned> {
     let names = source.names(&std::env::temp_dir(), told).await?;
     bar.finish_and_clear();
     Ok(Pinned { names: Arc::new(names), url: source.url })
+}
+
+/// What lies under a key now.
+pub async fn find(sink: &dyn Sink, key: &str, chance: &Chance) -> Result<Listed> {
+    let began = Instant::now();
+    for tries in 1.. {
+        let error = match sink.find(key).await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        match advise(&error, tries, began.elapsed(), PATIENCE, chance.next()) {
+            Advice::GiveUp => return Err(error),
+            Advice::Wait(wait) => tokio::time::sleep(wait).await,
+        }
+    }
+    unreachable!("the number of tries is bounded by the patience")
 }
 
 /// The names that a mount goes by, if one is at this path.
