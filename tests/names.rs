@@ -41,6 +41,28 @@ fn lines(text: &[u8]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// Some totals of what `--json` said.
+fn totals<const N: usize>(done: &Output, names: [&str; N]) -> [u64; N] {
+    let all = lines(&done.stdout).pop().unwrap_or_else(|| panic!("no totals: {}", text(done)));
+    names.map(|name| all[name].as_u64().expect(name))
+}
+
+/// A manifest of some objects of another.
+fn some(bed: &Bed, all: &[Value], keys: &[&str], out: &str) -> String {
+    let objects = all[1..].iter().filter(|line| keys.contains(&line["key"].as_str().expect("a key")));
+    let objects: Vec<&Value> = objects.collect();
+    let bytes: u64 = objects.iter().map(|line| line["size"].as_u64().expect("a size")).sum();
+    let [url, store, prefix, listed] = ["url", "store", "prefix", "listed"].map(|name| &all[0][name]);
+    let mut text = format!(
+        "{{\"stoker_manifest\":1,\"url\":{url},\"store\":{store},\"prefix\":{prefix},\"listed\":{listed},\
+         \"objects\":{},\"bytes\":{bytes}}}\n",
+        objects.len()
+    );
+    objects.iter().for_each(|line| text += &format!("{line}\n"));
+    fs::write(bed.path(out), text).expect("a manifest");
+    at(bed, out)
+}
+
 fn lists(bed: &Bed) -> u64 {
     bed.counters().of(emulate::Operation::List).requests
 }
@@ -68,6 +90,7 @@ fn a_mount_by_a_manifest_lists_nothing_and_reads_the_same_bytes_or_none() {
     daemon.end();
     bed.put("train/a/2", &noise(1_001, 77));
     bed.put("new", &noise(10, 1));
+    fs::remove_file(bed.data("train/b/3")).expect("it was there");
     // Of a folder of the set, without what an earlier mount kept.
     let daemon = Daemon::start(
         &mut bed.mounting(&format!("{}/train", url()), "mnt", &["--manifest", &path, "--cache", &at(&bed, "cache2")]),
@@ -77,6 +100,9 @@ fn a_mount_by_a_manifest_lists_nothing_and_reads_the_same_bytes_or_none() {
     assert_eq!(fs::read(bed.mounted("a/1")).expect("it is as it was"), noise(1_000, 0));
     let changed = fs::File::open(bed.mounted("a/2")).and_then(|file| file.read_exact_at(&mut [0; 10], 0));
     assert_eq!(changed.expect_err("it has changed").raw_os_error(), Some(libc::ESTALE));
+    assert!(fs::read_dir(bed.mounted("b")).expect("a folder").any(|entry| entry.expect("a name").file_name() == "3"));
+    let gone = fs::File::open(bed.mounted("b/3")).expect_err("it is gone");
+    assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
     assert!(!bed.mounted("../new").exists() && !bed.mounted("new").exists());
     assert_eq!(lists(&bed), listed, "nothing is listed");
     daemon.end();
@@ -115,26 +141,86 @@ fn a_manifest_is_compared_with_what_the_store_has_by_the_fewer_requests() {
     let Some(bed) = filled() else { return };
     let all = export(&bed, &url(), "names.jsonl");
     let path = at(&bed, "names.jsonl");
-    let sound = manifest(&bed, &["verify", &path]);
+    let sound = manifest(&bed, &["verify", &path, "--json"]);
     assert_eq!(sound.status.code(), Some(0), "{}", text(&sound));
+    assert_eq!(totals(&sound, ["lists", "heads", "same"]), [1, 0, 6]);
     bed.put("one", &noise(700, 3));
     fs::remove_file(bed.data("train/b/3")).expect("it was there");
     let differ = manifest(&bed, &["verify", &path, &url(), "--json"]);
     assert_eq!(differ.status.code(), Some(1), "{}", text(&differ));
-    let totals = lines(&differ.stdout).pop().expect("totals");
-    assert_eq!((&totals["changed"], &totals["removed"], &totals["same"]), (&1.into(), &1.into(), &4.into()));
-    // One object of many is asked for by itself.
-    let line = all.iter().find(|line| line["key"] == "one").expect("it is there");
-    let first = fs::read_to_string(&path).expect("a manifest").lines().next().expect("a line").replace(
-        &format!("\"objects\":6,\"bytes\":{}", all[0]["bytes"]),
-        &format!("\"objects\":1,\"bytes\":{}", line["size"]),
-    );
-    fs::write(bed.path("one.jsonl"), format!("{first}\n{line}\n")).expect("a manifest");
-    let listed = lists(&bed);
-    let one = manifest(&bed, &["verify", &at(&bed, "one.jsonl"), "--json"]);
+    assert_eq!(totals(&differ, ["changed", "removed", "same"]), [1, 1, 4]);
+    // One object of many is asked for by itself, and so are two.
+    let one = manifest(&bed, &["verify", &some(&bed, &all, &["one"], "one.jsonl"), "--json"]);
     assert_eq!(one.status.code(), Some(1), "{}", text(&one));
-    assert_eq!(lists(&bed), listed);
+    assert_eq!(totals(&one, ["lists", "heads", "changed"]), [0, 1, 1]);
+    (0..5_000).for_each(|number| bed.put(&format!("many/{number}"), b"x"));
+    let two = manifest(&bed, &["verify", &some(&bed, &all, &["train/a-b", "val/4"], "two.jsonl"), "--json"]);
+    assert_eq!(two.status.code(), Some(0), "{}", text(&two));
+    assert_eq!(totals(&two, ["heads", "same"]), [2, 2]);
     refused_as_trouble(&manifest(&bed, &["verify", &at(&bed, "absent")]));
+}
+
+#[test]
+fn a_mirror_of_another_kind_is_compared_by_sizes_however_it_is_asked() {
+    let Some(bed) = filled() else { return };
+    let mut all = export(&bed, &url(), "names.jsonl");
+    all[0]["store"] = "gs://bucket".into();
+    all[1..].iter_mut().for_each(|line| line["version"] = "17".into());
+    for keys in [&["one"][..], &["one", "train/a-b", "val/4"]] {
+        let path = some(&bed, &all, keys, "mirrored.jsonl");
+        let done = manifest(&bed, &["verify", &path, &url(), "--json"]);
+        assert!(done.status.success() && text(&done).contains("only sizes are compared"), "{}", text(&done));
+        assert_eq!(totals(&done, ["same"]), [keys.len() as u64]);
+    }
+    bed.put("one", &noise(5, 5));
+    let done = manifest(&bed, &["verify", &some(&bed, &all, &["one"], "mirrored.jsonl"), &url(), "--json"]);
+    assert_eq!((done.status.code(), totals(&done, ["changed"])), (Some(1), [1]));
+}
+
+#[test]
+fn a_folder_is_compared_by_what_lies_there_and_by_versions_that_have_settled() {
+    let Some(bed) = Bed::new() else { return };
+    let (set, path) = (at(&bed, "set"), at(&bed, "set.jsonl"));
+    fs::create_dir(&set).expect("a folder");
+    let names = ["a", "b", "c"];
+    names.iter().for_each(|name| fs::write(bed.path("set").join(name), name).expect("a file"));
+    let run = |words: &[&str]| finished(bed.stoker(["manifest"]).args(words));
+    let done = run(&["export", &set, "-o", &path]);
+    assert!(done.status.success(), "{}", text(&done));
+    let all = lines(&fs::read(&path).expect("a manifest"));
+    let version = |line: &Value| line["version"].as_str().expect("a version").to_owned();
+    assert!(all[1..].iter().all(|line| !version(line).starts_with('~')), "they have settled: {all:?}");
+    let verified = |path: &str| {
+        let done = run(&["verify", path, "--json"]);
+        (done.status.code(), totals(&done, ["removed", "changed", "same"]))
+    };
+    assert_eq!(verified(&path), (Some(0), [0, 0, 3]));
+    // As earlier versions wrote them, and as they are when they can't be waited for.
+    let mut marked = all.clone();
+    marked[1..].iter_mut().for_each(|line| line["version"] = format!("~{}", version(line)).into());
+    let marked = some(&bed, &marked, &names, "marked.jsonl");
+    assert_eq!(verified(&marked), (Some(0), [0, 0, 3]));
+    assert_eq!(run(&["diff", &marked, &set]).status.code(), Some(0));
+    let imported = run(&["import", &marked, &set]);
+    assert_eq!(lines(&imported.stdout)[1..], all[1..], "{}", text(&imported));
+    let one = some(&bed, &all, &["a"], "one.jsonl");
+    assert_eq!(verified(&one), (Some(0), [0, 0, 1]));
+    fs::write(bed.path("set/a"), "other bytes").expect("a file");
+    assert_eq!(verified(&one), (Some(1), [0, 1, 0]));
+    // What a mount saw is not listed anew: it is said that it has not settled.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3_600);
+    fs::File::options()
+        .write(true)
+        .open(bed.path("set/a"))
+        .and_then(|file| file.set_modified(later))
+        .expect("its time");
+    let daemon = bed.mount_at(&set, "mnt", &[]);
+    let done = run(&["export", &at(&bed, "mnt")]);
+    assert!(text(&done).contains("never keeps it") && text(&done).contains("stoker refresh"), "{}", text(&done));
+    daemon.end();
+    names.iter().for_each(|name| fs::remove_file(bed.path("set").join(name)).expect("it was there"));
+    assert_eq!(verified(&one), (Some(1), [1, 0, 0]));
+    assert_eq!(verified(&path), (Some(1), [3, 0, 0]));
 }
 
 fn refused_as_trouble(done: &Output) {
@@ -231,6 +317,37 @@ fn an_inventory_of_s3_becomes_a_manifest_without_a_request() {
     fs::write(folder.join("data/x.orc"), b"ORC").expect("a file");
     refused_as_typed(&described("ORC", "x.orc"), &["ORC", "Parquet or CSV"]);
     refused_as_typed(&described("CSV", "../../etc/.."), &["names a data file"]);
+}
+
+#[test]
+fn an_inventory_leaves_out_what_is_deleted_and_is_refused_where_a_version_has_changed() {
+    let Some(bed) = filled() else { return };
+    bed.put("a b+%c", &noise(10, 5));
+    let all = export(&bed, &url(), "listed.jsonl");
+    let import = |schema: &str, csv: &str| {
+        fs::write(bed.path("x.csv"), csv).expect("a file");
+        let text = serde_json::json!({
+            "sourceBucket": BUCKET, "fileFormat": "CSV", "fileSchema": schema, "files": [{ "key": "inv/data/x.csv" }],
+        });
+        fs::write(bed.path("manifest.json"), text.to_string()).expect("a file");
+        manifest(&bed, &["import", &at(&bed, "manifest.json"), &url(), "-o", &at(&bed, "made.jsonl")])
+    };
+    for space in ["+", "%20"] {
+        let mut csv = format!("\u{feff}\"{BUCKET}\",\"val%2F4\",\"true\",\"true\",\"\",\"\"\n");
+        for line in all[1..].iter().filter(|line| line["key"] != "val/4") {
+            let key = line["key"].as_str().expect("a key").replace('%', "%25").replace('+', "%2B");
+            let key = key.replace('/', "%2F").replace(' ', space);
+            csv += &format!("\"{BUCKET}\",\"{key}\",\"true\",\"false\",\"{}\",{}\n", line["size"], line["version"]);
+        }
+        let done = import("Bucket, Key, IsLatest, IsDeleteMarker, Size, ETag", &csv);
+        assert!(done.status.success(), "{}", text(&done));
+        let differ = manifest(&bed, &["diff", &at(&bed, "listed.jsonl"), &at(&bed, "made.jsonl"), "--json"]);
+        assert_eq!(totals(&differ, ["removed", "added", "changed", "same"]), [1, 0, 0, 6], "{}", text(&differ));
+    }
+    let version = all.iter().find(|line| line["key"] == "one").expect("it is there")["version"].clone();
+    let of_one = |etag: &str| import("Bucket, Key, ETag", &format!("\"{BUCKET}\",\"one\",\"{etag}\"\n"));
+    assert!(of_one(version.as_str().expect("a version")).status.success());
+    refused(&of_one("another"), &["where the list says another", "make the list anew"]);
 }
 
 /// The objects as an inventory's Parquet has them.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::content::{noise, same};
 use support::engines::free_port;
-use support::{Bed, Daemon, finished, refused, refused_as_typed, text};
+use support::{Bed, Daemon, finished, keeper_of, refused, refused_as_typed, text};
 
 /// What is served: small files, and one of several blocks.
 const FILES: [(&str, usize); 4] = [("a b/small", 1_000), ("a b/c/mib", 1 << 20), ("large", 5_000_000), ("empty", 0)];
@@ -150,6 +150,34 @@ fn a_token_goes_to_the_server_that_was_named_and_no_redirect_is_followed() {
         &finished(&mut bed.mounting(&served.url(""), "mnt", &[])),
         &["does not tell the names", "--manifest"],
     );
+}
+
+#[test]
+fn a_token_is_in_no_status_argument_or_log_and_no_manifest_sends_it() {
+    const TOKEN: &str = "s3cr3t-t0ken";
+    let Some(bed) = Bed::new() else { return };
+    fill(&bed);
+    let Some(served) = Served::nginx(&bed.path("served"), &bed.path("run")) else { return };
+    let (list, out) = (bed.path("list"), bed.path("web.jsonl").display().to_string());
+    fs::write(&list, "kept/large").expect("a list");
+    let with_token = |command: &mut Command| finished(command.env("STOKER_BEARER_TOKEN", TOKEN));
+    let done = with_token(bed.stoker(["manifest", "import"]).arg(&list).args([&served.url(""), "-o", &out]));
+    assert!(done.status.success(), "{}", text(&done));
+    let verify = |url: &[String]| with_token(bed.stoker(["manifest", "verify", &out]).args(url));
+    refused_as_typed(&verify(&[]), &["only the manifest names", "type the URL"]);
+    assert!(verify(&[served.url("")]).status.success());
+    let mut command = bed.mounting(&served.url(""), "mnt", &["--manifest", &out, "-vv"]);
+    let daemon = Daemon::start(command.env("STOKER_BEARER_TOKEN", TOKEN), &bed.path("mnt"), &bed.path("mnt.log"));
+    same(&fs::read(bed.mounted("kept/large")).expect("it is read"), &noise(5_000_000, 2), &"by a token");
+    let status = bed.status();
+    let arguments = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).expect("a process");
+    let log = fs::read(status["log"]["path"].as_str().expect("a log")).expect("a log");
+    let node = u32::try_from(status["pid"].as_u64().expect("a number")).expect("a number");
+    let keeper = keeper_of(node).map(arguments).unwrap_or_default();
+    for said in [status.to_string().into_bytes(), arguments(node), keeper, log, daemon.said().into_bytes()] {
+        assert!(!String::from_utf8_lossy(&said).contains("s3cr3t"), "{}", String::from_utf8_lossy(&said));
+    }
+    daemon.end();
 }
 
 #[test]

@@ -9,8 +9,6 @@ pub enum Difference {
     Removed(Listed),
     Added(Listed),
     Changed(Listed, Listed),
-    /// It has another version by now, of which nothing else is known.
-    Replaced(Listed),
 }
 
 /// Counts, and how each difference is said.
@@ -37,13 +35,13 @@ impl Told {
                 self.added += 1;
                 ("added", '+', &after.key)
             }
-            Difference::Changed(before, _) | Difference::Replaced(before) => {
+            Difference::Changed(before, _) => {
                 self.changed += 1;
                 ("changed", '~', &before.key)
             }
         };
         let (before, after) = match difference {
-            Difference::Removed(before) | Difference::Replaced(before) => (Some(before), None),
+            Difference::Removed(before) => (Some(before), None),
             Difference::Added(after) => (None, Some(after)),
             Difference::Changed(before, after) => (Some(before), Some(after)),
         };

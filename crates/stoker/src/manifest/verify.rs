@@ -5,56 +5,50 @@
 //! more than twice the requests of the better way are sent.
 
 use super::Verify;
-use super::diff::compare;
+use super::diff::{are_comparable, compare, is_same};
 use super::set::{self, Names, Pinned};
 use super::told::{Difference, Told};
-use crate::{runtime, show};
-use block::{Door, Kind, Object, Source};
+use crate::args::Reach;
+use crate::{place, runtime, show};
+use block::{Error, Kind, Result};
 use futures_util::{StreamExt, stream};
 use node::DataSet;
 use serde_json::json;
 use std::sync::Arc;
-use store::{Listed, Origin};
+use store::{Chance, Location, Sink};
 use tokio::sync::Notify;
-
-/// Objects that are asked for at once.
-const AT_ONCE: usize = 64;
 
 /// Requests of the shortest listing: one finds out that there is no more.
 const LISTING_MIN: u64 = 2;
 
 pub fn run(args: &Verify) -> anyhow::Result<bool> {
     let text = open(args)?;
-    let url = args.url.clone().unwrap_or_else(|| text.head().url.clone());
+    let told = text.head().url.clone();
+    let url = args.url.clone().map_or_else(|| trusted(told, &args.reach), Ok)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
-        let (source, _) = set::source(&url, &args.reach).await?;
+        let (source, settings) = set::source(&url, &args.reach).await?;
+        let (asked, sink) = store::open_to_write(&url.parse()?, &settings)?;
         let mut told = Told::new(args.json);
-        let listed = match text.head().objects < LISTING_MIN {
-            true => None,
-            false => listed(&source, text.head().objects).await?,
-        };
-        match listed {
-            Some(names) => {
-                compare(Names::Text(Box::new(text)), Names::from(names), &mut told, &mut |difference, told| {
-                    if let Difference::Added(_) = difference {
-                        told.added += 1;
-                        return Ok(());
-                    }
-                    told.say(&difference)
-                })?
-            }
-            None => one_by_one(Names::Text(Box::new(text)), &source, &mut told).await?,
+        let objects = text.head().objects;
+        let names = Names::Text(Box::new(text));
+        let now = if objects < LISTING_MIN { Now::Unknown } else { listed(&source, objects).await? };
+        match now {
+            Now::Listed(now) => compare(names, Names::from(now), &mut told, &mut |difference, told| {
+                if let Difference::Added(_) = difference {
+                    told.added += 1;
+                    return Ok(());
+                }
+                told.say(&difference)
+            })?,
+            Now::Nothing => removed(names, &mut told)?,
+            Now::Unknown => one_by_one(names, &source, &*sink, &mut told).await?,
         }
-        let counts = source.store.counters().snapshot();
+        let (lists, heads) = (source.store.counters().snapshot().lists, asked.counters().snapshot().heads);
         if !args.json {
-            note!(
-                "asked the store with {} and {}",
-                show::count_of(counts.lists, "LIST"),
-                show::count_of(counts.heads, "HEAD")
-            );
+            note!("asked the store with {} and {}", show::count_of(lists, "LIST"), show::count_of(heads, "HEAD"));
         }
-        told.end(false, &json!({ "lists": counts.lists, "heads": counts.heads }))
+        told.end(false, &json!({ "lists": lists, "heads": heads }))
     });
     runtime.shutdown_background();
     done
@@ -62,13 +56,40 @@ pub fn run(args: &Verify) -> anyhow::Result<bool> {
 
 fn open(args: &Verify) -> anyhow::Result<node::manifest::Text<std::io::BufReader<std::fs::File>>> {
     set::text(&args.file)?.ok_or_else(|| {
-        let error = block::Error::invalid("this is a folder and not a manifest", args.file.display());
+        let error = Error::invalid("this is a folder and not a manifest", args.file.display());
         error.hint("name a file that `stoker manifest export` wrote").into()
     })
 }
 
-/// The names that the store has now; none if finding out takes more than so many requests.
-async fn listed(source: &DataSet, requests_max: u64) -> anyhow::Result<Option<Pinned>> {
+/// The URL of a manifest, which may be anybody's: it must not lead credentials of ours to a server of theirs.
+fn trusted(url: String, reach: &Reach) -> Result<String> {
+    let has_token = place::variable(store::WEB_TOKEN).is_some_and(|token| !token.is_empty());
+    if !is_credited(&url.parse()?, reach, has_token) {
+        return Ok(url);
+    }
+    let error = Error::invalid("credentials are not sent to a server that only the manifest names", &url);
+    Err(error.hint("if that server is to get them, type the URL behind the file"))
+}
+
+/// Whether a location chooses who gets credentials.
+fn is_credited(location: &Location, reach: &Reach, has_token: bool) -> bool {
+    match location {
+        Location::Web { .. } => has_token,
+        Location::Azure { host, .. } => host.is_some() && reach.endpoint.is_none() && !reach.anonymous,
+        _ => false,
+    }
+}
+
+/// What a listing told.
+enum Now {
+    Listed(Pinned),
+    Nothing,
+    /// It would have taken too many requests.
+    Unknown,
+}
+
+/// The names that the store has now, unless finding out takes more than so many requests.
+async fn listed(source: &DataSet, requests_max: u64) -> Result<Now> {
     let stop = Notify::new();
     let bar = show::spinner(&format!("listing {}", source.url));
     let told = |names| {
@@ -84,34 +105,36 @@ async fn listed(source: &DataSet, requests_max: u64) -> anyhow::Result<Option<Pi
     };
     bar.finish_and_clear();
     match names.transpose() {
-        Ok(names) => Ok(names.map(|names| Pinned { names: Arc::new(names), url: source.url.clone() })),
-        // Nothing is left of the set: so says each object.
-        Err(error) if error.kind == Kind::Missing => Ok(None),
-        Err(error) => Err(error.into()),
+        Ok(Some(names)) => Ok(Now::Listed(Pinned { names: Arc::new(names), url: source.url.clone() })),
+        Ok(None) => Ok(Now::Unknown),
+        Err(error) if error.kind == Kind::Missing => Ok(Now::Nothing),
+        Err(error) => Err(error),
     }
 }
 
+fn removed(mut names: Names, told: &mut Told) -> anyhow::Result<()> {
+    while let Some(before) = names.advance()? {
+        told.say(&Difference::Removed(before))?;
+    }
+    Ok(())
+}
+
 /// Ask for each object of the manifest.
-async fn one_by_one(mut names: Names, source: &DataSet, told: &mut Told) -> anyhow::Result<()> {
-    let (from, prefix) = (names.prefix().len(), source.prefix.clone());
-    let origin = Arc::new(Origin::new(source.store.clone(), Default::default()));
+async fn one_by_one(mut names: Names, source: &DataSet, sink: &dyn Sink, told: &mut Told) -> anyhow::Result<()> {
+    let by_version = are_comparable(names.store(), source.store.identity());
+    let (from, prefix, chance) = (names.prefix().len(), &source.prefix, &Chance::new(0));
     let objects = stream::iter(std::iter::from_fn(|| names.advance().transpose()));
-    let asked = objects.map(|listed| {
-        let (origin, prefix) = (origin.clone(), prefix.clone());
-        async move {
-            let listed: Listed = listed?;
-            let key = format!("{prefix}{}", listed.key.get(from..).unwrap_or_default());
-            let (store, version, size) = (origin.store().identity().clone(), listed.version.clone(), listed.size);
-            let object = Arc::new(Object { store, key, version, size });
-            match origin.checksum(&object, Door::NONE).await {
-                Ok(_) => Ok(None),
-                Err(error) if error.kind == Kind::Changed => Ok(Some(Difference::Replaced(listed))),
-                Err(error) if error.kind == Kind::Missing => Ok(Some(Difference::Removed(listed))),
-                Err(error) => Err(anyhow::Error::from(error)),
-            }
+    let asked = objects.map(|before| async move {
+        let before = before?;
+        let key = format!("{prefix}{}", before.key.get(from..).unwrap_or_default());
+        match set::find(sink, &key, chance).await {
+            Ok(now) if is_same(&before, &now, by_version) => Ok(None),
+            Ok(now) => Ok(Some(Difference::Changed(before, now))),
+            Err(error) if error.kind == Kind::Missing => Ok(Some(Difference::Removed(before))),
+            Err(error) => Err(error),
         }
     });
-    let mut answers = asked.buffered(AT_ONCE);
+    let mut answers = asked.buffered(set::AT_ONCE);
     while let Some(answer) = answers.next().await {
         match answer? {
             Some(difference) => told.say(&difference)?,
@@ -119,4 +142,23 @@ async fn one_by_one(mut names: Names, source: &DataSet, told: &mut Told) -> anyh
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_sends_credentials_to_a_server_of_its_own() {
+        let is_credited =
+            |url: &str, reach: &Reach, has_token| is_credited(&url.parse().expect("a location"), reach, has_token);
+        let (usual, azure) = (Reach::default(), "abfss://c@acc.dfs.core.windows.net/p");
+        assert!(is_credited("https://host.example/p", &usual, true) && is_credited(azure, &usual, false));
+        assert!(!is_credited("https://host.example/p", &usual, false));
+        assert!(!is_credited(azure, &Reach { anonymous: true, ..Reach::default() }, false));
+        assert!(!is_credited(azure, &Reach { endpoint: Some("https://h".into()), ..Reach::default() }, false));
+        for url in ["s3://bucket/p", "gs://bucket/p", "az://c/p", "/folder"] {
+            assert!(!is_credited(url, &usual, true), "{url}");
+        }
+    }
 }
