@@ -40,6 +40,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use listing::{Listing, Manner, Question};
 use page::Page;
+use reqsign_aws_v4::Credential;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -226,14 +227,16 @@ impl Bucket {
         let mut is_last = false;
         loop {
             let route = self.route();
-            let head = self.signed(method.clone(), &url(&route), headers.clone(), &route, on).await?;
+            let (head, used) = self.signed(method.clone(), &url(&route), headers.clone(), &route, on).await?;
             let request = Request::from_parts(head, Full::new(content.clone()));
             let answer = self.wire.send(request, &self.counters, &route.authority, on).await?;
             if answer.status().is_success() {
                 return Ok(answer);
             }
             let refusal = answer::Refusal::read(answer, self.settings.timeouts.idle).await;
-            let is_known = !is_last && (self.moved(&route, &refusal) || self.expired(&refusal));
+            let is_mute = method == Method::HEAD && refusal.is_mute();
+            let is_expired = || used.is_some_and(|used| self.expired(&refusal, &used, is_mute));
+            let is_known = !is_last && (self.moved(&route, &refusal) || is_expired());
             if !is_known {
                 let error = refusal.error(&route, &self.name, on);
                 if matches!(error.kind, Kind::Unavailable { .. }) && refusal.is_throttling() {
@@ -253,13 +256,13 @@ impl Bucket {
         headers: HeaderMap,
         route: &Route,
         on: &(dyn std::fmt::Display + Sync),
-    ) -> Result<Parts> {
+    ) -> Result<(Parts, Option<Arc<Credential>>)> {
         let request = Request::builder().method(method).uri(url).body(());
         let request = request.map_err(|error| Error::invalid(format!("the name makes no URL: {error}"), on))?;
         let (mut parts, ()) = request.into_parts();
         parts.headers = headers;
-        self.signer.sign(&mut parts, &route.region, on).await?;
-        Ok(parts)
+        let used = self.signer.sign(&mut parts, &route.region, on).await?;
+        Ok((parts, used))
     }
 
     fn route(&self) -> Arc<Route> {
@@ -275,9 +278,10 @@ impl Bucket {
         true
     }
 
-    /// Whether the credentials ran out, so that fresh ones may do.
-    fn expired(&self, refusal: &answer::Refusal) -> bool {
-        refusal.is_expired() && self.signer.forget()
+    /// Whether the credentials of a request ran out, or may have, so that fresh ones may do.
+    fn expired(&self, refusal: &answer::Refusal, used: &Arc<Credential>, is_mute: bool) -> bool {
+        let is_told = refusal.is_expired();
+        (is_told || is_mute) && self.signer.forget(used, is_told)
     }
 }
 

@@ -209,6 +209,11 @@ impl Refusal {
         matches!(self.code.as_str(), "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired")
     }
 
+    /// Whether it may be about credentials that ran out and doesn't say so, as the answer to a HEAD never does.
+    pub fn is_mute(&self) -> bool {
+        self.code.is_empty() && matches!(self.status.as_u16(), 400 | 403)
+    }
+
     /// Whether the server says that it is asked too much, rather than that it is ill.
     pub fn is_throttling(&self) -> bool {
         matches!(self.status.as_u16(), 429 | 503)

@@ -15,12 +15,16 @@ use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// How long before they run out credentials are renewed. AWS hands out new ones from five minutes before.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
 /// How long credentials must still be good for to sign with: the way to the server, and clocks that differ.
 const GOOD_FOR: Duration = Duration::from_secs(15);
+
+/// What is refused without a word and was asked for in this time is refused for another reason than its age.
+const YOUNG: Duration = Duration::from_secs(30);
 
 /// The service in the scope of a signature.
 const SERVICE: &str = "s3";
@@ -33,7 +37,8 @@ pub struct Signer {
     role: Role,
     /// The source that is meant, once it was looked for: nobody becomes somebody else on the way.
     found: OnceCell<Option<Found>>,
-    current: RwLock<Option<Arc<Credential>>>,
+    /// What requests are signed with, and since when.
+    current: RwLock<Option<(Arc<Credential>, Instant)>>,
     /// Held while credentials are fetched, so that one request fetches for all.
     renewing: tokio::sync::Mutex<()>,
 }
@@ -90,19 +95,32 @@ impl Signer {
         self.credential(found, on).await.map(Some)
     }
 
-    /// Add a signature to a request, over all of its headers.
-    pub async fn sign(&self, parts: &mut Parts, region: &str, on: &(dyn Display + Sync)) -> Result<()> {
-        let Some(found) = self.found(on).await? else { return Ok(()) };
+    /// Add a signature to a request, over all of its headers. What it was made with comes back.
+    pub async fn sign(
+        &self,
+        parts: &mut Parts,
+        region: &str,
+        on: &(dyn Display + Sync),
+    ) -> Result<Option<Arc<Credential>>> {
+        let Some(found) = self.found(on).await? else { return Ok(None) };
         let credential = self.credential(found, on).await?;
         let signer = RequestSigner::new(SERVICE, region).with_standard_session_token();
         let signed = signer.sign_request(&self.context, parts, Some(&credential), None).await;
-        signed.map_err(|error| Error::denied(format!("the request can't be signed: {error}"), on))
+        signed.map_err(|error| Error::denied(format!("the request can't be signed: {error}"), on))?;
+        Ok(Some(credential))
     }
 
-    /// Drop the credentials that a server called expired. False if there are none that could be renewed.
-    pub fn forget(&self) -> bool {
-        let gone = self.current.write().unwrap_or_else(PoisonError::into_inner).take();
-        gone.is_some_and(|credential| credential.expires_in.is_some() || credential.session_token.is_some())
+    /// Have credentials that a server no longer takes asked for anew, unless that was done since. False if that leads
+    /// nowhere. `is_told`: the server said that they ran out, rather than nothing.
+    pub fn forget(&self, used: &Arc<Credential>, is_told: bool) -> bool {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, since)) = current.as_ref().filter(|(current, _)| Arc::ptr_eq(current, used)) else { return true };
+        let has_token = used.session_token.is_some();
+        if !is_told && !(has_token && since.elapsed() >= YOUNG) {
+            return false;
+        }
+        *current = None;
+        has_token || used.expires_in.is_some()
     }
 
     async fn credential(&self, source: &Found, on: &(dyn Display + Sync)) -> Result<Arc<Credential>> {
@@ -137,12 +155,12 @@ impl Signer {
             }
             _ => return Err(nobody(on)),
         };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some((found.clone(), Instant::now()));
         Ok(found)
     }
 
     fn current(&self) -> Option<Arc<Credential>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(current, _)| current.clone())
     }
 }
 

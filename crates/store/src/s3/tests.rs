@@ -192,6 +192,38 @@ async fn listing_fails(scheme: &str, answer: &'static [u8]) -> Error {
 }
 
 #[tokio::test]
+async fn a_head_that_is_refused_without_a_word_is_asked_once_more_with_fresh_credentials() {
+    const NO: &str = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n";
+    const YES: &str = "HTTP/1.1 200 OK\r\netag: \"v\"\r\nx-amz-checksum-crc32: AAAAAQ==\r\nconnection: close\r\n\r\n";
+    for (token, age, answers) in [(true, 60, &[NO, YES][..]), (true, 1, &[NO]), (false, 60, &[NO])] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let serving = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut socket, _) = listener.accept().expect("a client");
+                let _ = std::io::Read::read(&mut socket, &mut [0; 4096]);
+                std::io::Write::write_all(&mut socket, answer.as_bytes()).expect("it listens");
+            }
+        });
+        let token = token.then(|| "token".into());
+        let credentials = Credentials::Keys { id: KEY.into(), secret: SECRET.into(), token };
+        let s3 = S3::open("bucket", Settings { endpoint: Some(endpoint), credentials, ..Settings::default() });
+        let s3 = s3.expect("a bucket");
+        s3.who().await.expect("somebody");
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(age)).await;
+        tokio::time::resume();
+        let object = Object { store: s3.identity().clone(), key: "k".into(), version: "v".into(), size: 1 };
+        let answer = s3.checksum(&Arc::new(object)).await;
+        match answers.len() {
+            2 => assert_eq!(answer.expect("the second says yes"), Some(Checksum::Crc32(1))),
+            _ => assert_eq!(answer.expect_err("a refusal").kind, Kind::Invalid),
+        }
+        serving.join().expect("it was asked as often");
+    }
+}
+
+#[tokio::test]
 async fn a_listing_of_nobody_fails_at_once_and_says_why() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
     for (endpoint, reason) in [(format!("http://{free}"), "refused"), ("http://nobody.invalid".into(), "dns error")] {

@@ -104,6 +104,23 @@ async fn a_source_that_was_named_and_fails_when_it_is_asked_is_an_error_and_nobo
 }
 
 #[tokio::test]
+async fn credentials_that_many_hear_have_run_out_are_renewed_once_for_all_of_them() {
+    let keys = Credentials::Keys { id: "id".into(), secret: "secret".into(), token: Some("token".into()) };
+    let signer = Signer::new(&keys, "us-east-1", Arc::new(Chance::new(0)));
+    let sign = async || {
+        let request = http::Request::get("http://127.0.0.1:9/bucket/key").body(()).expect("a request");
+        let signed = signer.sign(&mut request.into_parts().0, "us-east-1", &"bucket").await;
+        signed.expect("a signature").expect("somebody")
+    };
+    let used = sign().await;
+    assert!(Arc::ptr_eq(&used, &sign().await));
+    assert!(signer.forget(&used, true) && signer.forget(&used, true), "the second is renewed, too");
+    let fresh = sign().await;
+    assert!(!Arc::ptr_eq(&used, &fresh));
+    assert!(signer.forget(&used, true) && Arc::ptr_eq(&fresh, &sign().await), "a late word is not about fresh ones");
+}
+
+#[tokio::test]
 async fn a_principal_is_whom_the_credentials_stand_for() {
     let who = async |profile, variables: &[_]| found(profile, variables).await.expect("a source").who;
     let role = Some("role arn:aws:iam::123456789012:role/r".to_owned());
