@@ -14,6 +14,7 @@ use folders::Folders;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use rows::Rows;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -63,7 +64,8 @@ pub fn pages(bucket: Arc<dyn Listing>, prefix: String) -> Pages {
         true => Box::new(Rows::of(prefix)),
         false => Box::new(Folders::of(prefix)),
     };
-    stream::try_unfold(Walk { bucket, plan, running: FuturesUnordered::new() }, Walk::step).boxed()
+    let walk = Walk { bucket, plan, running: FuturesUnordered::new(), trails: HashMap::new() };
+    stream::try_unfold(walk, Walk::step).boxed()
 }
 
 /// A request to be sent.
@@ -103,7 +105,29 @@ trait Plan: Send {
 struct Walk {
     bucket: Arc<dyn Listing>,
     plan: Box<dyn Plan>,
-    running: FuturesUnordered<BoxFuture<'static, (usize, Result<Page>)>>,
+    running: FuturesUnordered<BoxFuture<'static, (Task, Result<Page>)>>,
+    /// By what a page is asked for that follows others: what is remembered of these.
+    trails: HashMap<(String, bool, String), Trail>,
+}
+
+/// Notices pages that lead round in a circle, by one of them alone (Brent's way): the mark is set anew after 1, 2, 4, 8
+/// pages, so that at last it lies in the circle, and for longer than one round takes.
+#[derive(Default)]
+struct Trail {
+    pages: u64,
+    mark: String,
+}
+
+impl Trail {
+    /// Whether the next page is another than the marked one.
+    fn leads_on(&mut self, next: &str) -> bool {
+        let is_other = self.pages == 0 || self.mark != next;
+        self.pages += 1;
+        if self.pages.is_power_of_two() {
+            self.mark = next.to_owned();
+        }
+        is_other
+    }
 }
 
 impl Walk {
@@ -116,19 +140,37 @@ impl Walk {
                 self.running.push(Box::pin(found(self.bucket.clone(), task)));
             }
             let Some(done) = self.running.next().await else { return Ok(None) };
-            let (number, page) = done;
+            let (task, page) = done;
+            let number = task.number;
+            self.follow(task, &page)?;
             let listed = self.plan.learn(number, page)?;
             if !listed.is_empty() {
                 return Ok(Some((listed, self)));
             }
         }
     }
+
+    /// Note where a page leads, which must be further.
+    fn follow(&mut self, task: Task, page: &Result<Page>) -> Result<()> {
+        let Task { prefix, is_folded, next, .. } = task;
+        let mut key = (prefix, is_folded, next.unwrap_or_default());
+        let mut trail = self.trails.remove(&key).unwrap_or_default();
+        let Ok(Page { next: Some(next), .. }) = page else { return Ok(()) };
+        if *next == key.2 || !trail.leads_on(next) {
+            let on = format!("{}/{}", self.bucket.manner().identity, key.0);
+            let error = Error::corrupt("the store's listing goes round in a circle: a page leads to one before it", on);
+            return Err(error.hint("this is a fault of the server; list another prefix, or ask who runs it"));
+        }
+        key.2.clone_from(next);
+        self.trails.insert(key, trail);
+        Ok(())
+    }
 }
 
 /// The page that a task asks for.
-async fn found(bucket: Arc<dyn Listing>, task: Task) -> (usize, Result<Page>) {
+async fn found(bucket: Arc<dyn Listing>, task: Task) -> (Task, Result<Page>) {
     let page = patiently(&*bucket, &task).await;
-    (task.number, page)
+    (task, page)
 }
 
 /// One page, asked for again as long as there is hope.
@@ -138,7 +180,7 @@ async fn patiently(bucket: &dyn Listing, task: &Task) -> Result<Page> {
     let (began, budget) = (Instant::now(), if is_first { budget.min(FIRST_BUDGET) } else { budget });
     for tries in 1.. {
         let left = budget.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
-        let error = match tokio::time::timeout(left, asked(bucket, task)).await {
+        let error = match tokio::time::timeout(left, bucket.page(task.question())).await {
             Ok(Ok(page)) => return Ok(page),
             Ok(Err(error)) => error,
             Err(_) => {
@@ -165,16 +207,6 @@ async fn patiently(bucket: &dyn Listing, task: &Task) -> Result<Page> {
         }
     }
     unreachable!("the number of tries is bounded by the budget")
-}
-
-/// One page, which leads further if it leads anywhere.
-async fn asked(bucket: &dyn Listing, task: &Task) -> Result<Page> {
-    let page = bucket.page(task.question()).await?;
-    if page.next.is_some() && page.next == task.next {
-        let on = format!("{}/{}", bucket.manner().identity, task.prefix);
-        return Err(Error::corrupt("the listing goes round in a circle", on));
-    }
-    Ok(page)
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //!
 //! The keys below a prefix are found by its *folders* (what a delimiter folds together). Where there are few folders, theirs are
 //! looked for, too. Where the folders turn out to be small, asking for each would cost more than it gains: the rest is then listed
-//! in one row, after the last folder that was begun.
+//! in one row, once all names directly under the prefix are told.
 //!
-//! Invariant: each key exactly once, whatever way was taken.
+//! Invariant: each key exactly once, whatever way was taken and in whatever order the server has them.
 
 use super::{Page, Plan, Task};
 use crate::Listed;
 use block::{Kind, Result};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// Folders that are listed before it is known whether folders are large.
 const SAMPLE: u64 = 16;
@@ -29,8 +29,8 @@ enum Shape {
     Folders,
     /// All keys under the prefix.
     All,
-    /// All keys under the prefix that are not known yet.
-    Rest { after: String, direct_until: String },
+    /// All keys in the folders of the level that were not begun.
+    Rest,
 }
 
 /// The folders under one prefix, and how large they turn out to be.
@@ -43,10 +43,12 @@ struct Level {
     /// Folders not begun yet, one page of them, and where the next page begins.
     folders: VecDeque<String>,
     next: Option<String>,
-    /// The last folder that was begun, and the last name that is known.
-    last_begun: String,
-    last_known: String,
-    is_disordered: bool,
+    /// A page of folders is under way.
+    is_asked: bool,
+    /// Folders that were begun.
+    begun: HashSet<String>,
+    /// The others are to be listed in one row.
+    is_row: bool,
     /// Folders that were listed to their end, and the keys that they had.
     listed: u64,
     keys: u64,
@@ -75,7 +77,7 @@ pub struct Folders {
 
 impl Folders {
     pub fn of(prefix: String) -> Folders {
-        let levels = vec![Level { prefix: prefix.clone(), ..Level::default() }];
+        let levels = vec![Level::of(prefix.clone(), 0)];
         let waiting = VecDeque::from([Step { prefix, level: 0, shape: Shape::Folders, next: None, found: 0 }]);
         Folders { waiting, levels, asked: Vec::new() }
     }
@@ -90,23 +92,26 @@ impl Folders {
         let is_full = self.levels.len() >= LEVELS_MAX;
         let at = &mut self.levels[level];
         let task = |prefix, shape| Some(Step { prefix, level, shape, next: None, found: 0 });
-        if at.is_better_in_a_row() {
+        at.is_row |= at.is_better_in_a_row();
+        if at.is_row {
             at.folders.clear();
-            at.next = None;
-            let (after, direct_until) = (at.last_begun.clone(), at.last_known.clone());
-            return task(at.prefix.clone(), Shape::Rest { after, direct_until });
         }
         let is_narrow = at.next.is_none() && at.width < requests && at.deep < DEEP && !is_full;
         let Some(folder) = at.folders.pop_front() else {
-            let next = Some(at.next.take()?);
-            return Some(Step { prefix: at.prefix.clone(), level, shape: Shape::Folders, next, found: 0 });
+            let next = at.next.take();
+            if next.is_some() {
+                at.is_asked = true;
+                return Some(Step { prefix: at.prefix.clone(), level, shape: Shape::Folders, next, found: 0 });
+            }
+            let is_due = !at.is_asked && std::mem::take(&mut at.is_row);
+            return if is_due { task(at.prefix.clone(), Shape::Rest) } else { None };
         };
-        at.last_begun.clone_from(&folder);
+        at.begun.insert(folder.clone());
         if !is_narrow {
             return task(folder, Shape::All);
         }
         let deep = at.deep + 1;
-        self.levels.push(Level { prefix: folder.clone(), deep, ..Level::default() });
+        self.levels.push(Level::of(folder.clone(), deep));
         let level = self.levels.len() - 1;
         Some(Step { prefix: folder, level, shape: Shape::Folders, next: None, found: 0 })
     }
@@ -116,13 +121,11 @@ impl Folders {
         let mut listed = page.listed;
         match &task.shape {
             Shape::Folders => {
-                self.levels[task.level].learn(&listed, page.prefixes, page.next);
+                self.levels[task.level].learn(page.prefixes, page.next);
                 return listed;
             }
             Shape::All => {}
-            Shape::Rest { after, direct_until } => {
-                listed.retain(|listed| is_new(&listed.key, &task.prefix, after, direct_until));
-            }
+            Shape::Rest => listed.retain(|listed| self.levels[task.level].is_left(&listed.key)),
         }
         task.found += listed.len() as u64;
         match page.next {
@@ -142,10 +145,9 @@ impl Plan for Folders {
         let step = self.step(requests)?;
         let is_folded = matches!(step.shape, Shape::Folders);
         let is_first = step.level == 0 && is_folded && step.next.is_none();
-        let after = if let Shape::Rest { after, .. } = &step.shape { Some(after.clone()) } else { None };
         let (prefix, next, number) = (step.prefix.clone(), step.next.clone(), self.asked.len());
         self.asked.push(Some(step));
-        Some(Task { number, prefix, is_folded, after, next, is_first })
+        Some(Task { number, prefix, is_folded, after: None, next, is_first })
     }
 
     fn learn(&mut self, number: usize, page: Result<Page>) -> Result<Vec<Listed>> {
@@ -161,40 +163,27 @@ impl Plan for Folders {
 }
 
 impl Level {
-    fn learn(&mut self, listed: &[Listed], prefixes: Vec<String>, next: Option<String>) {
-        let is_ascending = prefixes.is_sorted() && prefixes.first().is_none_or(|first| *first > self.last_begun);
-        self.is_disordered |= !is_ascending;
-        let names = listed.iter().map(|listed| &listed.key).chain(&prefixes);
-        if let Some(last) = names.max() {
-            self.last_known.clone_from(last);
-        }
-        self.width += prefixes.len();
-        self.folders.extend(prefixes);
+    /// A level whose first page is about to be asked for.
+    fn of(prefix: String, deep: u8) -> Level {
+        Level { prefix, deep, is_asked: true, ..Level::default() }
+    }
+
+    fn learn(&mut self, folders: Vec<String>, next: Option<String>) {
+        self.is_asked = false;
+        self.width += folders.len();
+        self.folders.extend(folders);
         self.next = next;
     }
 
     /// Whether folders are so small, and so many are left, that one row through them asks less.
     fn is_better_in_a_row(&self) -> bool {
         let is_long = self.folders.len() as u64 > SAMPLE || self.next.is_some();
-        is_long && !self.is_disordered && self.listed >= SAMPLE && self.keys < self.listed * SMALL
+        is_long && self.listed >= SAMPLE && self.keys < self.listed * SMALL
     }
-}
 
-/// Whether a key of the row through the rest of a level was not listed before.
-fn is_new(key: &str, prefix: &str, after: &str, direct_until: &str) -> bool {
-    let is_direct = key.strip_prefix(prefix).is_some_and(|name| !name.contains('/'));
-    key > after && !key.starts_with(after) && !(is_direct && key <= direct_until)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_does_not_sort_is_never_skipped_through() {
-        let mut level = Level { listed: 100, keys: 100, next: Some("more".into()), ..Level::default() };
-        assert!(level.is_better_in_a_row());
-        level.learn(&[], vec!["b/".into(), "a/".into()], Some("more".into()));
-        assert!(!level.is_better_in_a_row());
+    /// Whether a key lies in a folder that was not begun. Names directly under the prefix came with the folders.
+    fn is_left(&self, key: &str) -> bool {
+        let folder = key.get(self.prefix.len()..).and_then(|below| below.find('/'));
+        folder.is_some_and(|end| !self.begun.contains(&key[..=self.prefix.len() + end]))
     }
 }

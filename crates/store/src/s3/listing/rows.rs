@@ -5,11 +5,12 @@
 //! place, for a split costs up to one page that is only part full. So a set of one page takes one request, one of a hundred pages a few more than a
 //! hundred, and in one of a thousand all requests are busy to its end.
 //!
-//! A split counts only when the first page of the new row has come, begins behind the place, and the row before has not
-//! passed it: a server that passes over where a listing is to begin costs a round of requests, and no key.
+//! A split counts only when the first page of the new row has come, begins behind the place, and no row has told its
+//! keys: a server that passes over where a listing is to begin costs a round of requests, and no key.
 //!
-//! Invariant: each key exactly once. A row tells what is greater than its beginning, in the order of the server, until the first key
-//! that lies behind its end.
+//! Invariant: each key exactly once, in whatever order the server has them. A row tells what comes after its beginning
+//! until it meets the first key of another row. Our own order only says where a split may be worth it, and that a row
+//! may have missed the next one, whose first key was deleted meanwhile: then the server is asked what is there now.
 
 use super::{Page, Plan, Task};
 use crate::Listed;
@@ -46,6 +47,8 @@ enum Step {
     Row(usize),
     /// The first page of a row that begins here.
     Split(String),
+    /// What is now at the end of a row that went past it.
+    End(usize),
     /// Folders below a prefix.
     Folders(String),
 }
@@ -53,12 +56,18 @@ enum Step {
 /// Keys behind a place, up to another.
 #[derive(Debug, Default)]
 struct Row {
-    /// The last key that belongs to it; all behind it if none.
+    /// Behind what it began.
+    from: String,
+    /// The key that it begins with.
+    first: String,
+    /// Behind what the next row began, in our order; none if there is no next.
     until: Option<String>,
     /// The last key that it told.
     at: String,
     /// Where its next page begins; none before the first.
     next: Option<String>,
+    /// A page that went past its end without meeting the next row.
+    held: Option<Page>,
     is_asked: bool,
     is_over: bool,
 }
@@ -66,7 +75,15 @@ struct Row {
 impl Row {
     /// Whether a place lies before it yet.
     fn covers(&self, place: &str) -> bool {
-        !self.is_over && *self.at < *place && self.until.as_deref().is_none_or(|until| place < until)
+        !self.is_over
+            && self.held.is_none()
+            && *self.at < *place
+            && self.until.as_deref().is_none_or(|until| place < until)
+    }
+
+    /// Whether it may have told a key.
+    fn has_told(&self, key: &str) -> bool {
+        *self.from < *key && *key <= *self.at
     }
 }
 
@@ -74,6 +91,10 @@ impl Row {
 pub struct Rows {
     prefix: String,
     rows: Vec<Row>,
+    /// The first keys of rows, where others end.
+    begun: HashSet<String>,
+    /// The server has keys in another order than ours.
+    is_disordered: bool,
     /// Known folders, ascending.
     places: Vec<String>,
     /// Where rows are about to begin.
@@ -95,6 +116,8 @@ impl Rows {
         Rows {
             prefix,
             rows: vec![Row::default()],
+            begun: HashSet::new(),
+            is_disordered: false,
             places: Vec::new(),
             splitting: Vec::new(),
             probes: Vec::new(),
@@ -120,6 +143,10 @@ impl Rows {
             Step::Split(place) => {
                 self.splitting.push(place.clone());
                 after = Some(place.clone());
+            }
+            Step::End(row) => {
+                self.rows[*row].is_asked = true;
+                after.clone_from(&self.rows[*row].until);
             }
             Step::Folders(folder) => {
                 self.probes_asked += 1;
@@ -165,7 +192,7 @@ impl Rows {
 
     /// The middle of the longest stretch, if that is long enough.
     fn split(&self) -> Option<String> {
-        if self.broken >= BROKEN_MAX || self.places.is_empty() {
+        if self.is_disordered || self.broken >= BROKEN_MAX || self.places.is_empty() {
             return None;
         }
         let mut longest: &[String] = &[];
@@ -211,7 +238,7 @@ impl Rows {
             }
             page => page?,
         };
-        // A server that sorts in another way can't be split by our order.
+        // Of no use as places otherwise.
         if page.prefixes.is_sorted() {
             self.places.extend(page.prefixes);
             self.places.sort_unstable();
@@ -225,13 +252,19 @@ impl Rows {
     fn take_page(&mut self, number: usize, mut page: Page) -> Vec<Listed> {
         let row = &mut self.rows[number];
         row.is_asked = false;
-        let end = row.until.as_ref().and_then(|until| page.listed.iter().position(|listed| listed.key > *until));
-        let is_cut = end.is_some();
+        self.is_disordered |= !is_ascending(&page, &row.at);
+        let is_past = |key: &str| !self.is_disordered && row.until.as_deref().is_some_and(|until| until < key);
+        let is_met = |key: &String| self.begun.contains(key) && *key != row.first;
+        let end = page.listed.iter().position(|listed| is_met(&listed.key) || is_past(&listed.key));
+        if end.is_some_and(|end| !is_met(&page.listed[end].key)) {
+            row.held = Some(page);
+            return Vec::new();
+        }
         page.listed.truncate(end.unwrap_or(page.listed.len()));
         if let Some(last) = page.listed.iter().map(|listed| &listed.key).max().filter(|last| **last > row.at) {
             row.at.clone_from(last);
         }
-        row.is_over = is_cut || page.next.is_none();
+        row.is_over = end.is_some() || page.next.is_none();
         row.next = page.next;
         let (is_over, at) = (row.is_over, row.at.clone());
         self.pages += 1;
@@ -242,10 +275,25 @@ impl Rows {
         page.listed
     }
 
+    /// A row that went past its end was right if the server passes over the key where it did: then keys come in
+    /// another order than ours. Otherwise the first keys of the next row are gone, and it has told the rest.
+    fn take_end(&mut self, number: usize, mut page: Page) -> Vec<Listed> {
+        let row = &mut self.rows[number];
+        let (held, until) = (row.held.take().expect("it waits for this"), row.until.clone().expect("it went past it"));
+        let past = held.listed.iter().map(|listed| &listed.key).find(|key| **key > until).expect("it went past it");
+        page.listed.retain(|listed| listed.key != until);
+        let is_known = page.listed.iter().any(|listed| listed.key == *past);
+        let begins = page.listed.first().map(|first| &first.key).filter(|first| !is_known && *first < past);
+        self.is_disordered |= begins.is_some();
+        self.begun.insert(begins.unwrap_or(past).clone());
+        self.take_page(number, held)
+    }
+
     /// The first page of a new row, which counts if it begins where it was to and nobody has told its keys.
     fn take_split(&mut self, place: &str, page: Result<Page>) -> Result<Vec<Listed>> {
         self.splitting.retain(|other| other != place);
-        let Some(before) = self.rows.iter().position(|row| row.covers(place)) else { return Ok(Vec::new()) };
+        let before = self.rows.iter().position(|row| row.covers(place)).filter(|_| !self.is_disordered);
+        let Some(before) = before else { return Ok(Vec::new()) };
         let mut page = match page {
             Err(error) if matches!(error.kind, Kind::Denied | Kind::Invalid) => {
                 self.broken += 1;
@@ -255,12 +303,16 @@ impl Rows {
         };
         // Some tell the place itself again.
         page.listed.retain(|listed| listed.key != place);
-        if page.listed.first().is_none_or(|first| *first.key < *place) {
+        let first = page.listed.first().map(|first| first.key.clone());
+        let is_new = |first: &String| !self.rows.iter().any(|row| row.has_told(first));
+        let Some(first) = first.filter(|first| is_ascending(&page, place) && is_new(first)) else {
             self.broken += 1;
             return Ok(Vec::new());
-        }
+        };
         let until = self.rows[before].until.replace(place.to_owned());
-        self.rows.push(Row { until, at: place.to_owned(), is_asked: true, ..Row::default() });
+        let (from, at) = (place.to_owned(), place.to_owned());
+        self.begun.insert(first.clone());
+        self.rows.push(Row { from, first, until, at, is_asked: true, ..Row::default() });
         Ok(self.take_page(self.rows.len() - 1, page))
     }
 }
@@ -268,16 +320,23 @@ impl Rows {
 impl Plan for Rows {
     fn next(&mut self, _requests: usize) -> Option<Task> {
         let row = self.rows.iter().position(|row| !row.is_over && !row.is_asked);
-        let step =
-            row.map(Step::Row).or_else(|| self.split().map(Step::Split)).or_else(|| self.probe().map(Step::Folders))?;
+        let row = row.map(|row| if self.rows[row].held.is_some() { Step::End(row) } else { Step::Row(row) });
+        let step = row.or_else(|| self.split().map(Step::Split)).or_else(|| self.probe().map(Step::Folders))?;
         Some(self.task(step))
     }
 
     fn learn(&mut self, number: usize, page: Result<Page>) -> Result<Vec<Listed>> {
         match self.asked.remove(&number).expect("each request is answered once") {
             Step::Row(row) => Ok(self.take_page(row, page?)),
+            Step::End(row) => Ok(self.take_end(row, page?)),
             Step::Split(place) => self.take_split(&place, page),
             Step::Folders(folder) => self.take_folders(folder, page).map(|()| Vec::new()),
         }
     }
+}
+
+/// Whether keys come in our order, behind those that were told.
+fn is_ascending(page: &Page, told: &str) -> bool {
+    page.listed.is_sorted_by(|one, next| one.key <= next.key)
+        && page.listed.first().is_none_or(|first| *first.key >= *told)
 }
