@@ -17,6 +17,11 @@ pub const STRICT_PATH: AsciiSet = STRICT.remove(b'/');
 /// Region signed for where none is known. Servers other than AWS take any; AWS tells the right one.
 const REGION: &str = "us-east-1";
 
+/// As what S3 of AWS is called in its hosts, such as `bucket.s3.eu-west-1.amazonaws.com`. What answers with something
+/// else than the objects as they are, such as websites, is left out.
+const OWN_LABELS: [&str; 6] =
+    ["s3", "s3-accelerate", "s3-accesspoint", "s3-accesspoint-fips", "s3-external-1", "s3-fips"];
+
 /// The way to a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -66,10 +71,24 @@ impl Route {
         self.scheme == "https"
     }
 
-    /// Whether this is AWS, where the names of buckets are global.
-    pub fn is_aws(&self) -> bool {
-        let host = self.authority.split(':').next().unwrap_or_default();
-        host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn")
+    /// The region, or how those of its partition begin, if this is S3 of AWS, where the names of buckets are global.
+    /// What the host tells of it counts before what was given. A load balancer or a machine at AWS is somebody's own
+    /// server.
+    fn region_at_aws(&self) -> Option<&str> {
+        let host = self.authority.strip_suffix(".amazonaws.com.cn");
+        let (host, given) = match host {
+            Some(host) => (host, "cn-"),
+            None => (self.authority.strip_suffix(".amazonaws.com")?, self.region.as_str()),
+        };
+        let mut labels = host.strip_suffix(".vpce").unwrap_or(host).rsplit('.').peekable();
+        let region = labels.next_if(|label| is_region(label));
+        labels.next_if_eq(&"dualstack");
+        let service = labels.next().filter(|_| self.is_secure())?;
+        if service.starts_with("s3express-") || OWN_LABELS.contains(&service) {
+            return Some(region.unwrap_or(given));
+        }
+        let old = service.strip_prefix("s3-").map(|rest| rest.strip_prefix("fips-").unwrap_or(rest));
+        old.filter(|old| region.is_none() && is_region(old))
     }
 
     /// URL of an object.
@@ -99,15 +118,21 @@ pub fn encode(query: &[(&str, &str)]) -> String {
 /// `s3://bucket` on AWS; elsewhere with the host, for another server may have a bucket of the same name.
 /// Partitions of AWS (China, GovCloud) are worlds of their own, too.
 pub fn identity(bucket: &str, route: &Route) -> String {
-    if !route.is_aws() {
+    let Some(region) = route.region_at_aws() else {
         let own_host = route.authority.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('.'));
         let host = if route.path.is_empty() { own_host.unwrap_or(&route.authority) } else { &route.authority };
         return format!("s3://{bucket}@{host}");
-    }
-    match ["cn-", "us-gov-", "us-iso"].iter().find(|&partition| route.region.starts_with(partition)) {
+    };
+    match ["cn-", "us-gov-", "us-iso"].iter().find(|&partition| region.starts_with(partition)) {
         Some(partition) => format!("s3://{bucket}@aws-{}", partition.trim_end_matches('-')),
         None => format!("s3://{bucket}"),
     }
+}
+
+/// Whether this is written as regions are: `us-gov-west-1`.
+fn is_region(label: &str) -> bool {
+    let is_letters = label.split_once('-').is_some_and(|(begins, _)| begins.len() == 2 && begins != "s3");
+    is_letters && label.ends_with(|last: char| last.is_ascii_digit())
 }
 
 /// Scheme and authority of an endpoint, in one spelling.
@@ -199,6 +224,50 @@ mod tests {
         assert_eq!(identity("b", &china), "s3://b@aws-cn");
         assert_eq!(china.object("k"), "https://b.s3.cn-north-1.amazonaws.com.cn/k");
         assert_eq!(plain.in_region("b", "eu-west-1").object("k"), "https://b.s3.eu-west-1.amazonaws.com/k");
+    }
+
+    #[test]
+    fn only_hosts_of_s3_itself_are_aws_and_tell_its_partition() {
+        for (host, expected) in [
+            ("s3", "s3://b"),
+            ("s3-eu-west-1", "s3://b"),
+            ("s3-external-1", "s3://b"),
+            ("s3-accelerate", "s3://b"),
+            ("s3-accelerate.dualstack", "s3://b"),
+            ("s3.dualstack.eu-west-1", "s3://b"),
+            ("s3-fips.us-east-2", "s3://b"),
+            ("s3-fips.dualstack.us-gov-east-1", "s3://b@aws-us-gov"),
+            ("s3-us-gov-west-1", "s3://b@aws-us-gov"),
+            ("s3-fips-us-gov-west-1", "s3://b@aws-us-gov"),
+            ("data.s3.us-gov-west-1", "s3://b@aws-us-gov"),
+            ("bucket.vpce-1a2b-3c.s3.us-east-1.vpce", "s3://b"),
+            ("point-123456789012.s3-accesspoint.us-west-2", "s3://b"),
+            ("s3express-use1-az4.us-east-1", "s3://b"),
+        ] {
+            let own = route(&format!("https://{host}.amazonaws.com")).expect(host);
+            assert_eq!(identity("b", &own), expected, "{host}");
+        }
+        for host in ["s3.cn-north-1", "s3.dualstack.cn-northwest-1", "s3"] {
+            let china = route(&format!("https://{host}.amazonaws.com.cn")).expect(host);
+            assert_eq!(identity("b", &china), "s3://b@aws-cn", "{host}");
+        }
+        for endpoint in [
+            "http://minio-123.us-east-1.elb.amazonaws.com",
+            "https://s3-123.us-east-1.elb.amazonaws.com",
+            "https://s3.elb.amazonaws.com",
+            "https://ec2-3-4-5-6.compute-1.amazonaws.com",
+            "https://ec2-3-4-5-6.eu-west-1.compute.amazonaws.com",
+            "https://vpce-1a-2b.vpce-svc-3c.us-east-1.vpce.amazonaws.com",
+            "https://b.s3-website-us-east-1.amazonaws.com",
+            "https://p-1.s3-object-lambda.us-east-1.amazonaws.com",
+            "https://s3.us-east-1.amazonaws.com:9000",
+            "http://s3.us-east-1.amazonaws.com",
+            "https://s3.us-east-1.amazonaws.com.example.org",
+        ] {
+            let other = route(endpoint).expect(endpoint);
+            let host = endpoint.split_once("//").expect("a host").1;
+            assert_eq!(identity("b", &other), format!("s3://b@{host}"));
+        }
     }
 
     #[test]
