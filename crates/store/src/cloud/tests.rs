@@ -315,6 +315,20 @@ async fn another_server_where_googles_would_be_is_nobody() {
     serving.join().expect("it was asked");
 }
 
+#[tokio::test]
+async fn a_token_that_is_said_to_be_good_for_ever_is_used() {
+    let answer = |text: String| {
+        let head = format!("content-length: {}\r\nmetadata-flavor: Google\r\nconnection: close", text.len());
+        format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{text}")
+    };
+    let token = format!("{{\"access_token\": \"t\", \"expires_in\": {}}}", u64::MAX);
+    let (address, serving) = scripted(vec![answer(token), answer("me@project".into())]);
+    let variables = [("GCE_METADATA_HOST".into(), address)].into();
+    let google = Google::open("b", &Settings { variables, ..Settings::default() }).expect("a bucket");
+    assert_eq!(google.who().await.expect("somebody"), "account me@project");
+    serving.join().expect("it was asked twice");
+}
+
 /// A key that is of nobody.
 fn rsa() -> Option<String> {
     let made =

@@ -27,6 +27,9 @@ const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
 /// How long before it runs out a token is not used any more.
 const SPARE: Duration = Duration::from_secs(240);
 
+/// How long a token is used at most, whatever that server says. It says an hour.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Asks the server of this machine.
 pub struct Machine {
     messenger: Messenger,
@@ -85,7 +88,7 @@ impl CredentialProvider for Machine {
         }
         let answer = self.ask("token").await?;
         let token: Token = serde_json::from_slice(&answer).map_err(|_| wrong(Failed("there is no token".into())))?;
-        let until = Instant::now() + Duration::from_secs(token.expires_in).saturating_sub(SPARE);
+        let until = Instant::now() + Duration::from_secs(token.expires_in).min(LONGEST).saturating_sub(SPARE);
         let token = Arc::new(GcpCredential { bearer: token.access_token });
         *kept = Some((token.clone(), until));
         Ok(token)
