@@ -329,6 +329,26 @@ async fn a_token_that_is_said_to_be_good_for_ever_is_used() {
     serving.join().expect("it was asked twice");
 }
 
+#[tokio::test]
+async fn the_checksum_of_google_is_compared() {
+    // The CRC-32C of these bytes, as it is published, and another.
+    for (sum, fits) in [("4waSgw==", true), ("4waSgg==", false)] {
+        let head = format!("x-goog-generation: 7\r\nx-goog-hash: crc32c={sum}\r\ncontent-length: 9");
+        let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\nconnection: close\r\n\r\n123456789");
+        let (address, _serving) = scripted(vec![answer; 100]);
+        let google = Google::open("b", &anonymous(&format!("http://{address}"))).expect("a bucket");
+        let object = Object { store: google.identity().clone(), key: "k".into(), version: "7".into(), size: 9 };
+        let budget = Duration::from_secs(if fits { 60 } else { 2 });
+        let origin = crate::Origin::new(Arc::new(google), crate::OriginSettings { budget, ..Default::default() });
+        let read: Vec<_> = block::Source::fetch(&origin, block::Run::new(Arc::new(object), 0..1)).collect().await;
+        match (fits, &read[..]) {
+            (true, [Ok(block)]) => assert_eq!(block.pieces().concat(), b"123456789"),
+            (false, [Err(error)]) => assert_eq!(error.kind, Kind::Corrupt, "{error}"),
+            (_, read) => panic!("{fits}: {:?}", read.iter().map(|read| read.as_ref().err()).collect::<Vec<_>>()),
+        }
+    }
+}
+
 /// A key that is of nobody.
 fn rsa() -> Option<String> {
     let made =
