@@ -130,6 +130,18 @@ async fn names_that_cannot_be_keys_are_counted_and_left_out() {
 }
 
 #[tokio::test]
+async fn a_link_that_fails_other_than_by_leading_nowhere_fails_the_listing() {
+    let scratch = Scratch::new();
+    scratch.write("good", b"x");
+    symlink("nowhere", scratch.path("broken")).expect("a link");
+    assert_eq!((scratch.keys().await, scratch.skipped()), (vec!["good".to_owned()], 1));
+    symlink("n".repeat(300), scratch.path("link")).expect("a link");
+    let pages: Vec<_> = scratch.1.list("").collect().await;
+    let error = pages.into_iter().find_map(Result::err).expect("no whole listing");
+    assert!(error.to_string().contains("can't be looked at") && error.on.ends_with("/link"), "{error}");
+}
+
+#[tokio::test]
 async fn a_descriptor_is_of_the_version_asked_for_and_read_only() {
     let scratch = Scratch::new();
     scratch.write("k", b"content");

@@ -121,6 +121,17 @@ fn begin(walk: Arc<Walk>) {
     }
 }
 
+/// What the file system answered.
+type Asked<T> = rustix::io::Result<T>;
+
+/// What is there, if anything is: names go at any time. A failure of another kind may hide a file that is there.
+fn present<T>(asked: Asked<T>) -> Asked<Option<T>> {
+    match asked {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        asked => asked.map(Some),
+    }
+}
+
 struct Walk {
     root: Arc<Root>,
     prefix: String,
@@ -230,7 +241,9 @@ impl Walk {
                 continue;
             }
             let key = if folder.path.is_empty() { name.to_owned() } else { format!("{}/{name}", folder.path) };
-            let Some(found) = self.entry(&directory, &key, name, entry.file_type(), (folder, &above)) else { continue };
+            let found = self.entry(&directory, &key, name, entry.file_type(), (folder, &above));
+            let wrong = |errno| failed("the file can't be looked at", format!("{}/{key}", self.root.identity), errno);
+            let Some(found) = found.map_err(wrong)? else { continue };
             let (modified, _) = times_ns(&found);
             let modified_ns = i64::try_from(modified).unwrap_or(i64::MAX);
             page.push(Listed { key, version: version_at(&found, now), size: size(&found), modified_ns });
@@ -252,53 +265,46 @@ impl Walk {
         name: &str,
         kind: FileType,
         from: (&Pending, &Arc<Above>),
-    ) -> Option<Stat> {
+    ) -> Asked<Option<Stat>> {
         let (folder, above) = from;
         let push = |links| self.push(Pending { path: key.to_owned(), above: Some(above.clone()), links });
         if kind == FileType::Directory {
             push(folder.links);
-            return None;
+            return Ok(None);
         }
         if kind != FileType::Symlink && !key.starts_with(&self.prefix) {
-            return None;
+            return Ok(None);
         }
-        let stat = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let Some(stat) = present(rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW))? else { return Ok(None) };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => key.starts_with(&self.prefix).then_some(stat),
-            FileType::Directory => {
-                push(folder.links);
-                None
-            }
+            FileType::RegularFile => return Ok(key.starts_with(&self.prefix).then_some(stat)),
+            FileType::Directory => push(folder.links),
             FileType::Symlink => {
-                let stat = self.target(key)?;
+                let Some(stat) = self.target(key)? else { return Ok(None) };
                 match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile => return key.starts_with(&self.prefix).then_some(stat),
+                    FileType::RegularFile => return Ok(key.starts_with(&self.prefix).then_some(stat)),
                     FileType::Directory if above.holds(&stat) => self.skip(key, "it closes a circle"),
                     FileType::Directory if folder.links >= LINKS_DEEP => self.skip(key, "too many links lead to it"),
                     FileType::Directory => push(folder.links + 1),
                     _ => self.skip(key, "it is no file"),
                 }
-                None
             }
-            _ => {
-                self.skip(key, "it is no file");
-                None
-            }
+            _ => self.skip(key, "it is no file"),
         }
+        Ok(None)
     }
 
     /// What a link leads to, if that lies below the folder.
-    fn target(&self, key: &str) -> Option<Stat> {
+    fn target(&self, key: &str) -> Asked<Option<Stat>> {
         let opened = self.root.open_below(key, OFlags::PATH | OFlags::CLOEXEC);
-        let stat = opened.and_then(|target| rustix::fs::fstat(&target));
-        match stat {
-            Ok(stat) => return Some(stat),
-            Err(Errno::XDEV) => {
-                self.skip(key, "it is a link out of the folder; mount the folder above, or copy the files")
-            }
-            Err(_) => self.skip(key, "it is a link to nowhere"),
-        }
-        None
+        let why = match present(opened.and_then(|target| rustix::fs::fstat(&target))) {
+            Ok(Some(stat)) => return Ok(Some(stat)),
+            Ok(None) => "it is a link to nowhere",
+            Err(Errno::XDEV) => "it is a link out of the folder; mount the folder above, or copy the files",
+            Err(errno) => return Err(errno),
+        };
+        self.skip(key, why);
+        Ok(None)
     }
 
     /// Put a folder on the stack if the prefix leads into it or through it.
@@ -329,5 +335,21 @@ impl Walk {
 
     fn stack(&self) -> MutexGuard<'_, Stack> {
         self.stack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_there_is_passed_over() {
+        for errno in [Errno::NOENT, Errno::NOTDIR, Errno::LOOP] {
+            assert_eq!(present::<()>(Err(errno)), Ok(None));
+        }
+        for errno in [Errno::IO, Errno::STALE, Errno::TIMEDOUT, Errno::ACCESS, Errno::NOTCONN] {
+            assert_eq!(present::<()>(Err(errno)), Err(errno));
+        }
+        assert_eq!(present(Ok(1)), Ok(Some(1)));
     }
 }
