@@ -19,6 +19,7 @@
 //! Invariant: whoever reads an object gets the version that it asked for, or an error.
 
 mod cloud;
+mod command;
 mod counters;
 mod folder;
 mod hdfs;

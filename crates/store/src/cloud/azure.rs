@@ -1,10 +1,11 @@
 //! Azure Blob Storage by its own interface. A version is an ETag.
 //!
-//! Layout: `account` (which, and where it is), `keys` (who we are), `page` (listings), `write`.
+//! Layout: `account` (which, and where it is), `keys` and `cli` (who we are), `page` (listings), `write`.
 //!
 //! Invariant: a request is signed as it is sent, its headers and its query included.
 
 pub mod account;
+mod cli;
 mod keys;
 pub(crate) mod page;
 mod write;

@@ -3,25 +3,21 @@
 //!
 //! Invariant: nobody becomes somebody else on the way: the source is looked for once.
 
-use super::super::messenger::{Failed, Messenger};
+use super::super::messenger::Messenger;
 use super::super::source::{Provider, Source, once};
 use super::super::{Asker, Settings};
 use super::account::Account;
+use super::cli::{CLI, Cli};
 use crate::retry::Chance;
-use async_trait::async_trait;
 use block::{Error, Result};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Request;
-use object_store::CredentialProvider;
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder};
-use object_store::client::{HttpError, HttpErrorKind};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -183,34 +179,9 @@ fn provider(
         Ok(key) => builder.with_config(key, value),
         Err(_) => builder,
     });
-    let is_cli = name == CLI;
-    let builder = if is_cli { builder.with_use_azure_cli(true) } else { builder };
-    let provider = builder.build()?.credentials().clone();
-    Ok(if is_cli { Arc::new(Aside(provider)) } else { provider })
+    Ok(if name == CLI { Arc::new(Cli::default()) } else { builder.build()?.credentials().clone() })
 }
 
-/// Runs a program to its end, which must not hold up others.
-#[derive(Debug)]
-struct Aside(Provider<AzureCredential>);
-
-/// How long the command-line tool may take. It needs a second or two.
-const CLI_MAX: Duration = Duration::from_secs(30);
-
-#[async_trait]
-impl CredentialProvider for Aside {
-    type Credential = AzureCredential;
-
-    async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
-        let (provider, runtime) = (self.0.clone(), Handle::current());
-        let run = tokio::task::spawn_blocking(move || runtime.block_on(provider.get_credential()));
-        let late = |_| HttpError::new(HttpErrorKind::Timeout, Failed(format!("{CLI} did not answer in time")));
-        let generic = |source| object_store::Error::Generic { store: CLI, source };
-        let run = tokio::time::timeout(CLI_MAX, run).await.map_err(late).map_err(|error| generic(Box::new(error)))?;
-        run.map_err(|error| generic(Box::new(error)))?
-    }
-}
-
-const CLI: &str = "az";
 const MACHINE: &str = "this machine";
 
 /// As what an error names the source that the library will take, in its own order.
@@ -220,8 +191,8 @@ fn name(told: &BTreeMap<String, String>, settings: &Settings) -> &'static str {
         AccessKey, AuthorityId, ClientId, ClientSecret, CredentialType, FederatedTokenFile, MsiEndpoint, SasKey, Token,
         UseAzureCli,
     };
-    if has(&[CredentialType]) {
-        return "AZURE_CREDENTIAL_TYPE";
+    if let Some(kind) = told.get(CredentialType.as_ref()) {
+        return if kind.eq_ignore_ascii_case("azure_cli") { CLI } else { "AZURE_CREDENTIAL_TYPE" };
     }
     let named = [
         (&[Token][..], "the token of the environment"),
@@ -259,8 +230,14 @@ fn granted(pairs: &[(String, String)]) -> String {
     granted.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
-/// Whom a token is of, as far as it says so: the second of its three parts is JSON in base64.
+/// Whom a token is of, as far as it says so.
 fn principal(token: &str) -> Option<String> {
+    let claims = claims(token)?;
+    ["oid", "sub"].into_iter().find_map(|name| claims[name].as_str().map(str::to_owned))
+}
+
+/// What a token says of itself: the second of its three parts is JSON in base64.
+pub fn claims(token: &str) -> Option<serde_json::Value> {
     let claims = token.split('.').nth(1)?;
     let mut bytes = Vec::with_capacity(claims.len());
     let (mut bits, mut held) = (0u32, 0u32);
@@ -279,8 +256,7 @@ fn principal(token: &str) -> Option<String> {
             bytes.push((bits >> held) as u8);
         }
     }
-    let claims: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    ["oid", "sub"].into_iter().find_map(|name| claims[name].as_str().map(str::to_owned))
+    serde_json::from_slice(&bytes).ok()
 }
 
 #[cfg(test)]
@@ -307,6 +283,7 @@ mod tests {
             (vec![client[0], client[1], ("AZURE_CLIENT_SECRET", "s")], "AZURE_CLIENT_SECRET"),
             (vec![client[0], client[1], ("AZURE_FEDERATED_TOKEN_FILE", "/f")], "AZURE_FEDERATED_TOKEN_FILE"),
             (vec![("AZURE_CONFIG_DIR", folder)], CLI),
+            (vec![("AZURE_CREDENTIAL_TYPE", "azure_cli")], CLI),
             (vec![("AZURE_CONFIG_DIR", folder), ("IDENTITY_ENDPOINT", "http://127.0.0.1:1")], MACHINE),
             (vec![], MACHINE),
         ] {

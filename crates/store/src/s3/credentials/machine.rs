@@ -3,12 +3,13 @@
 //! Invariant: no wait without an end, and no answer without a limit.
 
 use super::super::wire::{Timeouts, Wire, causes};
-use crate::Counters;
 use crate::retry::Chance;
+use crate::{Counters, command};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use reqsign_core::{CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, Result};
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ const READ_BUFFER: usize = 16 << 10;
 
 /// Bytes of an answer with credentials: a token takes a few thousand.
 const ANSWER_MAX: usize = 1 << 20;
+
+/// How long a command of a profile may take: some have somebody asked.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
 
 /// Where a machine of AWS tells the names of its roles.
 const MACHINE_ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -77,11 +81,13 @@ pub struct Commands;
 
 impl CommandExecute for Commands {
     async fn command_execute<'a>(&'a self, program: &'a str, arguments: &'a [&'a str]) -> Result<CommandOutput> {
+        // In our process group, so that it can ask for a password at the terminal.
         let mut command = std::process::Command::new(program);
-        command.args(arguments).stdin(std::process::Stdio::null());
-        let done = tokio::task::spawn_blocking(move || command.output()).await;
-        let done = done.map_err(|error| Error::unexpected("a command was given up").with_source(error))?;
-        let done = done.map_err(|error| Error::config_invalid(format!("can't run {program}: {error}")))?;
+        command.args(arguments);
+        let done = command::output(command, COMMAND_MAX).await.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => Error::unexpected(format!("{program}: {error}")),
+            _ => Error::config_invalid(format!("can't run {program}: {error}")),
+        })?;
         Ok(CommandOutput { status: done.status.code().unwrap_or(-1), stdout: done.stdout, stderr: done.stderr })
     }
 }
