@@ -124,14 +124,16 @@ impl Host {
 
     /// The store of a mount that goes on: a file system of the network may be away for as long as reads would wait for it.
     async fn source_again(&self, request: &MountRequest) -> Result<DataSet> {
-        let began = tokio::time::Instant::now();
+        let late = tokio::time::sleep(self.node().settings().patience);
+        tokio::pin!(late);
         loop {
             match self.source(request).await {
-                Err(error @ Error { kind: Kind::Unavailable { .. }, .. })
-                    if began.elapsed() < self.node().settings().patience =>
-                {
+                Err(error @ Error { kind: Kind::Unavailable { .. }, .. }) if !late.is_elapsed() => {
                     tracing::warn!("a mount waits for its store: {error}");
-                    tokio::time::sleep(AGAIN_AFTER).await;
+                    tokio::select! {
+                        () = &mut late => {}
+                        () = tokio::time::sleep(AGAIN_AFTER) => {}
+                    }
                 }
                 source => return source,
             }

@@ -12,6 +12,7 @@ use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
 use daemon::journal::Form;
 use daemon::{ENDING, reach};
+use futures_util::future::OptionFuture;
 use hyper::Method;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -139,20 +140,17 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     let mut asking =
         tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, answers).await });
     let mut gone_since = None;
-    let fell_silent = client.fell_silent();
-    tokio::pin!(fell_silent);
+    let (fell_silent, late) = (client.fell_silent(), tokio::time::sleep(Duration::MAX));
+    tokio::pin!(fell_silent, late);
     let mut place = None;
-    let late = tokio::time::sleep(Duration::MAX);
-    tokio::pin!(late);
     let (mut asked_to_end, mut ending) = (false, None::<tokio::task::JoinHandle<bool>>);
     let listing = show::spinner(&format!("listing {}", request.url));
-    let form = request.log_format.as_deref().and_then(Form::parsed).unwrap_or_default();
     loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
                 if let Some(record) = &line.record {
-                    listing.suspend(|| show::record(form, record));
+                    listing.suspend(|| show::record(form(request), record));
                 }
                 if let Some(names) = line.listed {
                     listing.set_message(format!("listing {}: {}", request.url, show::count_of(names, "name")));
@@ -160,16 +158,15 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 if let Some(problem) = line.error {
                     return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
                 }
-                if let Some(mounted) = line.mounted {
-                    match (gone_since.take(), &place) {
-                        (Some(_), Some(place)) if asked_to_end => ending = Some(tell_to_end(&client, place)),
-                        (Some(_), _) => {}
-                        (None, _) => {
-                            listing.finish_and_clear();
-                            tell_mounted(request, &mounted);
-                            place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
-                        }
-                    }
+                if let Some(mounted) = line.mounted
+                    && gone_since.take().is_none()
+                {
+                    listing.finish_and_clear();
+                    tell_mounted(request, &mounted);
+                    place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
+                } else if let Some(place) = place.as_ref().filter(|_| asked_to_end && ending.is_none()) {
+                    // The process that goes on has not heard it.
+                    ending = Some(tell_to_end(&client, place));
                 }
                 if line.over || place.is_some() && !request.hold {
                     return Ok(Some(ExitCode::SUCCESS));
@@ -179,10 +176,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 let (done, since) = (done?, *gone_since.get_or_insert_with(tokio::time::Instant::now));
                 let is_gone = matches!(done, Err(Failure::Absent | Failure::Gone | Failure::Broken(_)));
                 // Told to end while there was no node, the next one has to hear it.
-                let has_heard = match ending.take() {
-                    Some(ending) => ending.await.unwrap_or(false),
-                    None => false,
-                };
+                let has_heard = OptionFuture::from(ending.take()).await.is_some_and(|heard| heard.unwrap_or(false));
                 let goes_on = is_gone && request.hold && !has_heard && since.elapsed() < GOES_ON_WITHIN;
                 match place.as_ref().filter(|_| goes_on) {
                     Some(place) => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
@@ -208,6 +202,11 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             },
         }
     }
+}
+
+/// How records are shown.
+fn form(request: &MountRequest) -> Form {
+    request.log_format.as_deref().and_then(Form::parsed).unwrap_or_default()
 }
 
 /// Have a node end a mount: whether it heard of it.
