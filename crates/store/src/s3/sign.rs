@@ -116,7 +116,8 @@ impl Signer {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) = current.as_ref().filter(|(current, _)| Arc::ptr_eq(current, used)) else { return true };
         let has_token = used.session_token.is_some();
-        if !is_told && !(has_token && since.elapsed() >= YOUNG) {
+        let may_have_ended = has_token && since.elapsed() >= YOUNG;
+        if !(is_told || may_have_ended) {
             return false;
         }
         *current = None;
