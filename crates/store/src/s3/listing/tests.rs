@@ -276,7 +276,8 @@ impl Listing for Circle {
 
 #[tokio::test]
 async fn a_listing_that_goes_round_in_a_circle_is_an_error_however_long_that_is() {
-    let circles: [(fn(usize) -> usize, u64); 4] =
+    type Leads = fn(usize) -> usize;
+    let circles: [(Leads, u64); 4] =
         [(|_| 1, 2), (|at| at % 2 + 1, 5), (|at| if at == 99 { 90 } else { at + 1 }, 150), (|at| at % 1000 + 1, 3000)];
     for (leads, pages_max) in circles {
         for begins_anywhere in [false, true] {
