@@ -7,18 +7,20 @@ As root. Parts that are not named are left out of a run and keep their rows in O
 
 - million: 1,000,000 files of some bytes in FOLDER, served by `stoker emulate`; million.latency: the same with 20 ms to each first byte
 - given: a manifest of 10,000,000 names, none of which is in the store
-- stores: 20,000 keys at S3 (emulate), Google (fake-gcs-server) and Azure (Azurite); `make servers` brings the last two
+- stores: 20,000 keys at each server of benchmarks/servers.py
 
 A node has --memory 256MiB. `anonymous` is the most anonymous memory that the node had, looked at every 20 ms.
 """
-import http.client, json, os, resource, shutil, socket, subprocess, sys, threading, time
-from concurrent.futures import ThreadPoolExecutor
+import json, os, resource, shutil, subprocess, sys, threading, time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import servers
 
 STOKER, FOLDER, OUT = (os.path.abspath(word) for word in sys.argv[1:4])
 ASKED = sys.argv[4:] or ["million", "million.latency", "given", "stores"]
 SCALE = float(os.environ.get("SCALE", "1"))
 MOUNT, CACHE, DATA = (os.path.join(FOLDER, name) for name in ("mount", "cache", "data"))
-TOOLS = os.path.join(os.path.dirname(__file__), "../../target/tools")
 os.environ["STOKER_RUNTIME_DIR"] = os.path.join(FOLDER, "run")
 MEMORY = 256 << 20
 
@@ -186,36 +188,6 @@ def given():
     return rows
 
 
-def put(address, method, path, headers, keys):
-    """Small objects, by eight lines at a time."""
-    def some(part):
-        line = http.client.HTTPConnection(address, timeout=60)
-        for key in part:
-            line.request(method, path(key), b"x", {"content-type": "application/octet-stream", **headers})
-            answer = line.getresponse()
-            answer.read()
-            if answer.status not in (200, 201):
-                raise SystemExit(f"{key}: {answer.status}")
-        line.close()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(some, [keys[n::8] for n in range(8)]))
-
-
-def free():
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return door.getsockname()[1]
-
-
-def waited(port):
-    for _ in range(600):
-        with socket.socket() as line:
-            if line.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise SystemExit("a server does not listen")
-
-
 def stores():
     keys = [f"train/n{n // 200:05d}/{n:06d}.jpg" for n in range(int(20_000 * SCALE))]
     rows = Rows()
@@ -226,44 +198,11 @@ def stores():
         with open(path, "w") as file:
             file.write("x")
 
-    def measured(store, url, words, env=None):
+    for server in servers.each(STOKER, FOLDER, Path(DATA), keys):
         for turn in range(3):
             shutil.rmtree(CACHE, ignore_errors=True)
-            rows.append({"store": store, "turn": turn, **mounted("listed", url, *words, env=env)})
+            rows.append({"store": server.name, "turn": turn, **mounted("listed", server.url, *server.words, env=server.variables)})
             umount()
-
-    server, reach = emulate()
-    measured("S3: stoker emulate", "s3://side", reach)
-    server.terminate(), server.wait()
-    port = free()
-    google = os.path.join(TOOLS, "fake-gcs-server")
-    if os.path.exists(google):
-        server = subprocess.Popen([google, "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        waited(port)
-        line = http.client.HTTPConnection(f"127.0.0.1:{port}")
-        line.request("POST", "/storage/v1/b?project=p", b'{"name": "side"}', {"content-type": "application/json"})
-        line.getresponse().read()
-        put(f"127.0.0.1:{port}", "POST", lambda key: f"/upload/storage/v1/b/side/o?uploadType=media&name={key}", {}, keys)
-        measured("Google: fake-gcs-server", "gs://side", ["--endpoint", f"http://127.0.0.1:{port}", "--anonymous"])
-        server.terminate(), server.wait()
-    port, azure = free(), os.path.join(TOOLS, "node_modules/.bin/azurite-blob")
-    if os.path.exists(azure):
-        # The key of the emulator's account, which is the same everywhere and no secret.
-        key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-        server = subprocess.Popen([azure, "--silent", "--inMemoryPersistence", "--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--skipApiVersionCheck"],
-                                  cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        waited(port)
-        account, version = "devstoreaccount1", {"x-ms-version": "2020-04-08"}
-        with open(os.path.join(os.path.dirname(__file__), "../../tests/support/clouds.rs")) as file:
-            text = file.read()
-        signature = text.split("SIGNATURE", 1)[1].split('"', 2)[1].replace("\\\n", "").replace(" ", "")
-        line = http.client.HTTPConnection(f"127.0.0.1:{port}")
-        line.request("PUT", f"/{account}/side?restype=container&{signature}", b"", version)
-        if line.getresponse().status == 201:
-            put(f"127.0.0.1:{port}", "PUT", lambda key: f"/{account}/side/{key}?{signature}", {**version, "x-ms-blob-type": "BlockBlob"}, keys)
-            measured("Azure: Azurite", "az://side", ["--endpoint", f"http://127.0.0.1:{port}/{account}"], {"AZURE_STORAGE_KEY": key})
-        server.terminate(), server.wait()
     return rows
 
 
