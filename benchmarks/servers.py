@@ -90,7 +90,7 @@ def versitygw(data):
     address = f"127.0.0.1:{port}"
     process = started(port, program, "--port", address, "--access", access, "--secret", secret, "--region", "us-east-1", "posix", data)
     variables = {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret}
-    curl = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{access}:{secret}"]
+    curl = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{access}:{secret}", "--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]
     reach = ["--endpoint", f"http://{address}", "--region", "us-east-1"]
     return Server("S3: versitygw", process, f"s3://{BUCKET}", reach, variables, lambda key: f"http://{address}/{BUCKET}/{key}", curl)
 

@@ -47,9 +47,9 @@ def curl(server, scratch):
     """Seconds in which the server's images come."""
     urls = scratch / "urls"
     urls.write_text("".join(f'url = "{server.path(name)}"\noutput = "/dev/null"\n' for name in NAMES))
-    words = ["curl", "--silent", "--fail", "--parallel", "--parallel-max", str(PROCESSES * THREADS), *server.curl, "--config", urls]
+    words = ["curl", "--silent", "--no-progress-meter", "--fail", "--parallel", "--parallel-max", str(PROCESSES * THREADS), *server.curl, "--config", urls]
     began = time.monotonic()
-    subprocess.run(words, check=True)
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
     return time.monotonic() - began
 
 
