@@ -162,7 +162,7 @@ clean: cargo ## remove everything that was built
 	$(CARGO) clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1:/p' $(MAKEFILE_LIST) | while IFS=: read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1:/p' $(MAKEFILE_LIST) | while IFS=: read -r name what; do printf '  make %-13s %s\n' "$$name" "$$what"; done
 
 cargo:
 	@command -v $(CARGO) > /dev/null || { \

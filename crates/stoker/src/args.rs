@@ -406,30 +406,6 @@ pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page that has all commands.
-pub fn man() -> anyhow::Result<ExitCode> {
-    let mut typed = Typed::command();
-    typed.build();
-    print::out(format_args!("{}", page(&typed)?))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A command and those below it, each named as it is typed: it has no page of its own.
-fn page(command: &clap::Command) -> anyhow::Result<String> {
-    let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
-    let mut text = String::from_utf8(text)?.replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
-    text = text.replace(".SH EXTRA\n", ".SH EXAMPLES\n");
-    for below in command.get_subcommands() {
-        let name = below.get_display_name().unwrap_or(below.get_name());
-        text = text.replace(&format!("{}(1)", name.replace('-', "\\-")), &name.replace('-', " "));
-        if below.get_name() != "help" {
-            text += &page(below)?;
-        }
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  stoker debug bundle                             into stoker-debug.tar
+  stoker debug bundle                             into stoker-debug-TIME.tar
   stoker debug bundle --url s3://imagenet/train   and how this store answers, without reading it
 
 Texts are cleaned of what the environment of this command and of the nodes and the files of
@@ -57,9 +57,9 @@ pub enum Command {
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Where to; a file that is there is left alone
-    #[arg(value_name = "FILE", default_value = "stoker-debug.tar")]
-    file: PathBuf,
+    /// Where to, by default stoker-debug-TIME.tar; a file that is there is left alone
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
     /// A store that is to be checked too
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -70,8 +70,12 @@ pub struct Args {
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let Command::Bundle(args) = command;
     args.url.as_ref().map(|url| url.parse::<store::Location>()).transpose()?;
-    let file = new(&args.file)?;
-    let half = args.file.clone();
+    let path = args.file.clone().unwrap_or_else(|| {
+        let now = daemon::journal::stamp(place::now());
+        format!("stoker-debug-{}.tar", now.replace(['-', ':'], "").replace(' ', "T")).into()
+    });
+    let file = new(&path)?;
+    let half = path.clone();
     stop_if_told(move || {
         check::fuse::stay_unmounted();
         drop(std::fs::remove_file(&half));
@@ -81,8 +85,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let processes = processes::all();
     let written = Bundle::new(file, &processes).gather(args, &processes, &bar);
     bar.finish_and_clear();
-    let (files, bytes) = written.inspect_err(|_| drop(std::fs::remove_file(&args.file)))?;
-    say!("{}: {}, {}", args.file.display(), show::count_of(files, "file"), show::bytes(bytes))?;
+    let (files, bytes) = written.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+    say!("{}: {}, {}", path.display(), show::count_of(files, "file"), show::bytes(bytes))?;
     say!("known secrets were removed; names of files, buckets and machines are in it: look before you hand it on")?;
     Ok(ExitCode::SUCCESS)
 }

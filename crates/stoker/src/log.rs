@@ -3,7 +3,6 @@
 use crate::{place, show};
 use client::messages::Record;
 use daemon::Journal;
-use daemon::journal::Form;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tracing::field::{Field, Visit};
@@ -31,8 +30,8 @@ pub fn to_standard_error(verbose: u8) {
     hear_libraries();
 }
 
-/// A node logs to its journal, as much as anybody wants at the moment; `echo`: to standard error too, in this form.
-pub fn to_journal(journal: &Arc<Journal>, echo: Option<Form>) {
+/// A node logs to its journal, as much as anybody wants at the moment; `echo`: to standard error too.
+pub fn to_journal(journal: &Arc<Journal>, echo: bool) {
     let (filter, change) = reload::Layer::new(LevelFilter::WARN);
     let layer = Records { journal: journal.clone(), echo };
     tracing_subscriber::registry().with(layer.with_filter(filter)).init();
@@ -73,7 +72,7 @@ fn hear_libraries() {
 /// Hands each event to the journal.
 struct Records {
     journal: Arc<Journal>,
-    echo: Option<Form>,
+    echo: bool,
 }
 
 impl<S: Subscriber> Layer<S> for Records {
@@ -81,9 +80,9 @@ impl<S: Subscriber> Layer<S> for Records {
         let mut line = Line::default();
         event.record(&mut line);
         let (level, text) = (*event.metadata().level(), line.text());
-        if let Some(form) = self.echo {
+        if self.echo {
             let (at, level) = (self.journal.now(), level.as_str().to_ascii_lowercase());
-            show::record(form, &Record { at, level, text: text.clone() });
+            show::record(&Record { at, level, text: text.clone() });
         }
         self.journal.record(level, text);
     }

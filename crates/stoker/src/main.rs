@@ -30,6 +30,7 @@ mod keys;
 mod load;
 mod log;
 mod logs;
+mod man;
 mod manifest;
 mod mount;
 mod node;
@@ -113,7 +114,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Down(args) => down::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Completions { shell } => args::completions(shell),
-        Command::Man => args::man(),
+        Command::Man => man::run(),
     }
 }
 

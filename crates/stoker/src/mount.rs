@@ -10,7 +10,6 @@ use crate::{log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
-use daemon::journal::Form;
 use daemon::{ENDING, reach};
 use futures_util::future::OptionFuture;
 use hyper::Method;
@@ -44,7 +43,12 @@ const LISTING_OLD_SECONDS: f64 = 60.0;
 const READY: &str = "mounted";
 
 pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
+    show::speak(args.node.log_format.as_deref());
     // What is wrong on the face of it is said before a node is started.
+    if args.dir.to_string_lossy().contains("://") {
+        let error = Error::invalid("the URL goes first, and the folder behind it", args.dir.display());
+        return Err(error.hint(format!("stoker mount {} {}", args.dir.display(), args.url)).into());
+    }
     let location = args.url.parse::<store::Location>()?;
     if matches!(location, store::Location::Web { .. }) && args.set.manifest.is_none() {
         let error = Error::invalid("a web server does not tell the names of its files", &args.url);
@@ -120,7 +124,12 @@ fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
         memory_bytes: args.node.memory,
         patience_ms: args.node.patience.map(|time| time.as_millis() as u64),
         log: log.map(|path| path.to_string_lossy().into_owned()),
-        log_format: args.node.log_format.clone(),
+        // What is meant for all that one starts is no wish about a node that is there.
+        log_format: args
+            .node
+            .log_format
+            .clone()
+            .filter(|form| place::variable("STOKER_LOG_FORMAT").as_ref() != Some(form)),
         group_cache: args.node.group_cache,
         members: args.node.cluster.members_from_here()?,
         owner: args.shown.uid,
@@ -150,7 +159,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             biased;
             Some(line) = lines.recv() => {
                 if let Some(record) = &line.record {
-                    listing.suspend(|| show::record(form(request), record));
+                    listing.suspend(|| show::record(record));
                 }
                 if let Some(names) = line.listed {
                     listing.set_message(format!("listing {}: {}", request.url, show::count_of(names, "name")));
@@ -204,11 +213,6 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     }
 }
 
-/// How records are shown.
-fn form(request: &MountRequest) -> Form {
-    request.log_format.as_deref().and_then(Form::parsed).unwrap_or_default()
-}
-
 /// Have a node end a mount: whether it heard of it.
 fn tell_to_end(client: &Client, place: &MountPath) -> tokio::task::JoinHandle<bool> {
     let (client, place) = (client.clone(), place.clone());
@@ -249,7 +253,10 @@ fn tell_age(mounted: &client::messages::Mount) {
     let age = place::now() - mounted.listed_at as f64;
     if age > LISTING_OLD_SECONDS && !mounted.local {
         let (age, path) = (show::age(age), block::quoted(Path::new(&mounted.path)));
-        note!("the names were listed {age} ago; `stoker refresh {path}` lists them again");
+        match &mounted.manifest {
+            Some(manifest) => note!("the names are those of {manifest}, listed {age} ago"),
+            None => note!("the names were listed {age} ago; `stoker refresh {path}` lists them again"),
+        }
     }
 }
 

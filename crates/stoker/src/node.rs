@@ -6,7 +6,7 @@
 use crate::args;
 use crate::ends::{End, Ends};
 use crate::mount::from_here;
-use crate::{WRONG_WORDS, cluster, keep, keeper, log, notify, place, runtime};
+use crate::{WRONG_WORDS, cluster, keep, keeper, log, notify, place, runtime, show};
 use block::{Error, Kind};
 use client::messages::MountRequest;
 use client::sockets;
@@ -81,9 +81,11 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
         Some(path) => Some(place::absolute(path)?),
         None => args.for_mounts.then(|| socket.with_extension("log")),
     };
-    let form = flags.log_format.as_deref().and_then(Form::parsed).unwrap_or_default();
+    // Whoever starts one for mounts reads what it says.
+    let said = flags.log_format.as_deref();
+    let form = if args.for_mounts { said.and_then(Form::parsed).unwrap_or_default() } else { show::speak(said) };
     let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?.written_as(form));
-    log::to_journal(&journal, (!args.for_mounts).then_some(form));
+    log::to_journal(&journal, !args.for_mounts);
     raise_descriptors();
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };

@@ -81,7 +81,9 @@ pub fn runtime() -> Result<PathBuf> {
     // Root may have the variables of the user who called sudo, whose folder is no place for its sockets.
     let names = ["STOKER_RUNTIME_DIR", "XDG_RUNTIME_DIR"].into_iter().take(if user.is_root() { 1 } else { 2 });
     let mut named = names.filter_map(|name| Some((name, PathBuf::from(std::env::var_os(name)?))));
-    let folder = match named.find(|(_, folder)| !folder.as_os_str().is_empty()) {
+    let named = named.find(|(_, folder)| !folder.as_os_str().is_empty());
+    let decides = named.as_ref().map_or("XDG_RUNTIME_DIR", |(name, _)| name);
+    let folder = match named {
         // Each command would look for its nodes somewhere else.
         Some((name, folder)) if folder.is_relative() => {
             let error = Error::invalid(format!("{name} is not an absolute path"), folder.display());
@@ -93,12 +95,12 @@ pub fn runtime() -> Result<PathBuf> {
     };
     let doing = |error: std::io::Error| {
         Error::io("cannot make the folder of control sockets", folder.display(), &error)
-            .hint("set XDG_RUNTIME_DIR to a folder of yours")
+            .hint(format!("set {decides} to a folder of yours"))
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(doing)?;
     if !sockets::is_private(&folder, user.as_raw()).map_err(doing)? {
         return Err(Error::denied("the folder of control sockets is not this user's alone", folder.display())
-            .hint("remove it, or set XDG_RUNTIME_DIR to a folder of yours"));
+            .hint(format!("remove it, or set {decides} to a folder of yours")));
     }
     Ok(folder)
 }
@@ -360,6 +362,10 @@ pub fn limits(cache: &Path, asked: Option<u64>) -> Result<Limits> {
         .map_err(|error| Error::io("cannot ask the file system of the cache", cache.display(), &error.into()))?;
     let (bytes, files) = (found.f_blocks * found.f_frsize, found.f_files);
     let free = found.f_bavail * found.f_frsize;
+    if let Some(asked) = asked.filter(|asked| *asked > bytes) {
+        let what = format!("the file system of the cache has {bytes} bytes in all, and not {asked}");
+        return Err(Error::invalid(what, cache.display()).hint("give a smaller --cache-size, or leave it out"));
+    }
     let ours = || match held(&cache.join("blocks"), &mut FILES_LOOKED_AT.clone()) {
         Some(held) => held,
         // Too many to look at: then most of what is taken is the cache's.

@@ -1,15 +1,29 @@
 //! Figures, failures and progress for people.
 
+use crate::place;
 use block::{Error, Kind};
 use client::Failure;
 use client::messages::{Loaded, Problem, Record};
 use daemon::journal::Form;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+/// How this process says what happened; text unless it was told otherwise.
+static FORM: OnceLock<Form> = OnceLock::new();
+
+/// Say what happens in this form from now on.
+pub fn speak(name: Option<&str>) -> Form {
+    *FORM.get_or_init(|| name.and_then(Form::parsed).unwrap_or_default())
+}
+
+fn form() -> Form {
+    FORM.get().copied().unwrap_or_default()
+}
+
 /// Something that happened in a node.
-pub fn record(form: Form, record: &Record) {
-    match form {
+pub fn record(record: &Record) {
+    match form() {
         Form::Text => note!("{:>5} {}", record.level.to_ascii_uppercase(), plain(&record.text)),
         Form::Json => note!("{}", form.line(record).trim_end()),
     }
@@ -78,12 +92,16 @@ fn in_units(seconds: f64, whole: fn(f64) -> f64) -> String {
 
 /// Say what failed, on what, and what to try.
 pub fn failure(error: &anyhow::Error) {
-    match error.downcast_ref::<Error>() {
-        Some(error) => note!("stoker: {}", advised(error)),
-        None => note!("stoker: {error}"),
-    }
+    let mut text = match error.downcast_ref::<Error>() {
+        Some(error) => advised(error).to_string(),
+        None => error.to_string(),
+    };
     for cause in error.chain().skip(1) {
-        note!("  because: {cause}");
+        text += &format!("\n  because: {cause}");
+    }
+    match form() {
+        Form::Text => note!("stoker: {text}"),
+        Form::Json => record(&Record { at: place::now(), level: "error".into(), text }),
     }
 }
 

@@ -264,7 +264,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     out += &now(status, columns);
     out += &status.cluster.as_ref().map(cluster::text).unwrap_or_default();
     out += &life::lease(status);
-    out += &limits(&status.limits);
+    out += &limits(&status.limits, status.store.unkept_bytes);
     out += &life::keeper(status);
     out += &errors(status, columns);
     out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));
@@ -375,11 +375,12 @@ fn now(status: &Status, columns: usize) -> String {
     out
 }
 
-fn limits(limits: &Limits) -> String {
+fn limits(limits: &Limits, unkept: u64) -> String {
     use show::{bytes, count_of};
+    let unkept = if unkept > 0 { format!("; {} read found no room", bytes(unkept)) } else { String::new() };
     format!(
         "  limits  memory {} of {} (index {}; besides, names {} mapped)\n  \
-           disk    {} written, {} reserved, of {} in {}\n",
+           disk    {} written, {} reserved, of {} in {}{unkept}\n",
         bytes(limits.memory_used),
         bytes(limits.memory_bytes),
         bytes(limits.index_bytes),

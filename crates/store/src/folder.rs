@@ -82,7 +82,12 @@ impl Folder {
     /// The folder at this path, which has to be there.
     pub fn at(path: &Path, settings: Settings) -> Result<Folder> {
         let on = path.display();
-        let path = path.canonicalize().map_err(|error| Error::io("the folder can't be found", &on, &error))?;
+        let lost = |error: std::io::Error| {
+            let is_absent = error.kind() == std::io::ErrorKind::NotFound;
+            let error = Error::io("the folder can't be found", &on, &error);
+            if is_absent { error.hint("check the name; a bucket is s3://bucket/prefix") } else { error }
+        };
+        let path = path.canonicalize().map_err(lost)?;
         if path.is_file() {
             return Err(Error::invalid("this is a file and not a folder", &on).hint("name the folder that it lies in"));
         }

@@ -72,7 +72,7 @@ pub async fn list(source: &DataSet, name: &Arc<str>, folder: &Path, progress: im
         let (what, hint) = match source.store.identity().starts_with("file://") {
             true => ("there is no file in this folder", "name a folder with files"),
             false => {
-                let hint = "check the bucket and the prefix, and that the credentials may list it";
+                let hint = "check the bucket and the prefix, which is one of whole folders, and that the credentials may list it";
                 ("there is nothing under this URL", hint)
             }
         };
