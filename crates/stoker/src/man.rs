@@ -58,3 +58,15 @@ fn page(command: &clap::Command, behind: &str) -> anyhow::Result<String> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_what_holds_for_all_commands_once_and_examples_under_their_name() {
+        let page = page(&Typed::command(), FOR_ALL).expect("a page");
+        assert!(page.contains(".SH EXAMPLES") && !page.contains("EXTRA"));
+        assert_eq!(page.matches(".SH ENVIRONMENT").count(), 1);
+    }
+}

@@ -25,7 +25,7 @@ fn form() -> Form {
 pub fn record(record: &Record) {
     match form() {
         Form::Text => note!("{:>5} {}", record.level.to_ascii_uppercase(), plain(&record.text)),
-        Form::Json => note!("{}", form.line(record).trim_end()),
+        json => note!("{}", json.line(record).trim_end()),
     }
 }
 
