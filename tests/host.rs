@@ -57,7 +57,7 @@ fn mount_and_the_table_of_file_systems_know_the_type_stoker() {
         table = bed.path("fstab").display()
     );
     let Some(said) = within(&bed, &format!("{}set -e\n{script}", helper(&bed))) else { return };
-    for words in ["uid=7\n", "--no-such-thing", "code 1\n", "code 32\n", "no-such-bucket"] {
+    for words in ["uid=7\n", "no_such_thing", "code 1\n", "code 32\n", "no-such-bucket"] {
         assert!(said.contains(words), "`{words}` is missing: {said}");
     }
     for name in ["file", "again"] {

@@ -263,21 +263,23 @@ impl Disk {
     /// and a damaged one is dropped, also one whose length somebody changed while it was open; an error means that it is
     /// there and can't be opened at the moment.
     fn open(&self, held: Held) -> Result<Option<Arc<Whole>>> {
+        Ok(self.open_or_drop(held)?.ok())
+    }
+
+    /// The same; what doesn't come back was damaged (true), or has given way.
+    fn open_or_drop(&self, held: Held) -> Result<std::result::Result<Arc<Whole>, bool>> {
         let closed = match held {
             Held::Open(whole) => {
                 let cut = whole.has_its_length();
-                let Err(error) = cut else { return Ok(Some(whole)) };
+                let Err(error) = cut else { return Ok(Ok(whole)) };
                 self.damaged(&whole, &error);
-                return if file::is_damage(&error) { Ok(None) } else { Err(error) };
+                return if file::is_damage(&error) { Ok(Err(true)) } else { Err(error) };
             }
             Held::Closed(closed) => closed,
         };
         match closed.open() {
-            Ok(whole) => Ok(self.index().opened(&closed, whole)),
-            Err(error) if file::is_damage(&error) => {
-                self.index().not_opened(&closed, &error);
-                Ok(None)
-            }
+            Ok(whole) => Ok(self.index().opened(&closed, whole).ok_or(false)),
+            Err(error) if file::is_damage(&error) => Ok(Err(self.index().not_opened(&closed, &error))),
             Err(error) => Err(error),
         }
     }

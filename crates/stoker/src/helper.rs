@@ -5,6 +5,7 @@
 
 use crate::args::Typed;
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -75,6 +76,14 @@ pub fn run(words: impl Iterator<Item = OsString>, run: impl FnOnce(Typed) -> any
     };
     let typed = match typed {
         Ok(typed) => typed,
+        Err(error) if error.kind() == ErrorKind::UnknownArgument => {
+            let named = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+            let option = named.trim_start_matches('-').replace('-', "_");
+            let error = block::Error::invalid("there is no such option", option);
+            let hint = "each flag of `stoker mount --help` is one: --cache-size 1TB is cache_size=1TB";
+            crate::show::failure(&error.hint(hint).into());
+            return ExitCode::from(CALLED_WRONGLY);
+        }
         Err(error) => {
             let _ = error.print();
             return ExitCode::from(CALLED_WRONGLY);

@@ -1,9 +1,10 @@
 //! `stoker load`: fetch a mounted data set ahead, or copy one to a folder.
 
 use crate::args::Load;
-use crate::mount::node_of;
+use crate::mount::ask_of;
 use crate::{ends, place, runtime, show};
 use block::Error;
+use client::Failure;
 use client::messages::{LoadRequest, Loaded};
 use daemon::{control, reach};
 use hyper::Method;
@@ -86,29 +87,24 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
         let error = Error::invalid("a mount is reached as it was mounted", &args.what);
         return Err(error.hint("leave out --endpoint, --region, --profile and --anonymous").into());
     }
-    let (client, _, path) = node_of(Path::new(&args.what))?;
-    let (include, exclude) = (args.include.clone(), args.exclude.clone());
-    let request =
-        LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
-    let bar = show::bar("load");
-    let (mut last, mut told) = (Loaded::default(), Ok(()));
-    client
-        .lines(Method::POST, "/v1/load", &request, &mut |loaded: Loaded| {
+    let (bar, mut told) = (show::bar("load"), Ok(()));
+    let last = ask_of(Path::new(&args.what), |client, path| {
+        let (include, exclude, list) = (args.include.clone(), args.exclude.clone(), list.clone());
+        let request =
+            LoadRequest { path: path.to_string_lossy().into_owned(), include, exclude, list, verify: args.verify };
+        let mut last = Loaded::default();
+        client.lines(Method::POST, "/v1/load", &request, &mut |loaded: Loaded| {
             show::advance(&bar, &loaded);
             if args.tell {
                 told = std::mem::replace(&mut told, Ok(()))
                     .and(serde_json::to_string(&loaded).map_err(Into::into).and_then(|line| say!("{line}")));
             }
             last = loaded;
-        })
-        .map_err(show::refused)?;
+        })?;
+        if last.over { Ok(last) } else { Err(Failure::Gone) }
+    })?;
     bar.finish_and_clear();
     told?;
-    anyhow::ensure!(
-        last.over,
-        "the node ended in the middle of the load\n  on:  {}\n  try: mount again, then the same load: it goes on where it stopped",
-        args.what
-    );
     Ok(last)
 }
 

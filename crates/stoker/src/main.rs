@@ -57,7 +57,9 @@ const WRONG_WORDS: u8 = 2;
 fn main() -> ExitCode {
     bound_the_allocator();
     let mut words = std::env::args_os();
-    if helper::is_meant(words.next().as_deref()) {
+    // A process that this one starts is called by its file, whatever that is called.
+    let is_inner = std::env::args_os().nth(1).is_some_and(|word| word == "node" || word == "keep");
+    if helper::is_meant(words.next().as_deref()) && !is_inner {
         return helper::run(words, run);
     }
     let done = Typed::try_parse().map_or_else(|error| explain(&error), run);

@@ -30,6 +30,9 @@ const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (
 /// How long a process that goes on with the mounts of one that is gone may take to be there.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
 
+/// Processes that may end while they are asked for the same.
+const TRIES_TO_BE_ANSWERED: u32 = 5;
+
 /// How long a node is looked for that serves a mount which is there.
 const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(2);
 
@@ -195,8 +198,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             // Once it is mounted, only the end of the node ends it.
             () = &mut fell_silent, if place.is_none() => return Err(show::refused(Failure::Silent)),
             () = &mut late, if asked_to_end => {
-                tracing::warn!("files in the mount are still open: it ends when they are closed, or with its node");
-                return Ok(Some(ExitCode::SUCCESS));
+                return Ok(Some(given_up(place.as_ref().filter(|_| gone_since.is_some()))));
             }
             end = ends.next() => match &place {
                 // Asked twice, or before anything is mounted, we hang up, and the node gives the mount up.
@@ -260,6 +262,22 @@ fn tell_age(mounted: &client::messages::Mount) {
     }
 }
 
+/// The mount was to end and has not; `dead`: nobody is there to end it.
+fn given_up(dead: Option<&MountPath>) -> ExitCode {
+    match dead {
+        Some(place) => take_away(Path::new(&place.path)),
+        None => tracing::warn!("files in the mount are still open: it ends when they are closed, or with its node"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Unmount what nobody serves any more.
+fn take_away(path: &Path) {
+    if mount::is_stale(path) {
+        let _ = mount::unmount(path, true);
+    }
+}
+
 /// The node said all that it had to say.
 fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result<Option<ExitCode>> {
     match (done, place) {
@@ -268,11 +286,23 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
         (Err(refused), None) => Err(show::refused(refused)),
         (_, Some(place)) => {
             let path = Path::new(&place.path);
-            if mount::is_stale(path) {
-                let _ = mount::unmount(path, true);
-            }
+            take_away(path);
             let error = Error::unavailable("the node ended, and the mount with it", path.display());
             Err(error.hint("mount again; the log of the node says what happened (`stoker status` shows where)").into())
+        }
+    }
+}
+
+/// Ask the node that serves a path for something that may be asked for again: where it ends meanwhile and another process goes on with
+/// its mounts, that one is asked.
+pub fn ask_of<T>(path: &Path, mut ask: impl FnMut(&Client, &Path) -> Result<T, Failure>) -> anyhow::Result<T> {
+    let mut tries = TRIES_TO_BE_ANSWERED;
+    loop {
+        let (client, _, at) = node_of(path)?;
+        tries -= 1;
+        match ask(&client, &at) {
+            Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) if tries > 0 => std::thread::sleep(JOIN_PAUSE.1),
+            done => return done.map_err(show::refused),
         }
     }
 }

@@ -259,12 +259,15 @@ impl Index {
         Some(whole)
     }
 
-    /// A file could not be opened. If it is damaged and still what the log names, it goes.
-    pub fn not_opened(&mut self, closed: &Closed, error: &Error) {
-        if file::is_damage(error) && self.current(closed.residency).is_some_and(|slot| slot.at == closed.entry.at) {
+    /// A file could not be opened. If it is damaged and still what the log names, it goes: whether it did.
+    pub fn not_opened(&mut self, closed: &Closed, error: &Error) -> bool {
+        let is_named = self.current(closed.residency).is_some_and(|slot| slot.at == closed.entry.at);
+        let goes = file::is_damage(error) && is_named;
+        if goes {
             tracing::warn!("dropped a cache file and will fetch the object again: {error}");
             self.drop_segment(closed.residency, &closed.segment.object);
         }
+        goes
     }
 
     /// The file of a segment that is complete, if it is open.

@@ -72,9 +72,9 @@ impl Disk {
             is_sound &= match found {
                 Found::Absent => true,
                 Found::Filling(filling) => self.compare_filling(&filling, part).await?,
-                Found::Complete(held) | Found::Unchecked(held) => match self.open(held)? {
-                    Some(whole) => self.compare_whole(&whole, part).await?,
-                    None => false,
+                Found::Complete(held) | Found::Unchecked(held) => match self.open_or_drop(held)? {
+                    Ok(whole) => self.compare_whole(&whole, part).await?,
+                    Err(was_damaged) => !was_damaged,
                 },
             };
         }
@@ -96,12 +96,15 @@ impl Disk {
     }
 
     async fn compare_whole(&self, whole: &Arc<Whole>, blocks: Range<u32>) -> Result<bool> {
-        if blocks == whole.segment.blocks {
-            let _one = whole.checking.lock().await;
-            return self.inspect(whole, None).await;
-        }
-        let file = whole.clone();
-        match self.aside_whole(&whole.segment, move || file.compare(blocks)).await {
+        let (file, is_all) = (whole.clone(), blocks == whole.segment.blocks);
+        let _one = whole.checking.lock().await;
+        let read = move || if is_all { file.verify(None) } else { file.compare(blocks) };
+        match self.aside_whole(&whole.segment, read).await {
+            // One that gave way meanwhile was no less sound.
+            Ok(()) if is_all => {
+                self.index().verified(whole.residency);
+                Ok(true)
+            }
             Err(error) if file::is_damage(&error) => {
                 self.damaged(whole, &error);
                 Ok(false)

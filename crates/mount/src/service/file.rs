@@ -237,6 +237,11 @@ impl Service {
     fn deliver(&self, asked: Asked<'_>, span: Span, pieces: Found<Pieces>) -> Result<(), Gone> {
         let pieces = match pieces {
             Ok(pieces) => pieces,
+            // To whoever has it open, a version that is gone is no name that isn't there.
+            Err(error) if error.kind == block::Kind::Missing => {
+                let error = block::Error { kind: block::Kind::Changed, ..error };
+                return self.refuse(asked, &error);
+            }
             Err(error) => return self.refuse(asked, &error),
         };
         let length: usize = pieces.iter().map(Bytes::len).sum();

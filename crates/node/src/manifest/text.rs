@@ -134,6 +134,7 @@ impl<R: BufRead> Text<R> {
         // Of another format only the number can be relied on.
         let format: String = text.buffer[TEXT_MARK.len()..]
             .iter()
+            .skip_while(|byte| **byte == b' ')
             .take(10)
             .take_while(|byte| byte.is_ascii_digit())
             .map(|byte| char::from(*byte))
@@ -194,6 +195,9 @@ impl<R: BufRead> Text<R> {
         let is_marker = listed.size == 0 && listed.key.ends_with('/');
         if listed.key.len().max(listed.version.len()) >= TEXT_BYTES_MAX {
             return Err(self.wrong(&format!("a key or a version has {TEXT_BYTES_MAX} bytes or more")));
+        }
+        if listed.version.chars().any(char::is_control) {
+            return Err(self.wrong("a version has control characters"));
         }
         if listed.size > OBJECT_BYTES_MAX {
             return Err(
