@@ -238,8 +238,8 @@ impl Service {
         let pieces = match pieces {
             Ok(pieces) => pieces,
             // To whoever has it open, a version that is gone is no name that isn't there.
-            Err(error) if error.kind == block::Kind::Missing => {
-                let error = block::Error { kind: block::Kind::Changed, ..error };
+            Err(mut error) if error.kind == block::Kind::Missing => {
+                error.kind = block::Kind::Changed;
                 return self.refuse(asked, &error);
             }
             Err(error) => return self.refuse(asked, &error),
