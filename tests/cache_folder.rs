@@ -282,3 +282,23 @@ fn what_is_kept_can_be_read_again_and_let_go_of() {
     }
     local.end();
 }
+
+#[test]
+fn what_gives_way_while_it_is_verified_is_not_called_damaged() {
+    let Some(bed) = Bed::new() else { return };
+    (0..800).for_each(|number| bed.put(&format!("{number}"), &noise(20_000 + number, number as u64)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let at = bed.path("mnt");
+    for pause_ms in [10, 30, 60, 100] {
+        let loaded = bed.run(["load".as_ref(), at.as_os_str()]);
+        assert!(loaded.status.success(), "{}", text(&loaded));
+        let mut verify = bed.stoker(["cache", "verify"]);
+        let verify = verify.arg(&at).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        let evicted = bed.run(["evict".as_ref(), at.as_os_str()]);
+        assert!(evicted.status.success(), "{}", text(&evicted));
+        let verified = verify.wait_with_output().expect("it ends");
+        assert!(verified.status.success(), "after {pause_ms} ms: {}", text(&verified));
+    }
+    daemon.end();
+}

@@ -177,6 +177,29 @@ fn a_mount_goes_on_by_the_keys_that_it_was_made_with() {
 }
 
 #[test]
+fn a_load_and_a_refresh_go_on_where_another_process_goes_on() {
+    let Some(bed) = bed() else { return };
+    fill(&bed);
+    bed.set_bandwidth(20 << 20);
+    let _daemon = bed.mount(&["--fill", "off"]);
+    let at = bed.path("mnt");
+    for (word, ends) in [("load", true), ("refresh", true), ("refresh", false)] {
+        let node = pid(&bed);
+        let mut asking = bed.stoker([word]);
+        let asking = asking.arg(&at).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(if word == "load" { 300 } else { 20 }));
+        match ends {
+            true => signal(node, "KILL"),
+            false => drop(bed.run(["restart".as_ref(), at.as_os_str()])),
+        }
+        next(&bed, node);
+        let done = asking.wait_with_output().expect("it ends");
+        assert!(done.status.success(), "{word}: {}", support::text(&done));
+    }
+    compare(&at, &bed.path("data"));
+}
+
+#[test]
 fn a_process_makes_way_for_another_program_and_back() {
     let Some(bed) = bed() else { return };
     fill(&bed);
