@@ -5,7 +5,8 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::content::noise;
 use support::{BUCKET, Bed, Daemon, eventually, finished, is_root, mounts, refused, refused_as_typed, text};
 
