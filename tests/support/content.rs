@@ -94,3 +94,13 @@ pub fn compare(got: &Path, expected: &Path) {
         }
     });
 }
+
+/// What a read gives, if it does so before long: who waits for a process that is stopped can't be ended by a test.
+pub fn in_time(file: &File, at: usize, bytes: usize) -> Option<Vec<u8>> {
+    let (file, (sender, receiver)) = (file.try_clone().expect("a descriptor"), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let mut read = vec![0; bytes];
+        let _ = sender.send(file.read_exact_at(&mut read, at as u64).map(|()| read));
+    });
+    receiver.recv_timeout(super::LONG / 2).ok()?.ok()
+}

@@ -296,15 +296,16 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
 /// Ask the node that serves a path for something that may be asked for again: where it ends meanwhile and another process goes on with
 /// its mounts, that one is asked.
 pub fn ask_of<T>(path: &Path, mut ask: impl FnMut(&Client, &Path) -> Result<T, Failure>) -> anyhow::Result<T> {
-    let mut tries = TRIES_TO_BE_ANSWERED;
-    loop {
-        let (client, _, at) = node_of(path)?;
-        tries -= 1;
+    let (mut client, _, mut at) = node_of(path)?;
+    for _ in 0..TRIES_TO_BE_ANSWERED {
         match ask(&client, &at) {
-            Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) if tries > 0 => std::thread::sleep(JOIN_PAUSE.1),
+            Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) => std::thread::sleep(JOIN_PAUSE.1),
             done => return done.map_err(show::refused),
         }
+        let Ok(next) = node_of(path) else { break };
+        (client, at) = (next.0, next.2);
     }
+    Err(show::refused(Failure::Gone))
 }
 
 /// The node that serves a path, and the path as the node knows it. A mount whose node is gone may be about to be gone on with.
