@@ -1,7 +1,8 @@
 //! Bytes that differ everywhere, and comparing folders byte for byte.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a seed; every eight of them differ from all others.
