@@ -139,8 +139,9 @@ impl Host {
     /// Mount a data set, listing it if it was never listed. `progress` gets the number of names listed so far. Who stops asking
     /// in the middle has it given up.
     pub async fn mount(self: &Arc<Host>, request: MountRequest, progress: impl Fn(u64)) -> Result<Arc<Mounted>> {
-        self.agree(&request)?;
+        // A node that is ending is nobody to agree with.
         let visit = self.enter()?;
+        self.agree(&request)?;
         let path = PathBuf::from(&request.path);
         let view = self.open(&request, progress).await?;
         let options = options(&request, &view);
