@@ -189,10 +189,11 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
                 let is_gone = matches!(done, Err(Failure::Absent | Failure::Gone | Failure::Broken(_)));
                 // Told to end while there was no node, the next one has to hear it.
                 let has_heard = OptionFuture::from(ending.take()).await.is_some_and(|heard| heard.unwrap_or(false));
-                let goes_on = is_gone && request.hold && !has_heard && since.elapsed() < GOES_ON_WITHIN;
-                match place.as_ref().filter(|_| goes_on) {
-                    Some(place) => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
-                    None => return ended(done, place.as_ref()),
+                let goes_on = is_gone && request.hold && since.elapsed() < GOES_ON_WITHIN;
+                match &place {
+                    Some(place) if has_heard => return Ok(Some(given_up(Some(place)))),
+                    Some(place) if goes_on => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
+                    place => return ended(done, place.as_ref()),
                 }
             }
             // Once it is mounted, only the end of the node ends it.
