@@ -6,8 +6,8 @@ mod support;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
+use support::confines::{Group, wrapped};
 use support::content::noise;
 use support::{
     ACCESS, BUCKET, Bed, Daemon, SECRET, eventually, finished, is_root, mounts, mounts_below, refused,
@@ -232,53 +232,14 @@ fn the_demo_does_without_the_device() {
 fn the_memory_of_a_node_is_a_quarter_of_what_its_control_group_allows() {
     let Some(bed) = Bed::new() else { return };
     let allowed = 512_u64 << 20;
-    let Some(group) = Group::new(allowed) else {
-        return eprintln!("SKIPPED: no memory control group can be made here");
-    };
+    let Some(group) = Group::new("quarter", allowed) else { return };
     bed.put("file", &noise(1_000, 1));
     let url = format!("s3://{BUCKET}");
-    let join = format!("echo $$ > '{}' && exec \"$@\"", group.0.join("cgroup.procs").display());
-    let within = |more: &[&str]| wrapped("sh", &["-c", &join, "sh"], &bed.mounting(&url, "mnt", more));
+    let within = |more: &[&str]| group.within(&bed.mounting(&url, "mnt", more));
     refused_as_typed(&finished(&mut within(&["--memory", "1GiB"])), &["control group allows", "--memory"]);
     let daemon = Daemon::start(&mut within(&[]), &bed.path("mnt"), &bed.path("mnt.log"));
     assert_eq!(bed.status()["limits"]["memory_bytes"], allowed / 4);
     daemon.end();
-}
-
-/// A memory control group of version 1 or 2, removed at the end.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(bytes: u64) -> Option<Group> {
-        let folder = format!("stoker-test-{}", std::process::id());
-        [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")].into_iter().find_map(
-            |(top, limit)| {
-                let folder = Path::new(top).join(&folder);
-                fs::create_dir(&folder).ok()?;
-                let group = Group(folder);
-                fs::write(group.0.join(limit), bytes.to_string()).is_ok().then_some(group)
-            },
-        )
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        eventually("the group is empty and goes", || fs::remove_dir(&self.0).is_ok());
-    }
-}
-
-/// The same command, run by another.
-fn wrapped(program: &str, words: &[&str], inner: &Command) -> Command {
-    let mut outer = Command::new(program);
-    outer.args(words).arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => outer.env(name, value),
-            None => outer.env_remove(name),
-        };
-    }
-    outer
 }
 
 #[test]
