@@ -105,7 +105,8 @@ fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of
 	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
 	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 ../target/fuzz/corpus/$$target corpus/$$target \
 	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
-	  grep -E "#[0-9]+.*(INITED|NEW|DONE)" ../target/fuzz/$$target.log | tail -2; \
+	  awk '/^#[0-9].* cov: /{run=substr($$1,2); match($$0,/cov: [0-9]+/); edges=substr($$0,RSTART+5,RLENGTH-5); if(edges!=last){last=edges;at=run}} \
+	    END{print run " executions, " last " edges, the last new one at " at ": " (at*5>run*4 ? "in" : "before") " the last fifth"}' ../target/fuzz/$$target.log; \
 	done
 
 hdfs: cargo hadoop ## tests of hdfs:// against Hadoop's own servers (Java, Maven; two minutes)

@@ -195,7 +195,7 @@ fn a_cache_is_shown_and_emptied_while_no_node_has_it() {
     let of_node = shown();
     assert_eq!((&of_node["objects"], &of_node["data_sets"]), (&8.into(), &1.into()), "{of_node}");
     assert!(of_node["bytes"].as_u64().is_some_and(|bytes| bytes >= 2_400_000), "{of_node}");
-    assert_eq!(of_node["mounts"][0][1], bed.path("mnt").display().to_string());
+    assert_eq!(of_node["mounts"][0]["path"], bed.path("mnt").display().to_string());
     refused(&cache("clean"), &["another node uses this cache folder", "unmount"]);
     daemon.end();
     eventually("the node has ended", || shown()["node"].is_null());

@@ -64,6 +64,8 @@ fn a_store_a_disk_and_a_machine_that_are_well_have_a_line_each() {
     for what in [
         "kernel",
         "fuse",
+        "passthrough",
+        "keeper",
         "io_uring",
         "open files",
         "memory",
@@ -97,6 +99,27 @@ fn a_store_a_disk_and_a_machine_that_are_well_have_a_line_each() {
     assert!(said.lines().all(first), "{said}");
     assert!(!said.contains('\x1b'), "no colour where nobody looks: {said}");
     assert!(bed.gets() == gets && bed.requests() > requests, "nothing is read");
+}
+
+#[test]
+fn a_store_that_is_slow_to_agree_is_told_of() {
+    let Some(bed) = Bed::new() else { return };
+    filled(&bed, 64);
+    for (faults, what, word) in
+        [("slowdown=0.2,seed=2", "throttling", "slow down"), ("reset=0.2,seed=2", "requests", "repeated")]
+    {
+        bed.set_faults(faults);
+        let (code, found) = check(&bed, &format!("s3://{BUCKET}/train"), &[]);
+        let finding = about(&found, what);
+        assert_eq!((code, &finding["outcome"]), (Some(0), &"warning".into()), "{found}");
+        assert!(finding["said"].as_str().is_some_and(|said| said.contains(word)), "{finding}");
+        let others = found["findings"]
+            .as_array()
+            .expect("findings")
+            .iter()
+            .filter(|finding| ["throttling", "requests"].iter().any(|name| finding["about"] == *name));
+        assert_eq!(others.count(), 1, "one of them says it: {found}");
+    }
 }
 
 #[test]
@@ -152,7 +175,7 @@ fn a_bucket_that_is_not_there_and_a_server_that_does_not_answer_are_told_apart()
     let (code, found) = check(&bed, "s3://absent", &["--quick"]);
     fails(code, &found, "listing", &["bucket"]);
     let (code, found) = check(&bed, &format!("s3://{BUCKET}/nothing"), &["--quick"]);
-    assert_eq!((code, &about(&found, "listing")["outcome"]), (Some(0), &"warning".into()), "{found}");
+    fails(code, &found, "listing", &["there is nothing", "prefix"]);
     bed.stop_server();
     let began = Instant::now();
     let (code, found) = check(&bed, &format!("s3://{BUCKET}"), &[]);
@@ -282,6 +305,7 @@ fn among_mounts(bed: &Bed, script: &str, more: &[&str]) -> Option<(Option<i32>, 
 fn a_cache_that_can_not_be_written_or_has_no_room_is_no_cache() {
     let Some(bed) = Bed::new() else { return };
     fs::create_dir(bed.path("disk")).expect("a folder");
+    fs::create_dir_all(bed.path("data")).and_then(|()| fs::write(bed.path("data/file"), b"bytes")).expect("a set");
     let (disk, data) = (bed.path("disk").display().to_string(), bed.path("data").display().to_string());
     let Some((code, found)) = among_mounts(&bed, &format!("mount -t tmpfs -o ro none {disk}"), &[&data, &disk]) else {
         return;

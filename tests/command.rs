@@ -36,6 +36,31 @@ fn wrong_credentials_are_named_and_never_shown() {
 }
 
 #[test]
+fn a_mount_is_made_by_the_keys_of_who_asks_for_it_and_not_by_those_of_who_started_its_node() {
+    let Some(bed) = Bed::with(Some((ACCESS, SECRET))) else { return };
+    bed.put("file", &noise(1_000, 1));
+    let first = bed.mount(&[]);
+    fs::create_dir(bed.path("second")).expect("a folder");
+    let second = |profile: bool| {
+        let mut command = bed.mounting(&format!("s3://{BUCKET}"), "second", &["--detach"]);
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        command.env("AWS_EC2_METADATA_DISABLED", "true");
+        if profile {
+            command.env("AWS_SHARED_CREDENTIALS_FILE", bed.path("keys")).env("AWS_PROFILE", "train");
+        }
+        finished(&mut command)
+    };
+    refused(&second(false), &["credentials"]);
+    let keys = format!("[train]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n");
+    fs::write(bed.path("keys"), keys).expect("written");
+    let done = second(true);
+    assert!(done.status.success(), "by a file that its node knows nothing of: {}", text(&done));
+    assert_eq!(fs::read(bed.path("second/file")).expect("a read"), noise(1_000, 1));
+    assert!(bed.run(["umount".as_ref(), bed.path("second").as_os_str()]).status.success());
+    first.end();
+}
+
+#[test]
 fn a_secret_is_in_no_log_no_status_and_no_file() {
     let Some(bed) = Bed::with(Some((ACCESS, SECRET))) else { return };
     bed.put("file", &noise(1_000, 1));
@@ -103,9 +128,21 @@ fn a_missing_bucket_or_prefix_and_a_dead_endpoint_are_told_apart() {
 #[test]
 fn what_is_no_url_is_refused_with_the_spelling_that_would_do() {
     let Some(bed) = Bed::new() else { return };
-    for url in ["s3:/bucket", "gs:bucket", "https://", "s3://"] {
-        refused_as_typed(&finished(&mut bed.mounting(url, "mnt", &[])), &[url, "s3://"]);
+    for (url, says) in [
+        ("s3:/bucket", "s3://"),
+        ("gs:bucket", "s3://"),
+        ("ftp://bucket/x", "gs://"),
+        ("https://host/x?y", "without a query"),
+        ("https://", "https"),
+        ("s3://", "s3://"),
+    ] {
+        refused_as_typed(&finished(&mut bed.mounting(url, "mnt", &[])), &[says]);
     }
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused_before_anything_is_made() {
+    let Some(bed) = Bed::new() else { return };
     refused(&finished(&mut bed.mounting("file:///no/such/folder", "mnt", &[])), &["/no/such/folder"]);
     let wrong = bed.run(["mount", "--cache-size", "many", "s3://bucket", "/mnt"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong));

@@ -73,6 +73,66 @@ fn a_bundle_tells_what_happened_and_no_secret() {
     drop(daemon);
 }
 
+/// Secrets of other stores, as their variables and files have them: a key in a connection string, a signature, a token, and the line
+/// of a private key.
+const OTHERS: [&str; 5] = ["cGxhbnRlZDEx", "plantedsign22", "plantedtoken33", "MIIplantedfile44", "MIIplantedkey55"];
+
+/// What whoever asks other stores has in the environment; the key of Google lies in a file.
+fn others(bed: &Bed) -> Vec<(&'static str, String)> {
+    let [key, signature, token, file, pem] = OTHERS;
+    let private = |line: &str| format!("-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----\n");
+    let account = serde_json::json!({ "type": "service_account", "client_email": "me@project", "private_key": private(file),
+        "token_uri": "http://127.0.0.1:1/token" });
+    fs::write(bed.path("account.json"), account.to_string()).expect("written");
+    let endpoint = "BlobEndpoint=http://127.0.0.1:1/account";
+    vec![
+        ("AZURE_STORAGE_CONNECTION_STRING", format!("AccountName=account;AccountKey={key};{endpoint}")),
+        ("AZURE_STORAGE_SAS_TOKEN", format!("sv=2024-08-04&sp=rl&sig={signature}")),
+        ("STOKER_BEARER_TOKEN", token.to_owned()),
+        ("GOOGLE_APPLICATION_CREDENTIALS", bed.path("account.json").display().to_string()),
+        ("SERVICE_PRIVATE_KEY", private(pem)),
+    ]
+}
+
+#[test]
+fn a_bundle_has_no_secret_of_another_store_that_a_node_or_the_command_knows() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", b"bytes");
+    let variables = others(&bed);
+    let account = fs::read_to_string(bed.path("account.json")).expect("a file");
+    for is_node in [true, false] {
+        let mut mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+        if is_node {
+            mounting.envs(variables.iter().cloned());
+        }
+        let daemon = Daemon::start(&mut mounting, &bed.path("mnt"), &bed.path("mnt.log"));
+        let log = bed.nodes()[0]["log"]["path"].as_str().expect("a log").to_owned();
+        let values: String = variables.iter().map(|(name, value)| format!("{name} is {value}\n")).collect();
+        let planted =
+            format!("WARN of me\n{}\n{values}{account}\n", OTHERS.map(|plant| format!("by {plant}")).join("\n"));
+        fs::write(&log, planted).expect("written");
+        let urls = ["gs://bucket/set", "az://container", "https://127.0.0.1:1/set"];
+        // Without any credentials a machine of Azure would be asked for some.
+        for (number, url) in urls.iter().take(if is_node { 1 } else { urls.len() }).enumerate() {
+            let file = bed.path(&format!("{is_node}{number}.tar"));
+            let mut command = bed.stoker(["debug", "bundle", "--url", url]);
+            command.arg(&file).env("STOKER_CACHE", bed.path("cache"));
+            if !is_node {
+                command.envs(variables.iter().cloned());
+            }
+            let done = finished(&mut command);
+            assert!(done.status.success(), "{}", text(&done));
+            let (all, _) = unpacked(&file);
+            assert!(all.contains("WARN of me\nby [removed]\n"), "{all}");
+            for plant in OTHERS {
+                assert!(!all.contains(plant) && !text(&done).contains(plant), "{url}: {plant} is in it: {all}");
+            }
+        }
+        daemon.end();
+        support::eventually("the node has ended", || support::pids(&bed.path("run")).is_empty());
+    }
+}
+
 #[test]
 fn a_bundle_tells_of_nodes_that_hang_and_of_those_that_were_killed() {
     let Some(bed) = Bed::new() else { return };
@@ -113,6 +173,38 @@ fn a_profile_of_a_file_is_told_as_what_a_mount_would_be() {
     let said = text(&bed.run(["config", "--profile", "absent", "--refresh", "10m", "--fill", "auto"]));
     assert!(said.lines().any(|line| line.contains("there is no profile absent")), "{said}");
     assert!(said.lines().any(|line| line.starts_with("fill ") && line.ends_with("flag --fill")), "{said}");
+}
+
+#[test]
+fn a_store_of_another_kind_is_told_of_by_the_variables_of_its_own_tools() {
+    let Some(bed) = Bed::new() else { return };
+    let user = r#"{"type":"authorized_user","client_id":"me","client_secret":"planted1","refresh_token":"planted2"}"#;
+    fs::write(bed.path("user.json"), user).expect("written");
+    let user = bed.path("user.json").display().to_string();
+    let account = ("AZURE_STORAGE_ACCOUNT", "acc");
+    for (url, variables, wanted) in [
+        ("gs://bucket", vec![("GOOGLE_APPLICATION_CREDENTIALS", &*user)], "environment GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://bucket", vec![], "default"),
+        ("az://bucket", vec![account, ("AZURE_STORAGE_KEY", "cGxhbnRlZA==")], "environment AZURE_STORAGE_KEY"),
+        (
+            "az://bucket",
+            vec![account, ("AZURE_STORAGE_SAS_TOKEN", "sig=planted")],
+            "environment AZURE_STORAGE_SAS_TOKEN",
+        ),
+        ("hdfs://name:9000/set", vec![("HADOOP_USER_NAME", "someone")], "environment HADOOP_USER_NAME"),
+        ("hdfs://name:9000/set", vec![], "default"),
+        ("https://host/set", vec![], "default"),
+    ] {
+        let said = text(&finished(bed.stoker(["config", url]).envs(variables)));
+        let line = said.lines().find(|line| line.starts_with("credentials ")).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.ends_with(wanted), "{url}: {line}");
+        assert!(!said.contains("planted") && !said.contains("cGxhbn"), "{said}");
+        assert!(!said.lines().any(|line| line.starts_with("region ")), "it is S3's alone: {said}");
+    }
+    let said = text(&finished(bed.stoker(["config", "gs://bucket"]).env("STORAGE_EMULATOR_HOST", "here:4443")));
+    let line = said.lines().find(|line| line.starts_with("endpoint ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("here:4443") && line.ends_with("environment STORAGE_EMULATOR_HOST"), "{said}");
+    refused_as_typed(&bed.run(["config", "s4://bucket"]), &["unknown"]);
 }
 
 #[test]

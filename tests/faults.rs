@@ -3,17 +3,15 @@
 
 mod support;
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::content::{compare, noise, same};
+use support::hung::Hung;
 use support::{Bed, LONG, drop_page_cache, finished, signal, text};
 
 const MIB: usize = 1 << 20;
@@ -346,38 +344,13 @@ fn throttling_is_counted_and_costs_no_file() {
     daemon.end();
 }
 
-/// A file system that answers nothing, for as long as it lives.
-struct Hung(PathBuf, #[allow(dead_code, reason = "closing it ends the file system")] File);
-
-impl Hung {
-    fn at(path: PathBuf) -> Hung {
-        fs::create_dir(&path).expect("a folder");
-        let device = File::options().read(true).write(true).open("/dev/fuse").expect("the device");
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-        let words = [path.as_os_str().as_bytes(), b"fuse", options.as_bytes()];
-        let [at, kind, options] = words.map(|word| CString::new(word).expect("no NUL"));
-        // SAFETY: all are strings that end, and outlive the call.
-        let done = unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        Hung(path, device)
-    }
-}
-
-impl Drop for Hung {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_folder_that_hangs_keeps_nobody_from_the_node() {
     let Some(bed) = Bed::new() else { return };
-    if !support::is_root() {
-        return eprintln!("SKIPPED: only root can mount what never answers");
-    }
     bed.put("file", &noise(3 * MIB, 1));
     let mount = bed.mount(&[]);
-    let hung = Hung::at(bed.path("hung"));
+    fs::create_dir(bed.path("hung")).expect("a folder");
+    let Some(hung) = Hung::over(bed.path("hung")) else { return };
     let url = format!("file://{}", hung.0.display());
     // As many as a node has threads that serve others.
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get()).saturating_mul(2).clamp(4, 32);
@@ -395,9 +368,7 @@ fn a_folder_that_hangs_keeps_nobody_from_the_node() {
         }
     });
     compare(&bed.path("mnt"), &bed.path("data"));
-    // It goes on to hang where it was, but no longer stands in the way.
-    let unmounted = Command::new("umount").arg("-l").arg(&hung.0).status();
-    assert!(unmounted.is_ok_and(|done| done.success()));
+    hung.uncover();
     fs::write(hung.0.join("file"), b"of another file system").expect("a file");
     fs::create_dir(bed.path("after")).expect("a folder");
     let after = finished(&mut bed.mounting(&url, "after", &["--detach"]));

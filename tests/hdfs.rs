@@ -100,7 +100,7 @@ fn a_mount_of_hdfs_equals_what_was_put_also_when_a_data_node_dies_or_hangs() {
 }
 
 #[test]
-fn what_a_data_node_has_lost_without_knowing_is_read_from_another_or_from_none() {
+fn what_a_data_node_of_hdfs_has_lost_without_knowing_is_read_from_another_or_from_none() {
     let Some(bed) = Bed::new() else { return };
     let Some(hadoop) = Hadoop::start(1, 2) else { return };
     for (name, size) in [("small", 110_000), ("large", 3 * BLOCK)] {
@@ -172,7 +172,8 @@ fn of_two_name_nodes_of_hdfs_the_active_one_is_asked_and_a_lost_one_is_passed_ov
     for number in 0..4 {
         put(&bed, &hadoop, &format!("file{number}"), &noise(100_000, number));
     }
-    let daemon = mount(&bed, &hadoop, "mnt", &[]);
+    // A name node that is silent is passed over after 8 s, long before the patience ends.
+    let daemon = mount(&bed, &hadoop, "mnt", &["--patience", "20s"]);
     let read = |number: u64| {
         let name = format!("file{number}");
         same(&fs::read(bed.path("mnt").join(&name)).expect("it is read"), &noise(100_000, number), &name);

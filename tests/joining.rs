@@ -285,6 +285,58 @@ fn a_node_whose_log_cannot_be_opened_anew_goes_on_in_the_old_one() {
     assert!(node.wait().expect("it ends").success());
 }
 
+/// Levels and messages of a log for programs, of which each line has to be whole.
+fn records(path: &Path) -> Vec<(String, String)> {
+    let record = |line: &str| {
+        let found: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let [time, level, message] = ["time", "level", "message"]
+            .map(|name| found[name].as_str().unwrap_or_else(|| panic!("it has no {name}: {line}")).to_owned());
+        assert!(time.len() == "2026-03-01T12:00:00.000Z".len() && time.ends_with('Z'), "{line}");
+        (level, message)
+    };
+    fs::read_to_string(path).expect("a log").lines().map(record).collect()
+}
+
+#[test]
+fn a_log_for_programs_is_an_object_in_each_line() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir(bed.path("other")).expect("a folder");
+    for (words, form) in [(&["--log-format", "json"][..], "text"), (&[], "json")] {
+        ["kept", "gone"].iter().for_each(|name| bed.put(name, &noise(1_000, 1)));
+        let cache = bed.path(&format!("cache{}", words.len())).display().to_string();
+        let mounting = |at: &str, more: &[&str]| {
+            let mut command = bed.mounting(&url(""), at, &[&["--fill", "off", "--cache", &cache], more].concat());
+            command.env("STOKER_LOG_FORMAT", form);
+            command
+        };
+        let printed = bed.path(&format!("printed{}", words.len()));
+        let daemon = Daemon::start(&mut mounting("mnt", words), &bed.path("mnt"), &printed);
+        let log = bed.status()["log"].clone();
+        assert_eq!(log["format"], "json", "{log}");
+        let level = bed.run(["log", "--level", "debug"]);
+        assert!(level.status.success(), "{}", text(&level));
+        bed.set_faults("internal-error#1");
+        same(&fs::read(bed.mounted("kept")).expect("a read"), &noise(1_000, 1), &"kept");
+        fs::remove_file(bed.data("gone")).expect("it was there");
+        fs::read(bed.mounted("gone")).expect_err("it is gone");
+        let log = Path::new(log["path"].as_str().expect("a log"));
+        let has = |path: &Path, level: &str, word: &str| {
+            records(path).iter().any(|(of, message)| of == level && message.contains(word))
+        };
+        eventually("what is written is whole", || has(log, "debug", "trying again") && has(log, "warn", "\n  try: "));
+        eventually("what is printed is whole", || has(&printed, "warn", "\n  try: "));
+        // The variable is a wish about what one starts, the flag about what is there, too.
+        let joined = finished(&mut mounting("other", &["--detach"]));
+        assert!(joined.status.success(), "{}", text(&joined));
+        assert!(finished(bed.stoker(["umount"]).arg(bed.path("other"))).status.success());
+        let differs = finished(mounting("other", &["--log-format", "text"]).env_remove("STOKER_LOG_FORMAT"));
+        support::refused_as_typed(&differs, &["--log-format json", "another --cache"]);
+        daemon.end();
+        records(&printed);
+        nothing_is_left(&bed);
+    }
+}
+
 #[test]
 fn systemd_hears_when_a_mount_and_a_node_are_ready_and_when_they_end() {
     let Some(bed) = Bed::new() else { return };

@@ -17,41 +17,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use support::content::{Chance, compare, in_time, noise, same};
+use support::successor::{as_in, bed, next, pid};
 use support::{Bed, Daemon, LONG, eventually, has_ended, is_keeper, keeper_of, kill_for_good, mounts, signal};
 
 const MIB: usize = 1 << 20;
-
-/// `None`, and said so, where a mount can't outlive its process.
-fn bed() -> Option<Bed> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux says which it is");
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    if (numbers.next(), numbers.next()) < (Some(6), Some(9)) {
-        eprintln!("SKIPPED: this kernel does not ask again what was not answered (Linux 6.9 or later does)");
-        return None;
-    }
-    Bed::new()
-}
-
-fn pid(bed: &Bed) -> u32 {
-    bed.status()["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("it has a number")
-}
-
-/// The process that serves, once it is another than this one.
-fn next(bed: &Bed, before: u32) -> u32 {
-    let serves = || bed.nodes().first().and_then(|node| node["pid"].as_u64()).filter(|pid| *pid != u64::from(before));
-    eventually("another process goes on", || serves().is_some());
-    pid(bed)
-}
-
-/// Give a command the environment that commands have in a bed.
-fn as_in(bed: &Bed, command: &mut Command) {
-    for (name, value) in bed.stoker([""]).get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-}
 
 /// Readers of all files in a random order for as long as something is done; how many files were read.
 fn while_reading(bed: &Bed, count: u64, doing: impl FnOnce()) -> u64 {

@@ -5,12 +5,14 @@ mod support;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use support::confines::most_memory;
 use support::content::{self, Chance, compare, noise, same};
 use support::{Bed, Daemon, drop_page_cache};
 
@@ -311,24 +313,7 @@ const MEMORY: u64 = 64 << 20;
 fn stays_within_memory(bed: &Bed, daemon: &Daemon, read: impl FnOnce()) {
     let status = bed.status();
     assert_eq!((&status["pid"], &status["limits"]["memory_bytes"]), (&daemon.node().into(), &MEMORY.into()));
-    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    let looks = std::thread::scope(|scope| {
-        let looking = scope.spawn(|| {
-            let mut looks = 0;
-            while !over.load(Ordering::Relaxed) || looks < 2 {
-                most.fetch_max(daemon.anonymous(), Ordering::Relaxed);
-                looks += 1;
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            looks
-        });
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
-        over.store(true, Ordering::Relaxed);
-        done.expect("the readers");
-        looking.join().expect("the node can be looked at")
-    });
-    let most = most.into_inner();
-    eprintln!("{} MiB of anonymous memory at most, in {looks} looks", most >> 20);
+    let most = most_memory(daemon, read);
     let status = bed.status();
     let used = status["limits"]["memory_used"].as_u64().expect("a number");
     assert!(0 < used && used <= MEMORY, "{status}");
@@ -403,4 +388,43 @@ fn stream_is_right(path: &Path, seed: u64) {
         at += count;
     }
     assert_eq!(at, STREAM_BYTES);
+}
+
+#[test]
+fn files_of_a_network_folder_are_kept_as_objects_are_and_a_change_is_never_mixed() {
+    let Some(bed) = Bed::new() else { return };
+    let put = |name: &str, bytes: usize, seed: u64, hours: u64| {
+        bed.put(name, &noise(bytes, seed));
+        let then = std::time::SystemTime::now() - Duration::from_secs(hours * 3_600);
+        File::options().write(true).open(bed.data(name)).and_then(|file| file.set_modified(then)).expect("its time");
+    };
+    let files = [("a/small", 1_000), ("a/mib", MIB), ("large", 5 * MIB + 1), ("a/later", 3 * MIB)];
+    (0..).zip(files).for_each(|(seed, (name, bytes))| put(name, bytes, seed, 9));
+    let below = bed.mount(&["--fill", "off"]);
+    // A mount is a file system of FUSE, and these are of the network as far as anybody knows.
+    let (url, cache) = (format!("file://{}", bed.path("mnt").display()), bed.path("cache above"));
+    let above = bed.mount_at(&url, "above", &["--fill", "off", "--cache", cache.to_str().expect("a path")]);
+    let status = || {
+        let above = |node: &Value| node["cache"].as_str().is_some_and(|cache| cache.ends_with("above"));
+        bed.nodes().into_iter().find(above).expect("the node above")
+    };
+    for (name, _) in &files[..3] {
+        same(&fs::read(bed.path("above").join(name)).expect("a read"), &fs::read(bed.data(name)).expect("it"), name);
+    }
+    let all = files[..3].iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
+    let (first, used) = (status(), |status: &Value| status["limits"]["disk_used"].as_u64().expect("bytes"));
+    assert!(used(&first) >= all, "what was read is kept: {first}");
+    // One that is kept, and one that was never read, become others of the same size.
+    put("a/small", 1_000, 100, 5);
+    put("a/later", 3 * MIB, 101, 5);
+    let refresh = |at: &str| assert!(bed.run(["refresh".as_ref(), bed.path(at).as_os_str()]).status.success());
+    refresh("mnt");
+    same(&fs::read(bed.path("above/a/small")).expect("it is kept"), &noise(1_000, 0), &"as it was listed");
+    assert_eq!(status()["store"]["gets"], first["store"]["gets"], "nothing was asked for what is kept");
+    let stale = fs::read(bed.path("above/a/later")).expect_err("what was listed is no more");
+    assert_eq!(stale.raw_os_error(), Some(libc::ESTALE), "{stale}");
+    refresh("above");
+    compare(&bed.path("above"), &bed.path("data"));
+    above.end();
+    below.end();
 }

@@ -3,78 +3,15 @@
 mod support;
 
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use support::content::{noise, same};
-use support::engines::free_port;
+use support::web::Served;
 use support::{Bed, Daemon, finished, keeper_of, refused, refused_as_typed, text};
 
 /// What is served: small files, and one of several blocks.
 const FILES: [(&str, usize); 4] = [("a b/small", 1_000), ("a b/c/mib", 1 << 20), ("large", 5_000_000), ("empty", 0)];
-
-/// A server with a folder of files.
-struct Served {
-    child: Child,
-    port: u16,
-}
-
-impl Served {
-    fn start(mut command: Command, port: u16) -> Served {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("the server starts");
-        let served = Served { child, port };
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        served
-    }
-
-    fn python(folder: &Path) -> Served {
-        let port = free_port();
-        let mut command = Command::new("python3");
-        command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]).current_dir(folder);
-        Served::start(command, port)
-    }
-
-    fn nginx(folder: &Path, scratch: &Path) -> Option<Served> {
-        let found = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
-        let Some(program) = found else {
-            eprintln!("SKIPPED: there is no nginx here");
-            return None;
-        };
-        let (port, scratch) = (free_port(), scratch.display());
-        let config = format!(
-            "daemon off; master_process off; pid {scratch}/nginx.pid; error_log {scratch}/nginx.log; events {{}}\n\
-             http {{ access_log off; client_body_temp_path {scratch}/t1; proxy_temp_path {scratch}/t2; fastcgi_temp_path {scratch}/t3; \
-             uwsgi_temp_path {scratch}/t4; scgi_temp_path {scratch}/t5; gzip on; gzip_types *; \
-             server {{ listen 127.0.0.1:{port}; root {}; location /away/ {{ return 302 http://127.0.0.1:1/; }} \
-             location /kept/ {{ if ($http_authorization != \"Bearer s3cr3t-t0ken\") {{ return 401; }} alias {}/; }} }} }}",
-            folder.display(),
-            folder.display(),
-        );
-        let path = format!("{scratch}/nginx.conf");
-        fs::write(&path, config).expect("a file");
-        let mut command = Command::new(program);
-        command.args(["-c", &path, "-e", &format!("{scratch}/nginx.log")]);
-        Some(Served::start(command, port))
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}/{path}", self.port)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn fill(bed: &Bed) {
     for (number, (name, bytes)) in FILES.into_iter().enumerate() {
@@ -107,6 +44,8 @@ fn a_server_of_files_is_read_by_ranges_and_a_file_that_changes_is_not_mixed() {
     fill(&bed);
     let Some(served) = Served::nginx(&bed.path("served"), &bed.path("run")) else { return };
     let manifest = import(&bed, &served.url(""), &FILES.map(|(name, _)| name));
+    let verified = finished(&mut bed.stoker(["manifest", "verify", &manifest]));
+    assert!(verified.status.success(), "each is asked for, as nothing lists them: {}", text(&verified));
     let daemon = mount(&bed, &served.url(""), &manifest, "cache");
     support::content::compare(&bed.path("mnt"), &bed.path("served"));
     let store = &bed.status()["store"];

@@ -1,10 +1,12 @@
-//! What a command can be confined to: the memory of a control group, a small disk, few descriptors, a clock of its own.
-//! Each is gone when the test is.
+//! What a command can be confined to: the memory of a control group, a small disk, few descriptors, a clock of its own;
+//! and the memory that it takes. Each confine is gone when the test is.
 
-use super::{Bed, eventually, finished, is_root, text};
+use super::{Bed, Daemon, eventually, finished, is_root, text};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A memory control group of version 1 or 2, removed at the end.
 pub struct Group(PathBuf);
@@ -32,6 +34,11 @@ impl Group {
         wrapped("sh", &["-c", &join, "sh"], inner)
     }
 
+    /// A process that runs already moves into the group.
+    pub fn take(&self, pid: u64) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it moves");
+    }
+
     /// How many of its processes the kernel has killed for want of memory.
     pub fn killed(&self) -> u64 {
         let told = ["memory.oom_control", "memory.events"].map(|name| fs::read_to_string(self.0.join(name)));
@@ -45,6 +52,29 @@ impl Drop for Group {
     fn drop(&mut self) {
         eventually("the group is empty and goes", || fs::remove_dir(&self.0).is_ok());
     }
+}
+
+/// The most anonymous memory that a node is seen to have before, while and after somebody reads.
+pub fn most_memory(daemon: &Daemon, read: impl FnOnce()) -> u64 {
+    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let looks = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut looks = 0;
+            while !over.load(Ordering::Relaxed) || looks < 2 {
+                most.fetch_max(daemon.anonymous(), Ordering::Relaxed);
+                looks += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            looks
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+        over.store(true, Ordering::Relaxed);
+        done.expect("the readers");
+        looking.join().expect("the node can be looked at")
+    });
+    let most = most.into_inner();
+    eprintln!("{} MiB of anonymous memory at most, in {looks} looks", most >> 20);
+    most
 }
 
 /// The same command, run by another.

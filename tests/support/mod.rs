@@ -10,9 +10,12 @@ pub mod confines;
 pub mod content;
 pub mod engines;
 pub mod hadoop;
+pub mod hung;
 pub mod kerberos;
 pub mod net;
 pub mod sshd;
+pub mod successor;
+pub mod web;
 
 use emulate::{Counters, Faults, Keys, Limits, Operation, Server};
 use serde_json::Value;

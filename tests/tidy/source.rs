@@ -21,6 +21,9 @@ pub struct Function {
 /// How a suite, as `store::contract!`, begins its list of promises.
 const SUITE: &str = "contract!(@each";
 
+/// How the list of promises begins that several suites share.
+const PROMISES: &str = "$($before)*";
+
 #[derive(Clone, Copy)]
 enum State {
     Code,
@@ -85,6 +88,10 @@ impl Source {
         for (at, _) in self.code.match_indices(SUITE) {
             let list = self.code[at + SUITE.len()..].split(')').next().unwrap_or_default();
             let promises = list.split_once(';').map_or("", |(_, promises)| promises);
+            tests.extend(promises.split_whitespace().map(str::to_owned));
+        }
+        for (at, _) in self.code.match_indices(PROMISES) {
+            let promises = self.code[at + PROMISES.len()..].split('}').next().unwrap_or_default();
             tests.extend(promises.split_whitespace().map(str::to_owned));
         }
         tests

@@ -80,6 +80,7 @@ pub fn bind(socket: &Path) -> Result<(UnixListener, Bound)> {
 
 /// Answer for as long as the runtime lives.
 pub fn listen(host: &Arc<Host>, listener: UnixListener) {
+    host.hears.send_replace(true);
     let host = host.clone();
     tokio::spawn(async move {
         loop {
@@ -302,8 +303,10 @@ async fn follow_mount(
     let _ = sender.send(line(&Mounting { over: true, ..Mounting::default() })).await;
 }
 
-/// Who held a mount in another process holds it again soon, or is gone as well.
-pub(crate) async fn end_unless_held(mounted: Arc<Mounted>) {
+/// Who held a mount in another process holds it again soon after it can be heard, or is gone as well.
+pub(crate) async fn end_unless_held(host: Arc<Host>, mounted: Arc<Mounted>) {
+    let _ = host.hears.subscribe().wait_for(|hears| *hears).await;
+    drop(host);
     if tokio::time::timeout(HELD_WITHIN, mounted.held()).await.is_err() {
         tracing::warn!("nobody holds the mount any more, so it ends: {}", mounted.path.display());
         give_up(mounted).await;

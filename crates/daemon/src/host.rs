@@ -57,6 +57,8 @@ pub struct Host {
     visitors: watch::Sender<Visitors>,
     /// Requests that are being answered.
     pub(crate) commands: watch::Sender<usize>,
+    /// Whether requests are heard by now.
+    pub(crate) hears: watch::Sender<bool>,
 }
 
 /// Who uses the node.
@@ -127,6 +129,7 @@ impl Host {
             restart: Notify::new(),
             visitors: watch::channel(Visitors::default()).0,
             commands: watch::channel(0).0,
+            hears: watch::channel(false).0,
         });
         let weak = Arc::downgrade(&host);
         host.node.tell_dropped(move |object| {
@@ -140,8 +143,8 @@ impl Host {
     /// in the middle has it given up.
     pub async fn mount(self: &Arc<Host>, request: MountRequest, progress: impl Fn(u64)) -> Result<Arc<Mounted>> {
         // A node that is ending is nobody to agree with.
+        self.agree(&request).map_err(|error| if self.is_ending() { self.ending() } else { error })?;
         let visit = self.enter()?;
-        self.agree(&request)?;
         let path = PathBuf::from(&request.path);
         let view = self.open(&request, progress).await?;
         let options = options(&request, &view);
@@ -252,8 +255,12 @@ impl Host {
         });
         match entered {
             true => Ok(Visit(self.clone())),
-            false => Err(Error::unavailable(ENDING, self.node.settings().cache.display())),
+            false => Err(self.ending()),
         }
+    }
+
+    fn ending(&self) -> Error {
+        Error::unavailable(ENDING, self.node.settings().cache.display())
     }
 
     /// Take a mount off the list once the kernel has ended it.

@@ -5,7 +5,7 @@
 //!
 //! Invariant: a descriptor is held elsewhere for as long as its [`Held`] lives, if there is anybody to hold it.
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::collections::BTreeMap;
@@ -13,6 +13,9 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Descriptors that somebody else holds for one process: some hundred mounts'. systemd holds as many by the unit that we bring.
+const HELD_MAX: usize = 4096;
 
 /// Descriptors by their names.
 pub type Named = BTreeMap<String, OwnedFd>;
@@ -73,6 +76,10 @@ impl Keeper {
         let own = descriptor.try_clone_to_owned();
         let own = own.map_err(|error| Error::io("duplicating a descriptor", &name, &error))?;
         let mut state = self.state();
+        if state.held.len() >= HELD_MAX && !state.held.contains_key(&name) {
+            let error = Error::new(Kind::Full, format!("{HELD_MAX} descriptors are held for this node already"), name);
+            return Err(error.hint("mount with another --cache, which has a node of its own"));
+        }
         if let Err(error) = state.store(&name, descriptor) {
             tracing::warn!("who holds what is to outlive this process does not hear: {error}");
             // Whoever waits for its end has another one, which gets all of it.

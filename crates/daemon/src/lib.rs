@@ -31,3 +31,4 @@ pub use journal::Journal;
 pub use keeper::Keeper;
 pub use lease::Lease;
 pub use mounted::Mounted;
+pub use resume::settled;

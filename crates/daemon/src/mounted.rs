@@ -102,6 +102,11 @@ impl Mounted {
         self.session.can_go_on()
     }
 
+    /// It goes on in this process, and ends with it unless another goes on.
+    pub(crate) fn settle(&self) {
+        self.session.settle();
+    }
+
     /// Somebody ends it by hanging up.
     pub(crate) fn is_held(&self) {
         self.holders.send_replace(true);

@@ -44,7 +44,7 @@ pub fn settings(
     let hdfs = store::HdfsSettings { variables: variables.0.clone(), refused, ..Default::default() };
     let cloud = store::CloudSettings {
         endpoint: endpoint.clone(),
-        variables: variables.0,
+        variables: variables.0.clone(),
         is_anonymous: anonymous,
         has_profile: profile.is_some(),
         ..Default::default()
@@ -56,7 +56,7 @@ pub fn settings(
         }
         _ => Credentials::Found { profile },
     };
-    let s3 = store::S3Settings { endpoint, region, credentials, ..Default::default() };
+    let s3 = store::S3Settings { endpoint, region, credentials, variables: variables.0, ..Default::default() };
     store::Settings { s3, cloud, hdfs, ..Default::default() }
 }
 

@@ -14,7 +14,7 @@ use block::{Error, Kind, Result};
 use client::messages::MountRequest;
 use mount::{Left, Number, Session};
 use node::manifest::{self, Manifest};
-use node::{DataSet, Identity, View};
+use node::{Identity, View};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -105,8 +105,27 @@ fn read(file: &File) -> Result<Terms> {
     }
 }
 
+/// What was settled of the mounts that a process left.
+pub fn settled(named: &Named) -> Vec<mount::Terms> {
+    let terms = named.iter().filter(|(name, _)| name.ends_with(".terms"));
+    let files = terms.filter_map(|(_, terms)| Some(File::from(terms.try_clone().ok()?)));
+    files.filter_map(|file| Some(read(&file).ok()?.settled())).collect()
+}
+
+impl Terms {
+    fn settled(&self) -> mount::Terms {
+        mount::Terms {
+            path: self.path.clone(),
+            number: self.number.map(|(major, minor)| Number { major, minor }),
+            direct_maps: self.direct_maps,
+            no_passthrough: self.no_passthrough.clone(),
+        }
+    }
+}
+
 impl Host {
-    /// Go on with the mounts of a process that is gone, all at once. What can't go on: by which names it is held, and why.
+    /// Go on with the mounts of a process that is gone, all at once. What can't go on: by which names it is held, and why, which is
+    /// [`mount::ENDED`] where there is nothing to go on with.
     pub async fn resume(self: &Arc<Host>, mut named: Named) -> Vec<(Vec<String>, Error)> {
         let ids: BTreeSet<u64> = named.keys().filter_map(|name| number(name)).collect();
         let each = ids.into_iter().map(|id| {
@@ -122,32 +141,15 @@ impl Host {
         done.into_iter().filter_map(Result::err).collect()
     }
 
-    /// The store of a mount that goes on: a file system of the network may be away for as long as reads would wait for it.
-    async fn source_again(&self, request: &MountRequest) -> Result<DataSet> {
-        let late = tokio::time::sleep(self.node().settings().patience);
-        tokio::pin!(late);
-        loop {
-            match self.source(request).await {
-                Err(error @ Error { kind: Kind::Unavailable { .. }, .. }) if !late.is_elapsed() => {
-                    tracing::warn!("a mount waits for its store: {error}");
-                    tokio::select! {
-                        () = &mut late => {}
-                        () = tokio::time::sleep(AGAIN_AFTER) => {}
-                    }
-                }
-                source => return source,
-            }
-        }
-    }
-
     async fn resume_one(self: &Arc<Host>, id: u64, mut named: Named) -> Result<Arc<Mounted>> {
-        let mut take = |name: &str| {
-            let lost = || Error::corrupt(format!("its {name} is lost"), format!("mount {id}"));
-            named.remove(&format!("{id}.{name}")).ok_or_else(lost)
-        };
+        // One that was being made, or has ended, may have left a part of what it takes.
+        let over = || Error::unavailable(mount::ENDED, format!("mount {id}"));
+        let mut take = |name: &str| named.remove(&format!("{id}.{name}")).ok_or_else(over);
         let (noted, ledger) = (File::from(take("terms")?), take("ledger")?);
+        let first = take("device.0")?;
+        let further = (1..).map_while(|number| take(&format!("device.{number}")).ok());
+        let devices: Vec<OwnedFd> = std::iter::once(first).chain(further).collect();
         let terms = read(&noted)?;
-        let devices: Vec<OwnedFd> = (0..).map_while(|number| take(&format!("device.{number}")).ok()).collect();
         let mut names = Vec::new();
         for (name, file) in named.iter().filter(|(name, _)| name.starts_with(&format!("{id}.names."))) {
             let file = file.try_clone().map_err(|error| Error::io("duplicating a descriptor", name, &error))?;
@@ -155,17 +157,12 @@ impl Host {
         }
         names.sort_by_key(Manifest::generation);
         let visit = self.enter()?;
-        let source = self.source_again(&terms.request).await?;
+        let source = once_there(self.node().settings().patience, || self.source(&terms.request)).await?;
         let set =
             u128::from_str_radix(&terms.set, 16).map_err(|_| Error::corrupt("its set has no name", &*source.url))?;
         let identity = Identity { store: terms.store.as_str().into(), set };
         let view = View::resume(self.node().clone(), source, fill(&terms.request)?, identity, names)?;
-        let settled = mount::Terms {
-            path: terms.path,
-            number: terms.number.map(|(major, minor)| Number { major, minor }),
-            direct_maps: terms.direct_maps,
-            no_passthrough: terms.no_passthrough,
-        };
+        let settled = terms.settled();
         let (options, namespace, runtime) =
             (crate::host::options(&terms.request, &view), view.clone(), tokio::runtime::Handle::current());
         let left = Left { devices, ledger };
@@ -176,14 +173,92 @@ impl Host {
         let (told, is_for_one) = (session.told(), terms.request.hold);
         let mounted = self.take_in(id, terms.request, view, session, visit, Some(noted.into()))?;
         mounted.tell_stale_since(told).await?;
+        mounted.settle();
         if is_for_one {
-            tokio::spawn(control::end_unless_held(mounted.clone()));
+            tokio::spawn(control::end_unless_held(self.clone(), mounted.clone()));
         }
         Ok(mounted)
+    }
+}
+
+/// What is looked for, once it is there: a file system of the network may be away for as long as reads would wait for it.
+async fn once_there<T, F: Future<Output = Result<T>>>(patience: Duration, look: impl Fn() -> F) -> Result<T> {
+    let late = tokio::time::sleep(patience);
+    tokio::pin!(late);
+    loop {
+        match look().await {
+            Err(error @ Error { kind: Kind::Unavailable { .. }, .. }) if !late.is_elapsed() => {
+                tracing::warn!("a mount waits for its store: {error}");
+                tokio::select! {
+                    () = &mut late => {}
+                    () = tokio::time::sleep(AGAIN_AFTER) => {}
+                }
+            }
+            found => return found,
+        }
     }
 }
 
 /// The number of the mount that a name is of.
 fn number(name: &str) -> Option<u64> {
     name.split_once('.').and_then(|(id, _)| id.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::cell::Cell;
+    use std::future::ready;
+
+    /// Made by version 1: all that can be asked for, and next to nothing.
+    const OF_VERSION_1: [&str; 2] = [include_str!("resume/1.json"), include_str!("resume/1-bare.json")];
+
+    /// What of this is not in that, or otherwise.
+    fn lost(this: &Value, that: &Value, at: &str, out: &mut Vec<String>) {
+        match (this, that) {
+            (Value::Object(this), Value::Object(that)) => {
+                let of = |name: &String| that.get(name).unwrap_or(&Value::Null).clone();
+                this.iter().for_each(|(name, value)| lost(value, &of(name), &format!("{at}.{name}"), out));
+            }
+            _ if this == that => {}
+            _ => out.push(format!("{at}: {this} is {that}")),
+        }
+    }
+
+    #[test]
+    fn terms_of_version_1_are_read_and_written_the_same() {
+        for text in OF_VERSION_1 {
+            let file = tempfile::tempfile().expect("a file");
+            file.write_all_at(text.as_bytes(), 0).expect("it is written");
+            let terms = read(&file).expect("a field that is added needs a default (docs/format.md)");
+            let (mut out, written) = (Vec::new(), serde_json::to_value(&terms).expect("plain values"));
+            lost(&text.parse().expect("JSON"), &written, "terms", &mut out);
+            assert!(out.is_empty(), "another layout takes another VERSION (docs/format.md): {out:?}");
+        }
+        let terms: Terms = serde_json::from_str(OF_VERSION_1[0]).expect("as above");
+        let keys = terms.request.keys.expect("keys");
+        assert_eq!((keys.access_key, keys.secret_key), ("AKIDTEST".into(), "a secret of nobody".into()));
+        assert_eq!((terms.number, terms.direct_maps, terms.request.hold), (Some((0, 57)), true, true));
+        assert_eq!((terms.request.owner, terms.request.group), (Some(1000), Some(100)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_away_is_looked_for_until_patience_ends_and_one_that_refuses_is_not() {
+        let looks = Cell::new(0);
+        let looking = |error: Error, times: u32| {
+            let looks = &looks;
+            move || {
+                looks.set(looks.get() + 1);
+                ready(if looks.get() <= times { Err(error.clone()) } else { Ok(()) })
+            }
+        };
+        let (patience, away) = (Duration::from_millis(10_500), Error::unavailable("it is away", "a store"));
+        once_there(patience, looking(away.clone(), 2)).await.expect("it came back");
+        assert_eq!(looks.take(), 3);
+        assert!(once_there(patience, looking(away, 1000)).await.is_err());
+        assert_eq!(looks.take(), 12, "one a second, and a last one");
+        assert!(once_there(patience, looking(Error::denied("not to you", "a store"), 1)).await.is_err());
+        assert_eq!(looks.take(), 1);
+    }
 }

@@ -50,16 +50,14 @@ pub fn status(host: &Host) -> Status {
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
         ending: host.is_ending(),
-        keeper: keeper(host),
+        keeper: keeper(host.mounts().iter().all(|mounted| mounted.goes_on()), host.keeper().map(|keeper| keeper.who())),
     }
 }
 
-/// Whether mounts outlive their process.
-fn keeper(host: &Host) -> Keeper {
-    let why_not = match host.keeper().map(|keeper| keeper.who()) {
-        _ if host.mounts().iter().any(|mounted| !mounted.goes_on()) => {
-            "this kernel does not ask again what was not answered (Linux 6.9 or later does)".into()
-        }
+/// Whether mounts outlive their process: if they can, and by whom.
+fn keeper(can_go_on: bool, who: Option<Result<Option<u32>, String>>) -> Keeper {
+    let why_not = match who {
+        _ if !can_go_on => "this kernel does not ask again what was not answered (Linux 6.9 or later does)".into(),
         Some(Ok(pid)) => return Keeper { state: "on".into(), pid },
         Some(Err(why)) => why,
         None => "this node runs in the foreground".into(),
@@ -171,4 +169,23 @@ fn memory_used() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).map_or(0, |kib: u64| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_is_on_only_while_somebody_holds_mounts_that_can_go_on() {
+        for (pid, told) in [(Some(7), keeper(true, Some(Ok(Some(7))))), (None, keeper(true, Some(Ok(None))))] {
+            assert_eq!((&*told.state, told.pid), ("on", pid));
+        }
+        for (told, why) in [
+            (keeper(true, Some(Err("it is gone".into()))), "off: it is gone"),
+            (keeper(true, None), "off: this node runs in the foreground"),
+            (keeper(false, Some(Ok(Some(7)))), "off: this kernel does not ask again"),
+        ] {
+            assert!(told.state.starts_with(why) && told.pid.is_none(), "{told:?}");
+        }
+    }
 }

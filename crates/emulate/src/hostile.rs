@@ -22,18 +22,16 @@ pub fn typed(bytes: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
-    type Read = fn(&[u8]);
+    use super::corpus::each_is_borne;
 
     #[test]
-    fn what_fuzzing_kept_is_borne() {
-        for (name, read) in [("chunked", super::chunked as Read), ("typed", super::typed)] {
-            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-            let kept = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-            let kept: Vec<_> =
-                kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
-            assert!(!kept.is_empty(), "{folder} is empty");
-            kept.iter().for_each(|bytes| read(bytes));
-        }
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
+        each_is_borne("chunked", super::chunked);
+        each_is_borne("typed", super::typed);
     }
 }

@@ -84,6 +84,10 @@ fn without_count(name: &str) -> &str {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -165,13 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn what_fuzzing_kept_is_borne() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/hosts");
-        let kept: Vec<_> = std::fs::read_dir(folder).expect("the corpus").collect();
-        assert!(!kept.is_empty(), "{folder} is empty");
-        for entry in kept {
-            sound(&std::fs::read(entry.expect("an entry").path()).expect("read")).expect("names of hosts alone");
-        }
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
+        corpus::each_is_borne("hosts", |bytes| sound(bytes).expect("names of hosts alone"));
     }
 
     fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {

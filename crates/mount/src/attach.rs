@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 /// What is to be mounted where.
@@ -99,9 +99,38 @@ impl MountPoint {
     }
 }
 
+/// Keeps others of this process from a mount point while one of them looks at it and mounts.
+struct Turn(PathBuf);
+
+impl Turn {
+    fn at(path: &Path) -> Result<Turn> {
+        match Turn::all().insert(path.to_owned()) {
+            true => Ok(Turn(path.to_owned())),
+            false => {
+                Err(Error::invalid("another mount is being made there", path.display()).hint("choose another folder"))
+            }
+        }
+    }
+
+    fn all() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+        static TAKEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        Turn::all().remove(&self.0);
+    }
+}
+
 /// Mount; the device that requests come from, and where it is mounted.
 pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, MountPoint)> {
     let path = prepare(wanted.mount_point)?;
+    let _turn = Turn::at(&path)?;
+    if let Some(there) = table::at(&path) {
+        return Err(taken(&there, &path));
+    }
     let device = if is_root() { by_root(wanted, &path)? } else { fusermount::attach(wanted, &path)? };
     // Without asking the daemon, which does not serve yet.
     let stat = rustix::fs::statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
@@ -130,8 +159,22 @@ fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
         return fusermount::unmount(target, lazy);
     }
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW).map_err(|errno| refused_unmount(errno, target))
+    let unmount = || rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW);
+    let mut done = unmount();
+    // Whoever only looks whether it lives has it in use for a moment.
+    for _ in 0..LOOKS_LAST {
+        if done != Err(Errno::BUSY) {
+            break;
+        }
+        std::thread::sleep(LOOK);
+        done = unmount();
+    }
+    done.map_err(|errno| refused_unmount(errno, target))
 }
+
+/// How often a mount that is in use is tried again, and after which pause.
+const LOOKS_LAST: u32 = 3;
+const LOOK: Duration = Duration::from_millis(30);
 
 /// How long a mount may take to say that it lives, which one that is dead denies at once: a daemon that was stopped, or a
 /// network, never says anything.
@@ -251,14 +294,7 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
         return Err(Error::invalid("the mount point is not a folder", target.display()).hint("name an empty folder"));
     }
     if let Some(there) = table::at(&target) {
-        let what = format!("{} is already mounted there", there.name());
-        let error = Error::invalid(what, target.display());
-        return Err(match there.kind == format!("fuse.{SUBTYPE}") {
-            true => error
-                .hint(format!("choose another folder, or unmount it first: stoker umount {}", block::quoted(&target))),
-            // Somebody else's, and for all we know the root of the system.
-            false => error.hint("choose another folder"),
-        });
+        return Err(taken(&there, &target));
     }
     // What can't be listed is refused by the mount itself, if at all.
     match std::fs::read_dir(&target).is_ok_and(|mut names| names.next().is_some()) {
@@ -267,6 +303,18 @@ fn prepare(mount_point: &Path) -> Result<PathBuf> {
                 .hint("name an empty folder"))
         }
         false => Ok(target),
+    }
+}
+
+/// Something is mounted where another wants to be.
+fn taken(there: &table::There, target: &Path) -> Error {
+    let error = Error::invalid(format!("{} is already mounted there", there.name()), target.display());
+    match there.kind == format!("fuse.{SUBTYPE}") {
+        true => {
+            error.hint(format!("choose another folder, or unmount it first: stoker umount {}", block::quoted(target)))
+        }
+        // Somebody else's, and for all we know the root of the system.
+        false => error.hint("choose another folder"),
     }
 }
 
@@ -322,7 +370,10 @@ fn refused_mount(errno: Errno, target: &Path) -> Error {
 fn refused_unmount(errno: Errno, target: &Path) -> Error {
     match errno {
         Errno::BUSY => Error::new(Kind::Unavailable { retry_after: None }, "the mount is in use", target.display())
-            .hint("close the files in it (fuser -vm shows who has them), or let go of it lazily: stoker umount --lazy"),
+            .hint(format!(
+                "close the files in it (fuser -vm shows who has them), or let go of it lazily: stoker umount --lazy {}",
+                block::quoted(target)
+            )),
         Errno::INVAL => Error::invalid("nothing is mounted here", target.display()).hint("see findmnt -t fuse.stoker"),
         errno => Error::io("unmounting", target.display(), &errno.into()),
     }

@@ -372,6 +372,11 @@ impl Drop for Sending<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    /// Made by version 1.
+    const OF_VERSION_1: [u8; PAGE + 4 * size_of::<Words>()] = *include_bytes!("ledger/1.bin");
 
     /// A node, its backing file and how often it is open.
     type Open = (u64, Option<u32>, u32);
@@ -431,5 +436,37 @@ mod tests {
         ledger.head().version.store(VERSION + 1, Relaxed);
         let file = ledger.file().try_clone_to_owned().expect("a descriptor");
         assert!(Ledger::of(file).is_err_and(|error| error.what.contains("version")));
+    }
+
+    #[test]
+    fn what_version_1_left_is_gone_on_with_and_written_the_same() {
+        let ledger = Ledger::new(2).expect("memory");
+        ledger.tell(3);
+        ledger.expect(4);
+        ledger.registered(BackingId(6));
+        ledger.head().restarts.store(5, Relaxed);
+        for (node, backing, opens) in [(7, Some(BackingId(3)), 2), (8, None, 1), (9, Some(BackingId(4)), 0)] {
+            let line = ledger.enter(node, backing);
+            ledger.set(line, opens);
+        }
+        let retired = ledger.enter(10, Some(BackingId(5)));
+        ledger.retire(retired);
+        std::mem::forget((ledger.closing(40, 7), ledger.opening(42, 8)));
+        let file = File::from(ledger.file().try_clone_to_owned().expect("a descriptor"));
+        let mut written = [0; OF_VERSION_1.len()];
+        file.read_exact_at(&mut written, 0).expect("it is read");
+        assert!(
+            written == OF_VERSION_1,
+            "another layout takes another VERSION, and a file of its own (docs/format.md)"
+        );
+
+        let file = rustix::fs::memfd_create("ledger", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+        let file = File::from(file);
+        file.write_all_at(&OF_VERSION_1, 0).and_then(|()| file.set_len(BYTES as u64)).expect("memory takes it");
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("memory");
+        let left = Ledger::of(file.into()).expect("it is sound");
+        assert_eq!((left.restarts(), left.first(), left.told(), left.newest()), (5, 2, 3, 4));
+        // The close of node 7 was answered, and the open of node 8 was not.
+        assert_eq!(next(&left, &[42]).0, [(7, Some(3), 1)]);
     }
 }

@@ -38,7 +38,7 @@ mod wait;
 pub use attach::{Above, Number, above, dead, dead_above, is_mounted, is_stale, named, system_of, unmount, user_at};
 pub use counter::Counts;
 pub use service::{Passthrough, Space};
-pub use session::{Left, Newest, Session, Terms, attach, resume};
+pub use session::{ENDED, Left, Newest, Session, Terms, attach, resume};
 
 use node::namespace::Namespace;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 
 mod resume;
 
-pub use resume::{Left, Newest, Terms, resume};
+pub use resume::{ENDED, Left, Newest, Terms, resume};
 
 use crate::abi::{self, Init, Operation, Reply, Request};
 use crate::attach::{self as mounting, MountPoint, Wanted};
@@ -20,6 +20,8 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 
@@ -33,6 +35,8 @@ pub struct Session {
     resends: bool,
     place: MountPoint,
     alive: Arc<Alive>,
+    /// Whether it outlives this: one that another process made, until this one has shown that it goes on.
+    stays: AtomicBool,
 }
 
 /// Mount, and serve from now on. Futures of the namespace run on `runtime`.
@@ -59,7 +63,8 @@ impl Session {
         let ledger = Arc::new(Ledger::new(namespace.names().map_or(0, |names| names.generation()))?);
         let service = Arc::new(Service::new(options, namespace, runtime, device.clone(), ledger));
         let devices = vec![device.clone()];
-        let mut session = Session { service, device, devices, resends: false, place, alive: Arc::default() };
+        let mut session =
+            Session { service, device, devices, resends: false, place, alive: Arc::default(), stays: false.into() };
         *session.alive.threads() = 1;
         let shaken = session.handshake(options).and_then(|()| {
             session.multiply(options);
@@ -240,6 +245,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.stays.load(Relaxed) {
+            return;
+        }
         if let Err(error) = self.unmount(true) {
             tracing::debug!("unmounting: {error}");
         }

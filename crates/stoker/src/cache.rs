@@ -21,7 +21,7 @@ Examples:
 
 All of them mean the cache of this machine: other members of a cluster keep what they have.
 `stoker load --verify` compares with the store, on all members. `verify` exits with 1 if it found
-damage.";
+damage, and with 2 if it could not look at all of it.";
 
 /// What a node keeps in its folder: the bytes of files, and the names of data sets.
 const BYTES: &str = "blocks";
@@ -37,7 +37,7 @@ pub enum Command {
     Verify(Verify),
     /// Empty a cache folder of this machine that no node has
     #[command(after_help = EXAMPLES)]
-    Clean(Args),
+    Clean(Clean),
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -59,18 +59,30 @@ pub struct Args {
     json: bool,
 }
 
+#[derive(clap::Args, Clone, Debug)]
+pub struct Clean {
+    #[command(flatten)]
+    args: Args,
+    /// A group of yours may write into the folder, as --group-cache of `stoker mount` had it
+    #[arg(long)]
+    group_cache: bool,
+}
+
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
-    let (args, is_cleaned) = match command {
-        Command::Verify(args) => return verify(args),
-        Command::Show(args) => (args, false),
-        Command::Clean(args) => (args, true),
+    let (args, cleaned) = match command {
+        Command::Verify(args) => return show::judged(verify(args)),
+        Command::Show(args) => (args, None),
+        Command::Clean(clean) => (&clean.args, Some(clean.group_cache)),
     };
     let named = place::absolute(&place::cache_named(args.folder.as_deref())?)?;
     let folder = std::fs::canonicalize(&named).map_err(|error| {
         Error::io("there is no cache", named.display(), &error)
             .hint("name its folder, as --cache of `stoker mount` had it")
     })?;
-    if is_cleaned { clean(&folder, args.json) } else { show(&folder, args.json) }
+    match cleaned {
+        Some(group) => clean(&folder, group, args.json),
+        None => show(&folder, args.json),
+    }
 }
 
 /// Files and the bytes that they take on the disk.
@@ -107,7 +119,9 @@ fn show(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
         None => place::limits(folder, None)?.bytes,
     };
     if is_json {
-        let mounts = node.map(|status| status.mounts.iter().map(|mount| (&mount.url, &mount.path)).collect::<Vec<_>>());
+        let mounts = node.map(|status| {
+            status.mounts.iter().map(|mount| json!({ "url": mount.url, "path": mount.path })).collect::<Vec<_>>()
+        });
         say!(
             "{}",
             json!({
@@ -134,8 +148,8 @@ fn show(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// With 1 where something was damaged, although it is no more.
-fn verify(args: &Verify) -> anyhow::Result<ExitCode> {
+/// Whether all is as it was kept: not so where something was damaged, although it is no more.
+fn verify(args: &Verify) -> anyhow::Result<bool> {
     let (client, _, path) = node_of(&args.path)?;
     let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
     let bar = show::spinner("reading what is kept");
@@ -153,11 +167,11 @@ fn verify(args: &Verify) -> anyhow::Result<ExitCode> {
         }
         done.names.iter().try_for_each(|name| say!("  {}", show::line(name)))?;
     }
-    Ok(if done.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(done.damaged == 0)
 }
 
-fn clean(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
-    let _home = Home::take(folder, false).map_err(|error| match error.kind {
+fn clean(folder: &Path, group: bool, is_json: bool) -> anyhow::Result<ExitCode> {
+    let _home = Home::take(folder, group).map_err(|error| match error.kind {
         Kind::Unavailable { .. } => error.hint("unmount what is mounted from it: `stoker cache show` names it"),
         _ => error.hint("name a cache folder of this user"),
     })?;

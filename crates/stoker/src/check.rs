@@ -16,6 +16,7 @@ mod reach;
 use crate::args::Reach;
 use crate::ends::stop_if_told;
 use crate::{place, print, runtime, show, up};
+use block::Error;
 use finding::{Finding, Outcome, worst};
 use indicatif::ProgressBar;
 use rate::Row;
@@ -127,6 +128,12 @@ pub fn look(args: &Args, bar: &ProgressBar, tell: &mut dyn FnMut(&[Finding])) ->
     let mut all: Vec<Finding> = Vec::new();
     let mut bounds = Vec::new();
     // What is wrong on the face of it is said before anything is tried.
+    if let (Some(url), Some(cache)) = (&args.url, &args.cache)
+        && cache.to_string_lossy().contains("://")
+    {
+        let error = Error::invalid("the URL goes first, and the folder of the cache behind it", cache.display());
+        return Err(error.hint(format!("stoker check {} {url}", cache.display())).into());
+    }
     args.url.as_ref().map(|url| url.parse::<store::Location>()).transpose()?;
     crate::node::raise_descriptors();
     let mut add = |findings: Vec<Finding>| {

@@ -10,15 +10,19 @@ use crate::args::{NodeFlags, Reach, SetFlags, Shown};
 use crate::{place, print, runtime, show};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use store::Location;
 use value::{From, Value, chosen, fixed, set};
 
 pub const EXAMPLES: &str = "\
 Examples:
   stoker config                         what `stoker mount` would go by, and why
+  stoker config gs://imagenet/train     of a store of another kind than S3
   stoker config --cache /nvme --json    the same with a flag, for programs";
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Args {
+    /// What would be mounted; without it the store is told of as one of S3
+    url: Option<String>,
     /// Each value as it takes effect, with where it came from: what is shown anyway
     #[arg(long)]
     #[allow(dead_code, reason = "values are shown as they take effect in any case")]
@@ -40,6 +44,10 @@ impl Args {
     /// As nobody typed anything but how a store is reached.
     pub fn of(reach: &Reach) -> Args {
         Args { reach: reach.clone(), ..Args::default() }
+    }
+
+    fn location(&self) -> block::Result<Location> {
+        self.url.as_deref().unwrap_or(S3).parse()
     }
 }
 
@@ -66,13 +74,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// All of them, as a mount with these flags would have them.
 pub fn values(args: &Args) -> anyhow::Result<Vec<Value>> {
+    let location = args.location()?;
     Ok([
         of_node(&args.node),
         of_cluster(&args.node),
         of_set(&args.set),
         of_files(&args.shown),
-        of_store(&args.reach),
-        vec![of_credentials(&args.reach)?],
+        of_store(&location, &args.reach),
+        vec![of_credentials(args, &location)?],
         of_variables(),
     ]
     .concat())
@@ -177,40 +186,81 @@ fn of_files(shown: &Shown) -> Vec<Value> {
     ]
 }
 
-fn of_store(reach: &Reach) -> Vec<Value> {
-    let effective = place::reach(reach, S3);
+/// Each kind of store by the variables that its own tools read.
+fn of_store(location: &Location, reach: &Reach) -> Vec<Value> {
     let flag = |by, value: &Option<String>| value.clone().map(|value| (by, value));
+    let (endpoint, usual): (&[&'static str], _) = match location {
+        Location::S3 { .. } => (&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "AWS"),
+        Location::Google { .. } => (&["STORAGE_EMULATOR_HOST"], "Google Cloud Storage"),
+        Location::Azure { host: None, .. } => (&["AZURE_STORAGE_ENDPOINT"], "the account's"),
+        Location::Azure { host: Some(_), .. } => (&[], "as the URL has it"),
+        // Nothing of it can be told but what the URL and, for HDFS, Hadoop's own files say.
+        Location::Web { .. } | Location::Hdfs { .. } | Location::Folder(_) => return Vec::new(),
+    };
+    let endpoint = chosen("endpoint", flag("--endpoint", &reach.endpoint), endpoint, || usual.into());
+    let anonymous = chosen("anonymous", switch(reach.anonymous, "--anonymous"), &[], || "no".into());
+    if !matches!(location, Location::S3 { .. }) {
+        return vec![endpoint, anonymous];
+    }
     // Keys in the environment go before a profile that is named there.
-    let profile: &[&str] = if effective.profile.is_some() { &["AWS_PROFILE"] } else { &[] };
-    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+    let profile: &[&str] = if place::reach(reach, S3).profile.is_some() { &["AWS_PROFILE"] } else { &[] };
     vec![
-        chosen("endpoint", flag("--endpoint", &reach.endpoint), &endpoint, || "AWS".into()),
+        endpoint,
         chosen("region", flag("--region", &reach.region), &["AWS_REGION"], || "found out".into()),
         chosen("profile", flag("--profile", &reach.profile), profile, || "none".into()),
-        chosen("anonymous", switch(reach.anonymous, "--anonymous"), &[], || "no".into()),
+        anonymous,
     ]
 }
 
-/// Who a mount would be to a store of S3, as far as it is known without asking.
-fn of_credentials(reach: &Reach) -> anyhow::Result<Value> {
-    let Reach { endpoint, region, profile, anonymous } = place::reach(reach, S3);
+/// Who a mount would be to the store, as far as it is known without asking.
+fn of_credentials(args: &Args, location: &Location) -> anyhow::Result<Value> {
+    let url = args.url.as_deref().unwrap_or(S3);
+    let Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach, url);
     // As they are looked for: keys of the environment are found there, and not handed over.
-    let settings = daemon::reach::settings(endpoint, region, profile, anonymous, None, Default::default());
-    let found = runtime()?.block_on(store::lender(&settings.s3));
+    let variables = if matches!(location, Location::S3 { .. }) { Default::default() } else { place::variables(url) };
+    let settings = daemon::reach::settings(endpoint, region, profile, anonymous, None, variables);
+    let found = runtime()?.block_on(store::lender(location, &settings));
     let profiles = || {
         let places = FILES.map(|(variable, usual)| set(variable).unwrap_or_else(|| usual.into()));
         places.join(", ")
     };
+    let plain = |value: String| Value {
+        value: value.clone(),
+        ..chosen("credentials", None, by(location, &value), String::new)
+    };
     Ok(match found {
-        Ok(None) => fixed("credentials", "none: requests are not signed", From::Flag, "--anonymous"),
+        Ok(None) if args.reach.anonymous => {
+            fixed("credentials", "none: requests are not signed", From::Flag, "--anonymous")
+        }
+        Ok(None) => plain("none".into()),
         Ok(Some(name)) if name == "the environment" => {
             fixed("credentials", &format!("keys, {SECRET}"), From::Environment, "AWS_ACCESS_KEY_ID")
         }
         Ok(Some(name)) if name.starts_with("AWS_") => fixed("credentials", "a role's", From::Environment, &name),
+        Ok(Some(name)) if is_variable(&name) => fixed("credentials", "as it says", From::Environment, &name),
         Ok(Some(name)) if name.starts_with("profile ") => fixed("credentials", &name, From::File, &profiles()),
-        Ok(Some(name)) => Value { value: name, ..chosen("credentials", None, &[], String::new) },
-        Err(error) => Value { value: error.what, ..chosen("credentials", None, &[], String::new) },
+        Ok(Some(name)) => plain(name),
+        Err(error) => plain(error.what),
     })
+}
+
+/// The variables that decide whose credentials of this name they are, the first that is set.
+fn by(location: &Location, name: &str) -> &'static [&'static str] {
+    match location {
+        Location::Hdfs { .. } if name.starts_with("user ") => &["HADOOP_USER_NAME"],
+        Location::Hdfs { .. } => &["KRB5_CLIENT_KTNAME", "KRB5CCNAME"],
+        Location::Azure { .. } if name.contains("key") => &["AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING"],
+        Location::Azure { .. } if name.contains("signature") => {
+            &["AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING"]
+        }
+        _ => &[],
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.contains('_')
+        && name.bytes().all(|letter| matches!(letter, b'A'..=b'Z' | b'_' | b'0'..=b'9'))
+        && set(name).is_some()
 }
 
 /// What else is set of credentials and certificates.

@@ -30,8 +30,8 @@ Examples:
   stoker debug bundle --url s3://imagenet/train   and how this store answers, without reading it
 
 Texts are cleaned of what the environment of this command and of the nodes and the files of
-profiles hold as secret, of passwords in URLs, private keys and signatures. Names of files, buckets
-and machines stay: look into it before you hand it on.";
+profiles and keys hold as secret, of passwords in URLs, private keys and signatures. Names of files,
+buckets and machines stay: look into it before you hand it on.";
 
 /// How long logs, the configuration, and a look at the machine and a store may take each: nothing is measured.
 const FOUND_WITHIN: Duration = Duration::from_secs(60);

@@ -80,7 +80,8 @@ async fn heard(signal: &mut Option<Signal>) {
     }
 }
 
-fn is_ignored(number: libc::c_int) -> bool {
+/// Whether whoever started this process wants it not to hear a signal.
+pub fn is_ignored(number: libc::c_int) -> bool {
     // SAFETY: an all-zero sigaction is a valid one, and the call only writes into it.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

@@ -1,6 +1,6 @@
 //! `stoker evict`: have the node of a mount let go of what it keeps of a file or a folder.
 
-use crate::mount::node_of;
+use crate::mount::ask_of;
 use crate::show;
 use client::messages::{Evicted, MountPath};
 use hyper::Method;
@@ -25,10 +25,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (client, _, path) = node_of(&args.path)?;
-    let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
     let bar = show::spinner("evicting");
-    let done = client.ask::<Evicted>(Method::POST, "/v1/evict", &place).map_err(show::refused);
+    let done = ask_of(&args.path, |client, path| {
+        let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
+        client.ask::<Evicted>(Method::POST, "/v1/evict", &place)
+    });
     bar.finish_and_clear();
     let done = done?;
     match args.json {

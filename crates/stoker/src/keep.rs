@@ -27,9 +27,6 @@ const FAILURES_WITHIN: Duration = Duration::from_secs(30);
 const THERE_WITHIN: Duration = Duration::from_secs(30);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Descriptors that are held: several hundred mounts'.
-const HELD_MAX: usize = 4096;
-
 /// Words of one message: a name has at most 255 bytes.
 const WORDS_BYTES_MAX: usize = 8192;
 
@@ -64,6 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let order = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     // Only the privileged may go below what they had.
     let _ = std::fs::write("/proc/self/oom_score_adj", LAST_TO_BE_KILLED.to_bytes());
+    let hears_hangup = !crate::ends::is_ignored(libc::SIGHUP);
     ignore_ends();
     crate::node::raise_descriptors();
     let pid = i32::try_from(args.node).ok().and_then(Pid::from_raw);
@@ -75,10 +73,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command: args.command.clone(),
         before: None,
         order: std::ffi::CString::new(order.trim()).unwrap_or_default(),
+        hears_hangup,
         held: Vec::new(),
         state: State::Serves,
         is_ready: true,
-        failures: VecDeque::new(),
+        failures: Failures::default(),
     };
     while keeper.waits()? {}
     Ok(ExitCode::SUCCESS)
@@ -103,11 +102,38 @@ struct Keeper {
     before: Option<OsString>,
     /// What the node's own place was among those that the system may end.
     order: std::ffi::CString,
+    /// Whether nodes are to hear SIGHUP: not under nohup(1).
+    hears_hangup: bool,
     held: Vec<(String, OwnedFd)>,
     state: State,
     /// Whether the node that runs said that it goes on with everything.
     is_ready: bool,
-    failures: VecDeque<Instant>,
+    failures: Failures,
+}
+
+/// Ends of nodes that nobody asked for, as far as they count.
+#[derive(Default)]
+struct Failures(VecDeque<Instant>);
+
+impl Failures {
+    /// One more, of a node that was ready or wasn't yet. Whether another one is to be started.
+    fn add(&mut self, now: Instant, was_ready: bool) -> bool {
+        if was_ready {
+            self.forget(now);
+        }
+        self.0.push_back(now);
+        self.0.len() < FAILURES_MAX
+    }
+
+    /// A node that was ready has ended: what was long before counts no more.
+    fn forget(&mut self, now: Instant) {
+        self.0.retain(|failure| now - *failure < FAILURES_WITHIN);
+    }
+
+    /// Whether yet another node could be started after the next one.
+    fn leave_a_try(&self) -> bool {
+        self.0.len() < FAILURES_MAX - 1
+    }
 }
 
 impl Keeper {
@@ -122,8 +148,12 @@ impl Keeper {
             return Ok(true);
         }
         self.listen();
-        // What a node said before its end is all heard by now.
-        if waited[1].revents == 0 && !self.is_dead() { Ok(true) } else { self.node_is_gone() }
+        if waited[1].revents == 0 && !self.is_dead() {
+            return Ok(true);
+        }
+        // What it said before its end, which may have come between the two looks.
+        self.listen();
+        self.node_is_gone()
     }
 
     /// Whether the first thread of the node has ended: it ends last, unless the process was killed.
@@ -158,16 +188,17 @@ impl Keeper {
         match (said("FDNAME"), descriptor) {
             (Some(name), Some(descriptor)) if said("FDSTORE") == Some("1") => {
                 self.held.retain(|(other, _)| other != name);
-                if self.held.len() < HELD_MAX {
-                    self.held.push((name.to_owned(), descriptor));
-                }
+                self.held.push((name.to_owned(), descriptor));
             }
             (Some(name), _) if said("FDSTOREREMOVE") == Some("1") => self.held.retain(|(other, _)| other != name),
             _ => {}
         }
         if let Some(program) = said("X_STOKER_PROGRAM") {
             let before = std::mem::replace(&mut self.command[0], program.into());
-            self.before = Some(before).filter(|before| *before != self.command[0]);
+            if before != self.command[0] {
+                // Of several that were named before one of them went on, the way back is to the one that did.
+                self.before.get_or_insert(before);
+            }
         }
         if said("READY") == Some("1") {
             (self.before, self.is_ready) = (None, true);
@@ -185,17 +216,12 @@ impl Keeper {
         if self.state == State::Ends || self.held.is_empty() {
             return Ok(false);
         }
-        if self.state == State::Serves {
-            let now = Instant::now();
-            self.failures.push_back(now);
-            if self.is_ready {
-                self.failures.retain(|failure| now - *failure < FAILURES_WITHIN);
-            }
-            if self.failures.len() >= FAILURES_MAX {
-                // Held to the end of this function: its end is that of the mounts.
-                note!("stoker: the node ended {FAILURES_MAX} times within a short time: its mounts end with it");
-                return Ok(false);
-            }
+        if self.state == State::MakesWay {
+            self.failures.forget(Instant::now());
+        } else if !self.failures.add(Instant::now(), self.is_ready) {
+            // Held to the end of this function: its end is that of the mounts.
+            note!("stoker: the node ended {FAILURES_MAX} times within a short time: its mounts end with it");
+            return Ok(false);
         }
         if self.state == State::Serves
             && let Some(before) = self.before.take()
@@ -241,7 +267,7 @@ impl Keeper {
             .args(&self.command[1..])
             .env("LISTEN_FDS", above.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"));
-        if self.failures.len() < FAILURES_MAX - 1 {
+        if self.failures.leave_a_try() {
             command.env(FIRST_TRY, "1");
         } else {
             command.env_remove(FIRST_TRY);
@@ -249,7 +275,7 @@ impl Keeper {
         command.env_remove("LISTEN_PID").env_remove("SYSTEMD_EXEC_PID").env_remove("FDSTORE");
         command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
         let numbers: Vec<i32> = above.iter().map(AsRawFd::as_raw_fd).collect();
-        let order = self.order.clone();
+        let (order, hangup) = (self.order.clone(), self.hears_hangup.then_some(libc::SIGHUP));
         // SAFETY: what is called is async-signal-safe, and nothing is allocated between fork and exec.
         unsafe {
             command.pre_exec(move || {
@@ -258,7 +284,7 @@ impl Keeper {
                         return Err(std::io::Error::last_os_error());
                     }
                 }
-                for signal in ENDS {
+                for signal in ENDS.into_iter().chain(hangup) {
                     libc::signal(signal, libc::SIG_DFL);
                 }
                 let file = libc::open(KILLED_IN_ORDER_OF.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
@@ -295,5 +321,36 @@ fn take_all_below(end: i32) -> std::io::Result<Vec<std::fs::File>> {
             return Ok(taken);
         }
         taken.push(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_ends_within_half_a_minute_or_before_the_node_was_ready_are_too_many() {
+        let began = Instant::now();
+        for (ends, is_started) in [
+            (&[(0, true), (10, true), (29, true)][..], &[true, true, false][..]),
+            (&[(0, true), (10, true), (31, true), (41, true), (50, true)], &[true, true, true, true, false]),
+            (&[(0, true), (600, false), (1200, false)], &[true, true, false]),
+            (&[(0, true), (600, false), (1200, true), (1800, false)], &[true, true, true, true]),
+        ] {
+            let mut failures = Failures::default();
+            let mut add = |(second, was_ready)| failures.add(began + Duration::from_secs(second), was_ready);
+            assert_eq!(ends.iter().copied().map(&mut add).collect::<Vec<_>>(), is_started, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_node_that_may_be_started_gives_up_what_it_can_not_go_on_with() {
+        let (began, mut failures) = (Instant::now(), Failures::default());
+        assert!(failures.leave_a_try());
+        assert!(failures.add(began, true) && failures.leave_a_try());
+        failures.forget(began + FAILURES_WITHIN);
+        let later = began + 2 * FAILURES_WITHIN;
+        assert!(failures.add(later, false) && failures.leave_a_try(), "a restart went well in between");
+        assert!(failures.add(later, false) && !failures.leave_a_try());
     }
 }

@@ -56,7 +56,10 @@ pub fn begin(keeper: &Arc<Keeper>, left: Option<OwnedFd>) -> anyhow::Result<()> 
     let looking = move || {
         loop {
             match first.take().map_or_else(|| start(&keeper), Ok) {
-                Ok(process) => wait(&process),
+                Ok(process) => {
+                    wait(&process);
+                    keeper.lost("who held them is gone");
+                }
                 Err(error) => {
                     keeper.lost(error.to_string());
                     std::thread::sleep(AGAIN_AFTER);

@@ -32,8 +32,9 @@ The cache of root. Others have ~/.cache/stoker.
 /run/stoker
 Control sockets of root's nodes, and their logs.
 .SH EXIT STATUS
-0: done. 1: it failed. 2: the command line is wrong, or what it names is. 3: load: not all files fitted; bench: the accelerators were not busy enough.
-4: load: some files failed. 5: bench: a run without a verdict. 130: interrupted. mount.stoker has the exit codes of mount(8).
+0: done. 1: it failed; manifest diff, verify: something differs. 2: the command line is wrong, or what it names is; manifest diff, verify: nothing was compared.
+3: load: not all files fitted; bench: the accelerators were not busy enough. 4: load: some files failed. 5: bench: a run without a verdict. 130: interrupted.
+141: standard output was closed by whoever read it. observe: those of the observed command. mount.stoker has the exit codes of mount(8).
 ";
 
 pub fn run() -> anyhow::Result<ExitCode> {
@@ -68,5 +69,17 @@ mod tests {
         let page = page(&Typed::command(), FOR_ALL).expect("a page");
         assert!(page.contains(".SH EXAMPLES") && !page.contains("EXTRA"));
         assert_eq!(page.matches(".SH ENVIRONMENT").count(), 1);
+    }
+
+    #[test]
+    fn each_exit_code_of_the_readme_is_on_the_page() {
+        let table = include_str!("../../../README.md").split("## Exit codes").nth(1).expect("a table");
+        let rows = table.lines().take_while(|line| !line.starts_with("## "));
+        let codes: Vec<u8> = rows.filter_map(|row| row.split('|').nth(1)?.trim().parse().ok()).collect();
+        assert!([0, 1, 2, 130, 141].iter().all(|code| codes.contains(code)), "{codes:?}");
+        let said = FOR_ALL.split(".SH EXIT STATUS").nth(1).expect("a section");
+        for code in codes {
+            assert!(said.split_whitespace().any(|word| word == format!("{code}:")), "{code} is not on it");
+        }
     }
 }

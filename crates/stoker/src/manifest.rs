@@ -12,7 +12,7 @@ mod told;
 mod verify;
 
 use crate::args::Reach;
-use crate::{WRONG_WORDS, print, show};
+use crate::show;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -122,20 +122,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Export(args) => export::run(args).map(|()| ExitCode::SUCCESS),
         Command::Import(args) => import::run(args).map(|()| ExitCode::SUCCESS),
-        Command::Diff(args) => judged(diff::run(args)),
-        Command::Verify(args) => judged(verify::run(args)),
-    }
-}
-
-/// Whether all is the same, as an exit code.
-fn judged(done: anyhow::Result<bool>) -> anyhow::Result<ExitCode> {
-    match done {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::FAILURE),
-        Err(error) if error.is::<print::Closed>() => Err(error),
-        Err(error) => {
-            show::failure(&error);
-            Ok(ExitCode::from(WRONG_WORDS))
-        }
+        Command::Diff(args) => show::judged(diff::run(args)),
+        Command::Verify(args) => show::judged(verify::run(args)),
     }
 }

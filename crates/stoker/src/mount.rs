@@ -13,11 +13,13 @@ use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use futures_util::future::OptionFuture;
 use hyper::Method;
+use indicatif::ProgressBar;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Another process may be starting or ending the node of this cache folder just now: pauses that double, eleven seconds
 /// in all. Each try starts a process, which ends at once where there is a node.
@@ -33,8 +35,8 @@ const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
 /// Processes that may end while they are asked for the same.
 const TRIES_TO_BE_ANSWERED: u32 = 5;
 
-/// How long a node is looked for that serves a mount which is there.
-const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(2);
+/// How long a node is looked for that serves a mount of this user's which is there: as long as one that holds it waits for it.
+const LOOKED_FOR_WITHIN: Duration = GOES_ON_WITHIN;
 
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;
@@ -151,80 +153,125 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
     let (asked, asks, answers) = (request.clone(), client.clone(), sender.clone());
     let mut asking =
         tokio::spawn(async move { asks.tell::<Mounting>(Method::POST, "/v1/mounts", &asked, answers).await });
-    let mut gone_since = None;
     let (fell_silent, late) = (client.fell_silent(), tokio::time::sleep(Duration::MAX));
     tokio::pin!(fell_silent, late);
-    let mut place = None;
-    let (mut asked_to_end, mut ending) = (false, None::<tokio::task::JoinHandle<bool>>);
     let listing = show::spinner(&format!("listing {}", request.url));
+    let mut held =
+        Asked { client: &client, request, listing, place: None, gone_since: None, asked_to_end: false, ending: None };
+    let mut has_heard = false;
     loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
-                if let Some(record) = &line.record {
-                    listing.suspend(|| show::record(record));
+                if let Some(done) = held.hear(line) {
+                    return done;
                 }
-                if let Some(names) = line.listed {
-                    listing.set_message(format!("listing {}: {}", request.url, show::count_of(names, "name")));
-                }
-                if let Some(problem) = line.error {
-                    return if problem.what == ENDING { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) };
-                }
-                if let Some(mounted) = line.mounted
-                    && gone_since.take().is_none()
-                {
-                    listing.finish_and_clear();
-                    tell_mounted(request, &mounted);
-                    place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
-                } else if let Some(place) = place.as_ref().filter(|_| asked_to_end && ending.is_none()) {
-                    // The process that goes on has not heard it.
-                    ending = Some(tell_to_end(&client, place));
-                }
-                if line.over || place.is_some() && !request.hold {
-                    return Ok(Some(ExitCode::SUCCESS));
+            }
+            Some(heard) = OptionFuture::from(held.ending.as_mut()), if held.ending.is_some() => {
+                held.ending = None;
+                has_heard = heard.unwrap_or(false);
+                if !has_heard && held.gone_since.is_none() {
+                    held.tell_to_end();
                 }
             }
             done = &mut asking => {
-                let (done, since) = (done?, *gone_since.get_or_insert_with(tokio::time::Instant::now));
-                let is_gone = matches!(done, Err(Failure::Absent | Failure::Gone | Failure::Broken(_)));
-                // Told to end while there was no node, the next one has to hear it.
-                let has_heard = OptionFuture::from(ending.take()).await.is_some_and(|heard| heard.unwrap_or(false));
-                let goes_on = is_gone && request.hold && since.elapsed() < GOES_ON_WITHIN;
-                match &place {
-                    Some(place) if has_heard => return Ok(Some(given_up(Some(place)))),
-                    Some(place) if goes_on => asking = tokio::spawn(hold(client.clone(), request, place, sender.clone())),
+                let done = done?;
+                let goes_on = held.may_go_on(&done);
+                match &held.place {
+                    // Told to end, it did, though it could not say so any more.
+                    Some(place) if has_heard || held.asked_to_end && is_unknown(&done) => return Ok(Some(given_up(Some(place)))),
+                    Some(place) if goes_on => {
+                        asking = tokio::spawn(hold(client.clone(), request, place, sender.clone()));
+                    }
                     place => return ended(done, place.as_ref()),
                 }
             }
             // Once it is mounted, only the end of the node ends it.
-            () = &mut fell_silent, if place.is_none() => return Err(show::refused(Failure::Silent)),
-            () = &mut late, if asked_to_end => {
-                return Ok(Some(given_up(place.as_ref().filter(|_| gone_since.is_some()))));
+            () = &mut fell_silent, if held.place.is_none() => return Err(show::refused(Failure::Silent)),
+            () = &mut late, if held.asked_to_end => {
+                return Ok(Some(given_up(held.place.as_ref().filter(|_| held.gone_since.is_some()))));
             }
-            end = ends.next() => match &place {
+            end = ends.next() => {
                 // Asked twice, or before anything is mounted, we hang up, and the node gives the mount up.
-                None => return Ok(Some(ExitCode::from(INTERRUPTED))),
-                Some(_) if asked_to_end && end != End::Hangup => return Ok(Some(ExitCode::from(INTERRUPTED))),
-                Some(place) => {
-                    asked_to_end = true;
-                    notify::stopping();
-                    late.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                    ending = Some(tell_to_end(&client, place));
+                if held.place.is_none() || held.asked_to_end && end != End::Hangup {
+                    return Ok(Some(ExitCode::from(INTERRUPTED)));
                 }
-            },
+                held.asked_to_end = true;
+                notify::stopping();
+                late.as_mut().reset(Instant::now() + GRACE);
+                held.tell_to_end();
+            }
         }
     }
 }
 
-/// Have a node end a mount: whether it heard of it.
-fn tell_to_end(client: &Client, place: &MountPath) -> tokio::task::JoinHandle<bool> {
-    let (client, place) = (client.clone(), place.clone());
-    tokio::task::spawn_blocking(move || {
-        !matches!(
-            client.ask::<()>(Method::DELETE, "/v1/mounts", &place),
-            Err(Failure::Absent | Failure::Gone | Failure::Broken(_))
-        )
-    })
+/// A mount that was asked for.
+struct Asked<'a> {
+    client: &'a Client,
+    request: &'a MountRequest,
+    listing: ProgressBar,
+    place: Option<MountPath>,
+    /// Since when nobody has answered, unless somebody does.
+    gone_since: Option<Instant>,
+    asked_to_end: bool,
+    /// Whether a node has heard that the mount is to end.
+    ending: Option<tokio::task::JoinHandle<bool>>,
+}
+
+impl Asked<'_> {
+    /// What the node says; what comes of the command if it ends by that.
+    fn hear(&mut self, line: Mounting) -> Option<anyhow::Result<Option<ExitCode>>> {
+        let url = &self.request.url;
+        if let Some(record) = &line.record {
+            self.listing.suspend(|| show::record(record));
+        }
+        if let Some(names) = line.listed {
+            self.listing.set_message(format!("listing {url}: {}", show::count_of(names, "name")));
+        }
+        if let Some(problem) = line.error {
+            let is_ending = problem.what == ENDING;
+            return Some(if is_ending { Ok(None) } else { Err(show::refused(Failure::Refused(problem))) });
+        }
+        if let Some(mounted) = line.mounted {
+            self.gone_since = None;
+            if self.place.is_none() {
+                self.listing.finish_and_clear();
+                tell_mounted(self.request, &mounted);
+                self.place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
+            } else if self.asked_to_end && self.ending.is_none() {
+                // The process that goes on has not heard it.
+                self.tell_to_end();
+            }
+        }
+        (line.over || self.place.is_some() && !self.request.hold).then_some(Ok(Some(ExitCode::SUCCESS)))
+    }
+
+    /// Whether another process may be about to go on with the mount of one that is gone.
+    fn may_go_on(&mut self, done: &Result<(), Failure>) -> bool {
+        let now = Instant::now();
+        let since = match done {
+            Err(Failure::Absent) => *self.gone_since.get_or_insert(now),
+            // Somebody was there until now.
+            Err(Failure::Gone | Failure::Broken(_)) => *self.gone_since.insert(now),
+            _ => return false,
+        };
+        self.request.hold && since.elapsed() < GOES_ON_WITHIN
+    }
+
+    /// Have the node end the mount.
+    fn tell_to_end(&mut self) {
+        let Some(place) = self.place.clone() else { return };
+        let client = self.client.clone();
+        self.ending = Some(tokio::task::spawn_blocking(move || {
+            let told = client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
+            told.is_ok() || is_unknown(&told)
+        }));
+    }
+}
+
+/// Whether the node that was asked knows of no such mount, which it has ended then.
+fn is_unknown<T>(told: &Result<T, Failure>) -> bool {
+    matches!(told, Err(Failure::Refused(problem)) if problem.kind == Kind::Missing.name())
 }
 
 /// Hold a mount whose node is gone, as another process may be about to go on with it.
@@ -311,17 +358,29 @@ pub fn ask_of<T>(path: &Path, mut ask: impl FnMut(&Client, &Path) -> Result<T, F
 
 /// The node that serves a path, and the path as the node knows it. A mount whose node is gone may be about to be gone on with.
 pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
+    node_within(path, LOOKED_FOR_WITHIN)
+}
+
+/// The same, looked for as long as this.
+pub fn node_within(path: &Path, limit: Duration) -> anyhow::Result<(Client, Status, PathBuf)> {
     let path = place::absolute(path)?;
     let path = mount::named(&path).unwrap_or(path);
     let began = std::time::Instant::now();
     loop {
         let found = look_for(&path);
-        let is_awaited = || path.ancestors().any(mount::is_mounted) && mount::dead_above(&path).is_none();
-        if found.is_ok() || began.elapsed() > LOOKED_FOR_WITHIN || !is_awaited() {
+        let is_awaited = || is_our_mount(&path) && mount::dead_above(&path).is_none();
+        if found.is_ok() || began.elapsed() > limit || !is_awaited() {
             return found;
         }
         std::thread::sleep(JOIN_PAUSE.1);
     }
+}
+
+/// Whether the mount that a path lies in, if any, is one whose node would answer.
+fn is_our_mount(path: &Path) -> bool {
+    let user = rustix::process::geteuid();
+    let at = path.ancestors().find(|above| mount::is_mounted(above));
+    at.is_some_and(|at| user.is_root() || mount::user_at(at) == Some(user.as_raw()))
 }
 
 fn look_for(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {

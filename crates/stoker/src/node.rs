@@ -10,6 +10,7 @@ use crate::{WRONG_WORDS, cluster, keep, keeper, log, notify, place, runtime, sho
 use block::{Error, Kind};
 use client::messages::MountRequest;
 use client::sockets;
+use daemon::control::Bound;
 use daemon::journal::Form;
 use daemon::keeper::Named;
 use daemon::{Host, Journal, Keeper, Lease, Life, control};
@@ -17,13 +18,15 @@ use futures_util::future::OptionFuture;
 use node::{Home, Node};
 use peer::Leave;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
+use tokio::net::UnixListener;
 use tokio::time::{Instant, Sleep};
 
 /// By this name the lock of the cache folder is held for the next process.
@@ -49,6 +52,9 @@ const TAKEN: u8 = 75;
 
 /// The exit code of a node that another is to go on for: no success, so that systemd starts that one.
 const MAKES_WAY: i32 = 75;
+
+/// What whoever holds the mounts is told when they end with this node.
+const STOPPING: &str = "STOPPING=1";
 
 /// The exit code of what was interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -91,11 +97,10 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
     let lease = flags.lease.as_deref().map(Lease::read).transpose()?.map(Arc::new);
     let goes_on = left.keys().any(|name| name != keep::SOCKET);
-    let joined = join(&flags.cluster, runtime.handle(), goes_on.then_some(settings.patience))?;
     let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
-    let terms = Terms { life, sets, lease: lease.clone(), left, goes_on };
+    let terms = Terms { life, sets, lease: lease.clone(), left, goes_on, cluster: flags.cluster.clone() };
     let lock = home.lock()?;
-    let done = runtime.block_on(serve(home, settings, journal, &socket, terms, joined));
+    let done = runtime.block_on(serve(home, settings, journal, &socket, terms));
     // One that failed may be started again, and needs both.
     if let Some(lease) = lease.filter(|_| done.is_ok()) {
         lease.give_back();
@@ -133,6 +138,7 @@ struct Terms {
     /// What a process before this one left to go on with, and whether that is a mount.
     left: Named,
     goes_on: bool,
+    cluster: args::ClusterFlags,
 }
 
 /// Join the cluster, if there is one. Where mounts wait to be gone on with, whoever tells of its members may be away for so long, and
@@ -154,15 +160,29 @@ fn join(
     }
 }
 
-/// A node that others of its cluster may ask from now on.
+/// A node that is there for others.
+struct Begun {
+    host: Arc<Host>,
+    leave: Option<Leave>,
+    listener: UnixListener,
+    bound: Bound,
+}
+
+/// A node that others of its cluster may ask from now on. Commands may connect meanwhile; they are answered when it is there.
 async fn begin(
     home: Home,
     settings: node::Settings,
     journal: &Arc<Journal>,
+    socket: &Path,
     terms: &mut Terms,
-    joined: Option<cluster::Joined>,
-) -> anyhow::Result<(Arc<Host>, Option<Leave>)> {
+) -> anyhow::Result<Begun> {
     let (lock, left) = (home.lock()?, std::mem::take(&mut terms.left));
+    // Who holds a mount that goes on waits for as long as it takes. Others start no node where one has this socket.
+    let early = terms.goes_on.then(|| control::bind(socket)).transpose()?;
+    let (cluster, runtime) = (terms.cluster.clone(), tokio::runtime::Handle::current());
+    let patience = terms.goes_on.then_some(settings.patience);
+    let joined = tokio::task::spawn_blocking(move || join(&cluster, &runtime, patience)).await??;
+    let (listener, bound) = early.map_or_else(|| control::bind(socket), Ok)?;
     let (leave, membership, door) = match joined {
         Some(joined) => (Some(joined.leave), Some(joined.membership), Some(joined.listener)),
         None => (None, None, None),
@@ -179,7 +199,33 @@ async fn begin(
         });
     }
     go_on(&host, terms.life, lock, left).await?;
-    Ok((host, leave))
+    Ok(Begun { host, leave, listener, bound })
+}
+
+/// Wait until somebody wants the node to end.
+async fn told_to_end(signals: &mut Ends, journal: &Journal) {
+    while signals.next().await == End::Hangup {
+        reopen(journal);
+    }
+}
+
+/// Told to end before it is there, a node ends what it was to go on with.
+fn end_left(mounts: &[::mount::Terms], keeper: Option<OwnedFd>) {
+    for mounted in mounts {
+        if let Err(error) = mounted.unmount() {
+            tracing::warn!("{error}");
+        }
+    }
+    notify::stopping();
+    // No other one is to be started.
+    let told = keeper.map(|socket| UnixDatagram::from(socket).send(STOPPING.as_bytes()));
+    if let Some(Err(error)) = told {
+        tracing::warn!("who holds the mounts does not hear that they end: {error}");
+    }
+}
+
+fn reopen(journal: &Journal) {
+    journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}"));
 }
 
 /// Go on with what was left, and have somebody hold what is to outlive this process.
@@ -198,11 +244,12 @@ async fn go_on(host: &Arc<Host>, life: Life, lock: std::fs::File, mut left: Name
     // For as long as this process lives, and then for the next one.
     std::mem::forget(keeper.hold(LOCK.into(), lock.as_fd())?);
     for (names, error) in host.resume(left).await {
-        // Another program may be able to, or this one when it tries again.
-        if std::env::var_os(keep::FIRST_TRY).is_some() {
-            return Err(error.into());
+        match std::env::var_os(keep::FIRST_TRY) {
+            _ if error.what == ::mount::ENDED => tracing::info!("{error}"),
+            // Another program may be able to, or this one when it tries again.
+            Some(_) => return Err(error.into()),
+            None => tracing::error!("a mount could not go on, and is dead: {error}"),
         }
-        tracing::error!("a mount could not go on, and is dead: {error}");
         names.iter().for_each(|name| keeper.remove(name));
     }
     if life == Life::Mounts {
@@ -218,19 +265,33 @@ async fn go_on(host: &Arc<Host>, life: Life, lock: std::fs::File, mut left: Name
     Ok(())
 }
 
-/// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
+/// Begin, and serve until the end; told to end before it has begun, a node ends what it was to go on with.
 async fn serve(
     home: Home,
     settings: node::Settings,
     journal: Arc<Journal>,
     socket: &Path,
     mut terms: Terms,
-    joined: Option<cluster::Joined>,
 ) -> anyhow::Result<ExitCode> {
-    let (mut signals, life) = (Ends::new(), terms.life);
-    // Others may connect from here on; they are answered when the node is there.
-    let (listener, bound) = control::bind(socket)?;
-    let (host, leave) = begin(home, settings, &journal, &mut terms, joined).await?;
+    let mut signals = Ends::new();
+    let (left, keeper) = (daemon::settled(&terms.left), terms.left.get(keep::SOCKET).map(OwnedFd::try_clone));
+    let begun = tokio::select! {
+        begun = begin(home, settings, &journal, socket, &mut terms) => begun?,
+        () = told_to_end(&mut signals, &journal) => {
+            end_left(&left, keeper.and_then(Result::ok));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    until_the_end(begun, signals, &journal, &terms).await
+}
+
+/// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
+async fn until_the_end(
+    Begun { host, leave, listener, bound }: Begun,
+    mut signals: Ends,
+    journal: &Journal,
+    terms: &Terms,
+) -> anyhow::Result<ExitCode> {
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
@@ -240,7 +301,7 @@ async fn serve(
     let (opening, ended) = (open(&host, &terms.sets, terms.goes_on), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
     tokio::pin!(opening, ended, late, is_over);
-    let ends = || host.keeper().map(|keeper| keeper.tell("STOPPING=1"));
+    let ends = || host.keeper().map(|keeper| keeper.tell(STOPPING));
     let end_soon = |late: Pin<&mut Sleep>| {
         ends();
         // Keys are read by now, and the end may be a sudden one.
@@ -267,7 +328,7 @@ async fn serve(
                 break;
             }
             end = signals.next() => match end {
-                End::Hangup => journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}")),
+                End::Hangup => reopen(journal),
                 _ if is_ending => {
                     code = ExitCode::from(INTERRUPTED);
                     break;
@@ -281,7 +342,7 @@ async fn serve(
     }
     ends();
     drop(bound);
-    if life == Life::Mounts {
+    if terms.life == Life::Mounts {
         journal.remove_empty();
     }
     tokio::join!(OptionFuture::from(leave.map(Leave::leave)), host.tell_ended());

@@ -7,6 +7,7 @@ use crate::show;
 use block::{Error, Result};
 use cache::disk::Limits;
 use client::{Client, sockets};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use store::Location;
@@ -235,7 +236,10 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
     Reach { endpoint, region, profile, anonymous: asked.anonymous }
 }
 
-/// What credentials of Google and Azure, and a cluster of HDFS, are found by, for a node that may not share this environment.
+/// Static credentials of AWS.
+const KEYS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
+/// What credentials are found by, and a cluster of HDFS, for a node that may not share this environment.
 pub fn variables(url: &str) -> client::messages::Variables {
     const GOOGLE: [&str; 4] = ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME"];
     const AZURE: [&str; 3] = ["IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME"];
@@ -248,22 +252,35 @@ pub fn variables(url: &str) -> client::messages::Variables {
         "KRB5CCNAME",
         "KRB5_CLIENT_KTNAME",
     ];
+    let has_keys = keys().is_some();
     let is_meant = |name: &str| match url.parse() {
         Ok(Location::Google { .. }) => GOOGLE.contains(&name),
         Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
         Ok(Location::Web { .. }) => name == store::WEB_TOKEN,
         Ok(Location::Hdfs { .. }) => HDFS.contains(&name),
+        // Whole keys are handed over by themselves.
+        Ok(Location::S3 { .. }) => name == "HOME" || name.starts_with("AWS_") && !(has_keys && KEYS.contains(&name)),
         _ => false,
     };
     let set =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let meant = set.filter(|(name, value)| !value.is_empty() && is_meant(name));
-    client::messages::Variables(meant.map(|(name, value)| (name.clone(), whole(&name, value))).collect())
+    let mut meant: BTreeMap<_, _> = meant.map(|(name, value)| (name.clone(), whole(&name, value))).collect();
+    if matches!(url.parse(), Ok(Location::S3 { .. })) {
+        // That there are no others is said by this one.
+        meant.entry("HOME".into()).or_default();
+    }
+    client::messages::Variables(meant)
 }
 
 /// The value of a variable, with the path of a file by its whole name: the node, elsewhere, finds it by that alone.
 fn whole(name: &str, value: String) -> String {
-    const PATHS: [&str; 8] = [
+    const PATHS: [&str; 13] = [
+        "AWS_CONFIG_FILE",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_LOGIN_CACHE_DIRECTORY",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
         "GOOGLE_APPLICATION_CREDENTIALS",
         "CLOUDSDK_CONFIG",
         "AZURE_CONFIG_DIR",

@@ -1,11 +1,12 @@
 //! Figures, failures and progress for people.
 
-use crate::place;
+use crate::{WRONG_WORDS, place, print};
 use block::{Error, Kind};
 use client::Failure;
 use client::messages::{Loaded, Problem, Record};
 use daemon::journal::Form;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -170,6 +171,19 @@ pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
     groups.collect::<Vec<_>>().join(",")
+}
+
+/// A verdict as an exit code: 1 if it is no, 2 if there is none.
+pub fn judged(done: anyhow::Result<bool>) -> anyhow::Result<ExitCode> {
+    match done {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => Ok(ExitCode::FAILURE),
+        Err(error) if error.is::<print::Closed>() => Err(error),
+        Err(error) => {
+            failure(&error);
+            Ok(ExitCode::from(WRONG_WORDS))
+        }
+    }
 }
 
 /// Progress by bytes with an estimate; nothing where nobody looks.

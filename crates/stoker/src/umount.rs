@@ -1,6 +1,6 @@
 //! `stoker umount`: end a mount, whether its node lives or not.
 
-use crate::mount::node_of;
+use crate::mount::{ask_of, node_of, node_within};
 use crate::{place, show};
 use block::Error;
 use client::messages::{MountPath, Status};
@@ -30,6 +30,9 @@ pub struct Args {
 /// How long nodes without mounts take at most to end their processes.
 const NODE_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a node is looked for whose mount may be detached without it.
+const LAZY_WITHIN: Duration = Duration::from_secs(2);
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = place::absolute(&args.dir)?;
     // A node that ends takes its socket away some time before its process has ended.
@@ -44,7 +47,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    match node_of(&args.dir).map(|found| end(args, found)) {
+    let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
+    match found.map(|found| end(args, found)) {
         Ok(Ok(())) => {}
         // Its node refuses, and no other has to do with it.
         Ok(Err(error)) if mount::is_mounted(&path) => return Err(error),
@@ -96,14 +100,21 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
     // By its path it might be another by now.
     let place = MountPath { path: mount.path.clone(), id: Some(mount.id), lazy: args.lazy };
     let node = Process::open(status.pid);
-    let done = client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
+    let ask = |client: &Client| client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
+    let done = match ask(&client) {
+        // Another process may go on with it.
+        Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) if mount::is_mounted(&path) => {
+            ask_of(&path, |client, _| ask(client))
+        }
+        done => done.map_err(show::refused),
+    };
     // With its last mount the node ends, and the cache folder is free for the next one when its process has ended.
     wait_for_those_that_end(node.map(|node| (node, client)).into_iter().collect())?;
     match done {
         // The node had not noticed yet that somebody else unmounted it.
         Err(_) if !mount::is_mounted(&path) => Ok(()),
         done => {
-            if done.map_err(show::refused)? == Some(true) {
+            if done? == Some(true) {
                 note!("unmounted here, and still held in another mount namespace, such as that of a container");
                 note!("  on:  {}", path.display());
                 note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it");

@@ -98,7 +98,7 @@ impl fmt::Debug for Settings {
 
 impl Settings {
     /// A variable that is set to something.
-    fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 

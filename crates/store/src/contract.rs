@@ -48,11 +48,11 @@ impl Fixture for InMemory {
     }
 }
 
-/// One test for each promise, in a module of the given name.
+/// All promises by name, handed to a macro behind what else it takes.
 #[macro_export]
-macro_rules! contract {
-    ($name:ident, $place:expr) => {
-        $crate::contract!(@each $name, $place;
+macro_rules! promises {
+    ([$($then:tt)*] $($before:tt)*) => {
+        $($then)*! { $($before)*
             a_listing_holds_every_key_once
             a_prefix_lists_what_begins_with_it
             odd_names_come_back_letter_for_letter
@@ -62,7 +62,16 @@ macro_rules! contract {
             an_overwritten_object_has_changed
             an_absent_object_is_missing
             a_checksum_is_that_of_all_bytes
-            a_dropped_body_leaves_nothing_behind);
+            a_dropped_body_leaves_nothing_behind
+        }
+    };
+}
+
+/// One test for each promise, in a module of the given name.
+#[macro_export]
+macro_rules! contract {
+    ($name:ident, $place:expr) => {
+        $crate::promises!([$crate::contract] @each $name, $place;);
     };
     (@each $name:ident, $place:expr; $($promise:ident)*) => {
         mod $name {

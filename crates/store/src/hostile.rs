@@ -63,26 +63,20 @@ pub fn key_file(bytes: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
-    type Read = fn(&[u8]);
+    use super::corpus::each_is_borne;
 
     #[test]
-    fn what_fuzzing_kept_is_borne() {
-        let all: [(&str, Read); 6] = [
-            ("s3", super::s3),
-            ("google", super::google),
-            ("azure", super::azure),
-            ("heads", super::heads),
-            ("profiles", super::profiles),
-            ("key_file", super::key_file),
-        ];
-        for (name, read) in all {
-            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-            let kept = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-            let kept: Vec<_> =
-                kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
-            assert!(!kept.is_empty(), "{folder} is empty");
-            kept.iter().for_each(|bytes| read(bytes));
-        }
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
+        each_is_borne("s3", super::s3);
+        each_is_borne("google", super::google);
+        each_is_borne("azure", super::azure);
+        each_is_borne("heads", super::heads);
+        each_is_borne("profiles", super::profiles);
+        each_is_borne("key_file", super::key_file);
     }
 }

@@ -42,12 +42,12 @@ pub use folder::{
     ANSWERS_WITHIN as FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Settings as FolderSettings, silent as folder_is_silent,
 };
 pub use hdfs::{Hdfs, Settings as HdfsSettings};
-pub use location::{Location, Settings, check, open};
+pub use location::{Location, Settings, check, lender, open};
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
 pub use origins::{Entrance, Origins};
 pub use retry::{Advice, Chance, advise};
-pub use s3::{Credentials, Greeting, Lent, S3, Settings as S3Settings, Timeouts, lend, lender};
+pub use s3::{Credentials, Greeting, Lent, S3, Settings as S3Settings, Timeouts, lend};
 pub use sink::{PART_BYTES_MIN, PARTS_MAX, Part, Sink, Upload, open_to_write};
 
 use block::{Checksum, Object, Result, Waiting};

@@ -4,7 +4,9 @@
 //! Invariant: what can't be opened is refused with the spelling that could.
 
 use crate::cloud::azure_host;
-use crate::{Azure, CloudSettings, Folder, FolderSettings, Google, Hdfs, HdfsSettings, S3, S3Settings, Store, Web};
+use crate::{
+    Azure, CloudSettings, Folder, FolderSettings, Google, Hdfs, HdfsSettings, S3, S3Settings, Store, WEB_TOKEN, Web, s3,
+};
 use block::{Error, Result};
 use percent_encoding::percent_decode_str;
 use std::path::{Path, PathBuf};
@@ -72,6 +74,21 @@ pub async fn check(location: &Location, settings: &Settings) -> Result<()> {
         Location::Web { server, .. } => Web::check(server, &settings.cloud),
         Location::Hdfs { authority, .. } => Hdfs::open(authority, &settings.hdfs).map(drop),
         Location::Folder(_) => Ok(()),
+    }
+}
+
+/// Where credentials would be had from, by name, such as `profile train` or `GOOGLE_APPLICATION_CREDENTIALS`, or who asks where
+/// that needs no proof; none where nothing is signed. Nobody is asked for any.
+pub async fn lender(location: &Location, settings: &Settings) -> Result<Option<String>> {
+    match location {
+        Location::S3 { .. } => s3::lender(&settings.s3).await,
+        Location::Google { bucket, .. } => Google::open(bucket, &settings.cloud)?.lender().await,
+        Location::Azure { container, host, .. } => {
+            Azure::open(container, host.as_deref(), &settings.cloud)?.lender().await
+        }
+        Location::Web { .. } => Ok(settings.cloud.variable(WEB_TOKEN).map(|_| WEB_TOKEN.to_owned())),
+        Location::Hdfs { authority, .. } => Hdfs::open(authority, &settings.hdfs)?.who().await.map(Some),
+        Location::Folder(_) => Ok(None),
     }
 }
 

@@ -21,7 +21,7 @@ mod trust;
 pub(crate) mod wire;
 mod write;
 
-pub use credentials::Credentials;
+pub use credentials::{Credentials, Variables};
 pub use greet::Greeting;
 pub use lend::{Lent, lend, lender};
 pub use wire::Timeouts;
@@ -41,6 +41,7 @@ use hyper::body::Incoming;
 use listing::{Listing, Manner, Question};
 use page::Page;
 use reqsign_aws_v4::Credential;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -50,7 +51,7 @@ use std::time::Duration;
 const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 
 /// How to reach and use a bucket.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// Server, such as `http://minio:9000`. AWS if none.
     pub endpoint: Option<String>,
@@ -58,6 +59,8 @@ pub struct Settings {
     pub region: Option<String>,
     /// Who we are.
     pub credentials: Credentials,
+    /// Variables by which AWS's tools find credentials, those of whoever asks; where there are none, this process's own.
+    pub variables: Variables,
     /// `host/bucket` rather than `bucket.host`. By default for every endpoint but AWS.
     pub path_style: Option<bool>,
     /// When to call a silence a failure.
@@ -79,6 +82,7 @@ impl Default for Settings {
             endpoint: None,
             region: None,
             credentials: Credentials::Found { profile: None },
+            variables: Variables::new(),
             path_style: None,
             timeouts: Timeouts::default(),
             list_requests: 16,
@@ -86,6 +90,17 @@ impl Default for Settings {
             read_buffer: 512 << 10,
             seed: 0,
         }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { endpoint, region, credentials, variables, .. } = self;
+        // The values of variables may be secrets.
+        let names: Vec<_> = variables.keys().collect();
+        let mut shown = out.debug_struct("Settings");
+        shown.field("endpoint", endpoint).field("region", region).field("credentials", credentials);
+        shown.field("variables", &names).finish_non_exhaustive()
     }
 }
 
@@ -110,7 +125,7 @@ impl S3 {
     /// Refuse names that can't be meant.
     pub async fn check(bucket: &str, settings: &Settings) -> Result<()> {
         Route::of(bucket, settings)?;
-        credentials::check(&settings.credentials).await
+        credentials::check(&settings.credentials, &settings.variables).await
     }
 
     /// A bucket by name. Nothing is sent until something is asked.
@@ -120,7 +135,7 @@ impl S3 {
         let reach = reach(&settings);
         let chance = Arc::new(Chance::new(settings.seed));
         let wire = wire::Wire::open(route.is_secure(), settings.timeouts, settings.read_buffer, chance.clone())?;
-        let signer = sign::Signer::new(&settings.credentials, &route.region, chance.clone());
+        let signer = sign::Signer::new(&settings, &route.region, chance.clone());
         let route = RwLock::new(Arc::new(route));
         let (name, counters) = (bucket.to_owned(), Arc::default());
         Ok(S3(Arc::new(Bucket { identity, reach, name, route, wire, signer, counters, chance, settings })))
@@ -298,7 +313,8 @@ fn listing_url(route: &Route, question: &Question<'_>) -> String {
 /// A hash of what decides how a bucket is asked. It knows the secret, and so must not leave this process.
 fn reach(settings: &Settings) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
-    (&settings.endpoint, &settings.region, &settings.credentials, settings.path_style).hash(&mut hash);
+    (&settings.endpoint, &settings.region, &settings.credentials, &settings.variables, settings.path_style)
+        .hash(&mut hash);
     hash.finish()
 }
 

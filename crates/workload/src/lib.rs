@@ -325,22 +325,23 @@ pub fn place_of(text: &str, place: &str, span: Option<std::ops::Range<usize>>) -
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn what_fuzzing_kept_is_borne() {
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
         for name in ["workload", "dlio"] {
-            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-            let kept: Vec<_> = std::fs::read_dir(&folder).expect("the corpus").collect();
-            assert!(!kept.is_empty(), "{folder} is empty");
-            for entry in kept {
-                let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("text");
-                let _ = (super::Workload::parse(&text, "file"), crate::accelerator::Accelerator::parse(&text, "file"));
-                let _ = crate::import::dlio(&text, "file");
-            }
+            corpus::each_is_borne(name, |bytes| {
+                let Ok(text) = std::str::from_utf8(bytes) else { return };
+                let _ = (Workload::parse(text, "file"), accelerator::Accelerator::parse(text, "file"));
+                let _ = import::dlio(text, "file");
+            });
         }
     }
-
-    use super::*;
 
     #[test]
     fn names_are_understood_as_people_write_them() {

@@ -43,13 +43,15 @@ fn use_of(record: &Record) {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
+    use super::corpus::each_is_borne;
+
     #[test]
-    fn what_fuzzing_kept_is_borne() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/log");
-        let kept = std::fs::read_dir(folder).expect("the corpus");
-        let kept: Vec<_> = kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
-        assert!(!kept.is_empty(), "{folder} is empty");
-        kept.iter().for_each(|bytes| super::log(bytes));
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
+        each_is_borne("log", super::log);
     }
 }

@@ -45,6 +45,11 @@ impl Host {
         if self.mounts().iter().any(|mounted| !mounted.goes_on()) {
             return refused("this kernel does not ask again (Linux 6.9 or later does)".into());
         }
+        let cache = &self.node.settings().cache;
+        let is_written = rustix::fs::access(&**cache, rustix::fs::Access::WRITE_OK).is_ok();
+        if self.node.stack().is_disk_lost() || !is_written {
+            return refused("the disk of its cache gives errors, and the next process would not have it".into());
+        }
         if let Some(program) = program
             && let Err(errno) = rustix::fs::access(program, rustix::fs::Access::EXEC_OK)
         {

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::runtime::Handle;
 
 /// Requests that wait at most: one for each thread that reads, and the readahead that INIT allowed.
@@ -30,6 +31,13 @@ pub struct Terms {
     pub direct_maps: bool,
     /// Why nothing passes through; `None` if it does.
     pub no_passthrough: Option<String>,
+}
+
+impl Terms {
+    /// Unmount it, even while files are open.
+    pub fn unmount(&self) -> Result<()> {
+        MountPoint::of(self.path.clone(), self.number).unmount(true)
+    }
 }
 
 /// What a process leaves whose mount is to go on: duplicates of its descriptors.
@@ -66,6 +74,11 @@ impl Session {
         self.resends
     }
 
+    /// From now on it ends with this session, wherever it came from.
+    pub fn settle(&self) {
+        self.stays.store(false, Relaxed);
+    }
+
     /// Processes that served it before this one.
     pub fn restarts(&self) -> u32 {
         self.service.ledger.restarts()
@@ -96,7 +109,11 @@ impl Session {
     }
 }
 
-/// Go on with a mount of a process that is gone. If it can't, the mount is as it was.
+/// What is said of a mount that is to go on and has ended meanwhile.
+pub const ENDED: &str = "the mount has ended meanwhile";
+
+/// Go on with a mount of a process that is gone. If it can't, the mount is as it was, also if the session is dropped before it is
+/// [settled](Session::settle).
 pub fn resume(
     options: &Options,
     terms: Terms,
@@ -107,7 +124,10 @@ pub fn resume(
     let ledger = Arc::new(Ledger::of(left.ledger)?);
     let devices: Vec<_> = left.devices.into_iter().map(|device| Arc::new(Device::from(device))).collect();
     let device = devices.first().cloned().ok_or_else(|| Error::corrupt("there is no device", terms.path.display()))?;
-    let asked = asked_again(&device).map_err(|errno| Error::io("going on with a mount", DEVICE, &errno.into()))?;
+    let asked = asked_again(&device).map_err(|errno| match errno {
+        Errno::NODEV | Errno::CONNABORTED => Error::unavailable(ENDED, terms.path.display()),
+        errno => Error::io("going on with a mount", DEVICE, &errno.into()),
+    })?;
     let again = |request: &Vec<u8>| Request::decode(request).ok().map(|request| request.unique);
     let again: HashSet<u64> = asked.iter().filter_map(again).filter(|unique| unique & UNIQUE_RESENT != 0).collect();
     if ledger.newest() > namespace.names().map_or(u32::MAX, |names| names.generation()) {
@@ -124,7 +144,7 @@ pub fn resume(
         service.stop_passthrough(reason);
     }
     let place = MountPoint::of(terms.path, terms.number);
-    let session = Session { service, device, devices, resends: true, place, alive: Arc::default() };
+    let session = Session { service, device, devices, resends: true, place, alive: Arc::default(), stays: true.into() };
     *session.alive.threads() = 1;
     session.start(options, asked)?;
     session.service.follow_used();

@@ -74,16 +74,16 @@ fn look(manifest: &Manifest) {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
+    use super::corpus::each_is_borne;
+
     #[test]
-    fn what_fuzzing_kept_is_borne() {
-        for (name, read) in [("snapshot", super::snapshot as fn(&[u8])), ("manifest", super::text)] {
-            let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-            let kept = std::fs::read_dir(&folder).expect("the corpus");
-            let kept: Vec<_> =
-                kept.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("read")).collect();
-            assert!(!kept.is_empty(), "{folder} is empty");
-            kept.iter().for_each(|bytes| read(bytes));
-        }
+    fn what_fuzzing_kept_and_changes_of_it_are_borne() {
+        each_is_borne("snapshot", super::snapshot);
+        each_is_borne("manifest", super::text);
     }
 }

@@ -207,6 +207,28 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_outlives_its_node_unless_the_kernel_does_not_ask_again_or_ends_it_meanwhile() {
+        let never = "a mount outlives its node";
+        for (goes_on, timeout, outcome, word) in [
+            (true, None, Outcome::Ok, never),
+            (true, Some("0\n"), Outcome::Ok, never),
+            (true, Some("30\n"), Outcome::Warning, "owes an answer for 30 s"),
+            (false, None, Outcome::Warning, "a mount ends with its node"),
+            (false, Some("30\n"), Outcome::Warning, "a mount ends with its node"),
+        ] {
+            let found = keeper(goes_on, timeout);
+            assert!(found.outcome == outcome && found.said.contains(word), "{timeout:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_pass_through_is_told_with_its_reason() {
+        assert_eq!(through(&Passthrough::On).outcome, Outcome::Ok);
+        let found = through(&Passthrough::Off { reason: "the cache lies on overlayfs".into() });
+        assert_eq!((found.outcome, &*found.said), (Outcome::Warning, "off: the cache lies on overlayfs"));
+    }
+
+    #[test]
     fn what_nothing_uses_is_never_amiss() {
         for (said, word) in [(None, "has none"), (Some("N\n"), "switched off"), (Some("Y\n"), "has it for FUSE;")] {
             let found = uring(said);

@@ -141,7 +141,13 @@ fn complaints(throttled: u64, retries: u64, errors: u64) -> Option<Finding> {
             "ask who runs the store for more requests a second, or spread the set over more prefixes",
         ));
     }
-    let said = format!("{} were repeated", show::count_of(retries, "request"));
+    let said = match retries {
+        0 => format!("{} failed", show::count_of(errors, "request")),
+        _ => format!(
+            "{} repeated",
+            if retries == 1 { "1 request was".into() } else { format!("{} requests were", show::count(retries)) }
+        ),
+    };
     (retries + errors > 0).then(|| Finding::warning("requests", said, "look at the way to the store, and at its log"))
 }
 
@@ -243,8 +249,22 @@ mod tests {
         assert!(rows.len() >= 20 && text.lines().count() == 1 + rows.len() / COUNTS.len(), "{text}");
         let unet3d = text.lines().find(|line| line.contains("unet3d")).expect("a line");
         assert!(unet3d.contains("h100") && unet3d.contains("(store bandwidth)"), "{text}");
-        let slow = beside(&Probe { supply, ..Probe::default() }, Speed { write: 1e9, read: 1e6 });
-        assert_eq!(slow.outcome, Outcome::Warning);
-        assert!(complaints(0, 0, 0).is_none() && complaints(2, 3, 0).is_some_and(|said| said.said.contains("2 times")));
+        for (write, read, outcome, word) in [
+            (1e9, 1e6, Outcome::Warning, "reads 1.00 MB/s, less than the store gives: 64.0 MB/s"),
+            (1e6, 1e9, Outcome::Warning, "writes 1.00 MB/s, less than the store gives: 64.0 MB/s"),
+            (65e6, 128e6, Outcome::Ok, "2.0 times as fast"),
+        ] {
+            let said = beside(&Probe { supply, ..Probe::default() }, Speed { write, read });
+            assert!(said.outcome == outcome && said.said.contains(word), "{said:?}");
+        }
+        for (counted, about, word) in [
+            ((2, 3, 0), "throttling", "2 times"),
+            ((0, 3, 0), "requests", "3 requests"),
+            ((0, 0, 1), "requests", "1 request failed"),
+        ] {
+            let said = complaints(counted.0, counted.1, counted.2).expect("something is to be said");
+            assert!(said.about == about && said.outcome == Outcome::Warning && said.said.contains(word), "{said:?}");
+        }
+        assert!(complaints(0, 0, 0).is_none());
     }
 }

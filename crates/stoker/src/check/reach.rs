@@ -54,6 +54,11 @@ impl Way<'_> {
         if !is_open {
             return Ok(None);
         }
+        if matches!(location, Location::Web { .. }) {
+            let said = "a web server tells no names, so nothing of it is read here";
+            found.push(Finding::warning("listing", said, "mount it with --manifest FILE"));
+            return Ok(None);
+        }
         let end = match End::open(self.url, self.typed, self.runtime, 0) {
             Ok(end) => end,
             Err(error) => {
@@ -179,8 +184,12 @@ async fn whom(store: &S3, settings: &Settings) -> Result<Finding> {
     if matches!(settings.s3.credentials, store::Credentials::Anonymous) {
         return Ok(Finding::ok("credentials", "none: requests are not signed"));
     }
-    let ends = store::lend(&settings.s3).await?.ends;
-    let found = match ends.map(|end| end as f64 - place::now()) {
+    Ok(until(who, store::lend(&settings.s3).await?.ends, place::now()))
+}
+
+/// Who asks with credentials that end at this time, if they do.
+fn until(who: String, ends: Option<i64>, now: f64) -> Finding {
+    let found = match ends.map(|end| end as f64 - now) {
         None => Finding::ok("credentials", who.clone()),
         Some(left) if left < ENDS_SOON_S => Finding::warning(
             "credentials",
@@ -189,7 +198,7 @@ async fn whom(store: &S3, settings: &Settings) -> Result<Finding> {
         ),
         Some(left) => Finding::ok("credentials", format!("{who}, which end in {}", show::left(left))),
     };
-    Ok(found.with("principal", who).with("end_at", ends))
+    found.with("principal", who).with("end_at", ends)
 }
 
 /// Files that the store lists, if it does.
@@ -211,7 +220,11 @@ fn names(url: &str, end: &End, found: &mut Vec<Finding>) -> Option<Vec<Listed>> 
     let of = if is_all { "" } else { "the first " };
     let said = format!("{of}{} with {} in {seconds:.2} s", show::count_of(count, "file"), show::bytes(bytes));
     let finding = match count {
-        0 => Finding::warning("listing", format!("there is nothing under {url}"), "check the prefix"),
+        0 => Finding::failed(
+            "listing",
+            format!("there is nothing under {url}, which is not mounted"),
+            "check the prefix",
+        ),
         _ => Finding::ok("listing", said),
     };
     found.push(finding.with("files", count).with("bytes", bytes).with("is_all", is_all).with("seconds", seconds));
@@ -244,6 +257,19 @@ mod tests {
         ] {
             let found = clock("host", skew);
             assert!(found.outcome == outcome && found.said.contains(word), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_that_end_within_the_hour_are_told_of() {
+        for (ends, outcome, word) in [
+            (None, Outcome::Ok, "key AKIA"),
+            (Some(10_000 + 3_601), Outcome::Ok, "key AKIA, which end in "),
+            (Some(10_000 + 3_599), Outcome::Warning, "key AKIA, which end in "),
+            (Some(10_000), Outcome::Warning, "key AKIA, which end in "),
+        ] {
+            let found = until("key AKIA".into(), ends, 10_000.0);
+            assert!(found.outcome == outcome && found.said.starts_with(word), "{ends:?}: {found:?}");
         }
     }
 

@@ -46,7 +46,7 @@ const LETTERS_MIN: usize = 6;
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Values of this environment, of others', and of AWS's files by the names of which they are secret.
+    /// Values of this environment, of others', and of AWS's and Google's files by the names of which they are secret.
     pub fn of_machine<'a>(others: impl Iterator<Item = &'a (String, String)>) -> Secrets {
         let mut all: Vec<(String, String)> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -58,6 +58,9 @@ impl Secrets {
             is_token.then(|| (name.clone(), beginning(Path::new(path)).unwrap_or_default().trim().to_owned()))
         };
         all.extend(all.iter().filter_map(token).collect::<Vec<_>>());
+        let is_google = |name: &str| name == "GOOGLE_APPLICATION_CREDENTIALS";
+        let google = all.iter().filter(|(name, _)| is_google(name)).flat_map(|(_, path)| members(Path::new(path)));
+        all.extend(google.collect::<Vec<_>>());
         let home = || place::variable("HOME").map(|home| PathBuf::from(home).join(".aws"));
         for (variable, name) in [("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ("AWS_CONFIG_FILE", "config")] {
             let named = place::variable(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -86,7 +89,8 @@ impl Secrets {
             let of_it = value.lines().filter(|line| !line.starts_with(MARK));
             of_it.map(str::to_owned).collect::<Vec<_>>()
         };
-        let named = all.iter().filter_map(secret).chain(all.iter().flat_map(|(_, value)| passwords(value)));
+        let within = all.iter().flat_map(|(_, value)| passwords(value).into_iter().chain(parts(value)));
+        let named = all.iter().filter_map(secret).chain(within);
         let mut values: Vec<String> = named.flat_map(lines).filter(is_one).collect();
         values.extend(values.iter().flat_map(|value| [percent(value), escaped(value)]).collect::<Vec<_>>());
         values.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
@@ -129,6 +133,15 @@ fn profiles(path: &Path) -> Vec<(String, String)> {
     lines.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
 }
 
+/// Texts of a file of JSON, but for addresses: a token's is none.
+fn members(path: &Path) -> Vec<(String, String)> {
+    let Ok(Value::Object(found)) = serde_json::from_str(&beginning(path).unwrap_or_default()) else {
+        return Vec::new();
+    };
+    let texts = found.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    texts.filter(|(_, text)| !text.contains("://")).collect()
+}
+
 /// Whether what is called so is secret in any text.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -139,6 +152,12 @@ fn is_secret(name: &str) -> bool {
 fn passwords(value: &str) -> Vec<String> {
     let users = value.split("://").skip(1).filter_map(|url| Some(url.rsplit_once('@')?.0));
     users.filter_map(|user| Some(user.split_once(':')?.1.to_owned())).collect()
+}
+
+/// What has a secret name within a connection string or a shared access signature.
+fn parts(value: &str) -> Vec<String> {
+    let named = value.split([';', '&']).filter_map(|part| part.split_once('='));
+    named.filter(|(name, _)| is_secret(name.trim())).map(|(_, value)| value.to_owned()).collect()
 }
 
 /// A value as URLs have it.
@@ -174,6 +193,11 @@ fn without_keys(text: &str) -> String {
 
 /// Take away what stands behind a secret name, as `X-Amz-Signature=...`, `password: ...` or `Authorization: ...` have it.
 fn without_named(text: &str) -> String {
+    // A URL that stands in another is told with its signs as they were before.
+    let text = ["%26", "%3D", "%3d"]
+        .into_iter()
+        .zip(["&", "=", "="])
+        .fold(text.to_owned(), |text, (code, sign)| text.replace(code, sign));
     text.split_inclusive('\n').map(line_without_named).collect()
 }
 
@@ -251,8 +275,17 @@ mod tests {
             ("HTTPS_PROXY", "http://me:of/proxy@10.0.0.1:3128"),
             ("TLS_PRIVATE_KEY", "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\n-----END PRIVATE KEY-----"),
             ("DB_PASSWORD", "with \"quotes\" & more"),
+            ("AZURE_STORAGE_CONNECTION_STRING", "AccountName=acc;AccountKey=c3RyaW5n==;EndpointSuffix=here"),
+            ("AZURE_STORAGE_SAS_TOKEN", "sv=2024&sp=rl&sig=c2lnbmVk%3D"),
         ];
         Secrets::of(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
+    }
+
+    #[test]
+    fn a_signature_in_a_url_within_a_url_is_taken_away() {
+        for text in ["to=https%3A%2F%2Fh%2Fk%3Fse%3D1%26sig%3Dq8Zx%2B1%26sp%3Dr", "x%26sig%3dq8Zx"] {
+            assert!(!without_named(text).contains("q8Zx"), "{}", without_named(text));
+        }
     }
 
     #[test]
@@ -271,6 +304,8 @@ mod tests {
             assert_eq!(known.cleaned(text), text);
         }
         for text in [
+            "by c3RyaW5n==",
+            "by c2lnbmVk%3D",
             "by /bPxRfiCYEXAMPLE",
             "by %2FbPxRfiCYEXAMPLE",
             "by of/proxy",
@@ -281,7 +316,7 @@ mod tests {
         ] {
             let clean = known.cleaned(text);
             assert!(clean.contains(REMOVED) && !clean.contains("proxy") && !clean.contains("quotes"), "{clean}");
-            assert!(!clean.contains("EXAMPLE"), "{clean}");
+            assert!(!clean.contains("EXAMPLE") && !clean.contains("c3Ry") && !clean.contains("c2ln"), "{clean}");
         }
     }
 

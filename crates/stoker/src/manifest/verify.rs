@@ -23,8 +23,8 @@ const LISTING_MIN: u64 = 2;
 
 pub fn run(args: &Verify) -> anyhow::Result<bool> {
     let text = open(args)?;
-    let told = text.head().url.clone();
-    let url = args.url.clone().map_or_else(|| trusted(told, &args.reach), Ok)?;
+    let (told, store) = (text.head().url.clone(), text.head().store.clone());
+    let url = args.url.clone().map_or_else(|| trusted(told, &store, &args.reach), Ok)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let (source, settings) = set::source(&url, &args.reach).await?;
@@ -32,7 +32,11 @@ pub fn run(args: &Verify) -> anyhow::Result<bool> {
         let mut told = Told::new(args.json);
         let objects = text.head().objects;
         let names = Names::Text(Box::new(text));
-        let now = if objects < LISTING_MIN { Now::Unknown } else { listed(&source, objects).await? };
+        let tells_names = !matches!(url.parse()?, Location::Web { .. });
+        let now = match tells_names && objects >= LISTING_MIN {
+            true => listed(&source, objects).await?,
+            false => Now::Unknown,
+        };
         match now {
             Now::Listed(now) => compare(names, Names::from(now), &mut told, &mut |difference, told| {
                 if let Difference::Added(_) = difference {
@@ -62,13 +66,27 @@ fn open(args: &Verify) -> anyhow::Result<node::manifest::Text<std::io::BufReader
 }
 
 /// The URL of a manifest, which may be anybody's: it must not lead credentials of ours to a server of theirs.
-fn trusted(url: String, reach: &Reach) -> Result<String> {
+fn trusted(url: String, store: &str, reach: &Reach) -> Result<String> {
+    if let Some(server) = elsewhere(&url.parse()?, store, place::reach(reach, &url).endpoint.is_some()) {
+        let error = Error::invalid(format!("the manifest is of {server}, and no endpoint is named"), &url);
+        return Err(error.hint(format!("name it: --endpoint http://{server}, or https://")));
+    }
     let has_token = place::variable(store::WEB_TOKEN).is_some_and(|token| !token.is_empty());
     if !is_credited(&url.parse()?, reach, has_token) {
         return Ok(url);
     }
     let error = Error::invalid("credentials are not sent to a server that only the manifest names", &url);
     Err(error.hint("if that server is to get them, type the URL behind the file"))
+}
+
+/// The server that a manifest is of, where a bucket of the same name would be asked for elsewhere.
+fn elsewhere<'a>(location: &Location, store: &'a str, has_endpoint: bool) -> Option<&'a str> {
+    match location {
+        Location::S3 { .. } | Location::Google { .. } if !has_endpoint => {
+            store.split_once('@').map(|(_, server)| server)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a location chooses who gets credentials.

@@ -58,6 +58,11 @@ impl Azure {
         Ok(Azure(Arc::new(Container { name: container.into(), site, identity })))
     }
 
+    /// Where credentials come from, by name; none for nobody.
+    pub async fn lender(&self) -> Result<Option<String>> {
+        Ok(self.0.identity.source(&self.identity()).await?.map(|source| source.name.clone()))
+    }
+
     /// Refuse what can't be meant: a name, an endpoint, a key.
     pub async fn check(container: &str, host: Option<&str>, settings: &Settings) -> Result<()> {
         let on = format!("az://{container}");

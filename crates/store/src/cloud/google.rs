@@ -71,6 +71,11 @@ impl Google {
         Ok(Google(Arc::new(Bucket { name: bucket.into(), site, identity, known: Mutex::default() })))
     }
 
+    /// Where tokens come from, by name; none for nobody.
+    pub async fn lender(&self) -> Result<Option<String>> {
+        Ok(self.0.identity.source().await?.map(|found| found.source.name.clone()))
+    }
+
     /// Refuse what can't be meant: a name, an endpoint, a file of credentials.
     pub async fn check(bucket: &str, settings: &Settings) -> Result<()> {
         settings.refuse_profile(&format!("gs://{bucket}"))?;

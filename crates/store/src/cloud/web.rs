@@ -8,10 +8,9 @@
 use super::refusal::Service;
 use super::{Asker, Settings, Site, no_request};
 use crate::counters::InFlight;
-use crate::s3::answer::{self, check_range, check_version, of_time, second, text, time_of};
+use crate::s3::answer::{self, check_range, check_version, text, time_of};
 use crate::s3::endpoint::{STRICT_PATH, Server};
-use crate::s3::page::SETTLED_AFTER;
-use crate::{Body, Counters, Listed, Pages, Sink, Store, UNSETTLED, Upload};
+use crate::{Body, Counters, Listed, Pages, Sink, Store, Upload};
 use block::{Checksum, Error, Object, Result, Waiting};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -182,7 +181,7 @@ impl Inner {
     async fn find(&self, key: &str) -> Result<Listed> {
         let on = self.site.name_of(key);
         let answer = self.head(key, HeaderMap::new(), &on).await?;
-        let found = listed(answer.headers(), key).ok_or_else(|| {
+        let found = answer::listed(answer.headers(), key).ok_or_else(|| {
             let error = Error::invalid("the server tells no size, or neither ETag nor Last-Modified", &on);
             error.hint(
                 "Stoker reads files whose bytes a version names: serve them as files, not as pages made on request",
@@ -191,23 +190,6 @@ impl Inner {
         Counters::add(&self.site.counters.weak, u64::from(time_of(&found.version).is_some()));
         Ok(found)
     }
-}
-
-/// What a head says of a file.
-fn listed(headers: &HeaderMap, key: &str) -> Option<Listed> {
-    let modified = text(headers, "last-modified").and_then(second);
-    let etag = text(headers, "etag").map(answer::version).filter(|etag| !etag.is_empty());
-    let version = match etag {
-        Some(etag) => etag.to_owned(),
-        None => {
-            let modified = modified?;
-            let given = text(headers, "date").and_then(second);
-            let is_settled = given.is_some_and(|given| given - modified > SETTLED_AFTER);
-            if is_settled { of_time(modified) } else { format!("{UNSETTLED}{}", of_time(modified)) }
-        }
-    };
-    let modified_ns = modified.unwrap_or_default().saturating_mul(1_000_000_000);
-    Some(Listed { key: key.to_owned(), version, size: length(headers)?, modified_ns })
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {
@@ -250,3 +232,6 @@ impl Web {
         Box::pin(std::future::ready(Err(error.hint("name a bucket or a folder"))))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,18 +111,7 @@ macro_rules! kept {
 async fn a_cluster_of_hdfs_keeps_what_every_store_promises() {
     let Some(hadoop) = Hadoop::start(1, 1) else { return };
     let hdfs = hdfs(&hadoop);
-    kept!(&hdfs;
-        a_listing_holds_every_key_once
-        a_prefix_lists_what_begins_with_it
-        odd_names_come_back_letter_for_letter
-        a_range_is_exactly_what_was_asked_for
-        an_empty_object_has_an_empty_body
-        blocks_meet_at_their_edges
-        an_overwritten_object_has_changed
-        an_absent_object_is_missing
-        a_checksum_is_that_of_all_bytes
-        a_dropped_body_leaves_nothing_behind
-    );
+    crate::promises!([kept] &hdfs;);
     what_is_written_is_found_and_removed(&hdfs).await;
     a_file_that_grew_has_changed(&hadoop, &hdfs).await;
     a_file_costs_its_questions(&hadoop, &hdfs).await;

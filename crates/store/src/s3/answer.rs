@@ -119,12 +119,22 @@ pub fn checksum(headers: &HeaderMap) -> Option<Checksum> {
         .or_else(|| short("x-amz-checksum-crc32").map(Checksum::Crc32))
 }
 
-/// What the head of an object says about it.
+/// What the head of an object says about it. Without an ETag its version is its time, once that is settled.
 pub fn listed(headers: &HeaderMap, key: &str) -> Option<Listed> {
-    let version = version(text(headers, "etag")?).to_owned();
+    let modified = text(headers, "last-modified").and_then(second);
+    let etag = text(headers, "etag").map(version).filter(|etag| !etag.is_empty());
+    let version = match etag {
+        Some(etag) => etag.to_owned(),
+        None => {
+            let modified = modified?;
+            let given = text(headers, "date").and_then(second);
+            let is_settled = given.is_some_and(|given| given - modified > page::SETTLED_AFTER);
+            if is_settled { of_time(modified) } else { format!("{UNSETTLED}{}", of_time(modified)) }
+        }
+    };
+    let modified_ns = modified.unwrap_or_default().saturating_mul(1_000_000_000);
     let size = text(headers, "content-length")?.parse().ok()?;
-    let modified = text(headers, "last-modified").and_then(second).unwrap_or_default();
-    Some(Listed { key: key.to_owned(), version, size, modified_ns: modified.saturating_mul(1_000_000_000) })
+    Some(Listed { key: key.to_owned(), version, size, modified_ns })
 }
 
 /// Eight bytes as base64.
@@ -227,6 +237,10 @@ impl Refusal {
             (_, "NoSuchBucket") => {
                 Error::missing(format!("there is no bucket {bucket} on {host} ({})", self.said()), on)
                     .hint("check the name and the endpoint")
+            }
+            (_, "InvalidBucketName") => {
+                Error::invalid(format!("{host} says that {bucket} can't be the name of a bucket ({})", self.said()), on)
+                    .hint("check the name of the bucket")
             }
             (_, code) if is_denial(status, code) => return self.denied(host, on),
             (404 | 410, _) => Error::missing(format!("there is no such object ({})", self.said()), on),

@@ -19,8 +19,10 @@ use reqsign_aws_v4::{
     EnvCredentialProvider, IMDSv2CredentialProvider, ProcessCredentialProvider, ProfileCredentialProvider,
     RequestSigner, SSOCredentialProvider, StaticCredentialProvider,
 };
-use reqsign_core::{Context, Error, OsEnv, ProvideCredential, ProvideCredentialDyn, Result, Signer};
+use reqsign_core::{Context, Error, OsEnv, ProvideCredential, ProvideCredentialDyn, Result, Signer, StaticEnv};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Who we are.
@@ -74,16 +76,29 @@ impl Found {
     }
 }
 
+/// Variables by which AWS's tools find credentials.
+pub type Variables = BTreeMap<String, String>;
+
 /// The environment of this process, for what AWS's own tools look up there.
 pub fn environment() -> Context {
     Context::new().with_env(OsEnv)
 }
 
+/// The environment of whoever asks; without any, that of this process.
+fn environment_of(variables: &Variables) -> Context {
+    if variables.is_empty() {
+        return environment();
+    }
+    let envs: HashMap<String, String> = variables.clone().into_iter().collect();
+    let home_dir = envs.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    Context::new().with_env(StaticEnv { home_dir, envs })
+}
+
 /// Refuse a profile that is in no file, and half a key.
-pub async fn check(credentials: &Credentials) -> block::Result<()> {
+pub async fn check(credentials: &Credentials, variables: &Variables) -> block::Result<()> {
     let Credentials::Found { profile } = credentials else { return Ok(()) };
     let Some(name) = profile else {
-        return key(&environment()).map(|_| ()).map_err(|error| {
+        return key(&environment_of(variables)).map(|_| ()).map_err(|error| {
             let error = block::Error::invalid(causes(&error), "the environment");
             error.hint("set both, or neither of them")
         });
@@ -92,7 +107,7 @@ pub async fn check(credentials: &Credentials) -> block::Result<()> {
         let error = block::Error::invalid(causes(&error), format!("profile {name}"));
         error.hint("check --profile, AWS_PROFILE and the files of profiles")
     };
-    let (context, _) = machine::context(Arc::new(Chance::new(0)));
+    let (context, _) = machine::context(variables, Arc::new(Chance::new(0)));
     let files = Profiles::read(&context).await.map_err(wrong)?;
     if files.profile(name).is_some() { Ok(()) } else { Err(wrong(files.unknown(name))) }
 }

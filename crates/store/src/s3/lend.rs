@@ -55,7 +55,7 @@ fn signer(settings: &Settings) -> (Signer, String) {
         _ => "the credentials of this machine".into(),
     };
     let region = settings.region.as_deref().unwrap_or(REGION);
-    (Signer::new(&settings.credentials, region, Arc::new(Chance::new(settings.seed))), on)
+    (Signer::new(settings, region, Arc::new(Chance::new(settings.seed))), on)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a secret is held here and by the library that signs; it is in no error and no log.
 
+use super::Settings;
 use super::credentials::machine::{self, Role};
 use super::credentials::{self, Credentials, Found};
 use super::wire::causes;
@@ -12,6 +13,7 @@ use reqsign_aws_v4::{Credential, RequestSigner};
 use reqsign_core::time::Timestamp;
 use reqsign_core::{Context, ErrorKind, SignRequest, SigningCredential};
 use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -29,8 +31,14 @@ const YOUNG: Duration = Duration::from_secs(30);
 /// The service in the scope of a signature.
 const SERVICE: &str = "s3";
 
+/// How long whoever hands out credentials is left alone after it failed, while there are some that are good.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// Signs requests. Without credentials (anonymous) it leaves them as they are.
-pub struct Signer {
+pub struct Signer(Arc<Desk>);
+
+/// Where the credentials of a signer lie.
+pub struct Desk {
     credentials: Credentials,
     region: String,
     context: Context,
@@ -39,21 +47,21 @@ pub struct Signer {
     found: OnceCell<Option<Found>>,
     /// What requests are signed with, and since when.
     current: RwLock<Option<(Arc<Credential>, Instant)>>,
-    /// Held while credentials are fetched, so that one request fetches for all.
-    renewing: tokio::sync::Mutex<()>,
+    /// Held while credentials are fetched, so that one fetches for all; when that failed last.
+    renewing: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
 impl Signer {
-    pub fn new(credentials: &Credentials, region: &str, chance: Arc<Chance>) -> Signer {
-        let (context, role) = machine::context(chance);
-        Signer::on(context, role, credentials, region)
+    pub fn new(settings: &Settings, region: &str, chance: Arc<Chance>) -> Signer {
+        let (context, role) = machine::context(&settings.variables, chance);
+        Signer::on(context, role, &settings.credentials, region)
     }
 
     /// On a machine that may be made up.
     pub(super) fn on(context: Context, role: Role, credentials: &Credentials, region: &str) -> Signer {
         let (credentials, region) = (credentials.clone(), region.to_owned());
         let (found, current, renewing) = Default::default();
-        Signer { credentials, region, context, role, found, current, renewing }
+        Signer(Arc::new(Desk { credentials, region, context, role, found, current, renewing }))
     }
 
     /// The principal that requests are signed for, in words that hold no secret and outlive short-lived keys where
@@ -126,25 +134,47 @@ impl Signer {
 
     async fn credential(&self, source: &Found, on: &(dyn Display + Sync)) -> Result<Arc<Credential>> {
         let now = Timestamp::now();
-        let current = self.current();
-        if let Some(current) = &current {
+        if let Some(current) = self.current() {
             if current.is_valid_at(now + RENEW_BEFORE) {
-                return Ok(current.clone());
+                return Ok(current);
             }
-            // Still good: one renews, the others go on with what there is.
             if current.is_valid_at(now + GOOD_FOR) {
-                let Ok(_renewing) = self.renewing.try_lock() else { return Ok(current.clone()) };
-                return Ok(self.renew(source, on).await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "credentials can't be renewed yet");
-                    current.clone()
-                }));
+                self.renew_meanwhile(on.to_string());
+                return Ok(current);
             }
         }
-        let _renewing = self.renewing.lock().await;
-        match self.current().filter(|current| current.is_valid_at(Timestamp::now() + GOOD_FOR)) {
-            Some(renewed) => Ok(renewed),
-            None => self.renew(source, on).await,
+        let mut renewing = self.renewing.lock().await;
+        if let Some(renewed) = self.current().filter(|current| current.is_valid_at(Timestamp::now() + GOOD_FOR)) {
+            return Ok(renewed);
         }
+        *renewing = None;
+        self.renew(source, on).await
+    }
+}
+
+impl Deref for Signer {
+    type Target = Arc<Desk>;
+
+    fn deref(&self) -> &Arc<Desk> {
+        &self.0
+    }
+}
+
+impl Desk {
+    /// Renew what is still good, while requests go on with it: who hands out credentials may take longer than any of them waits.
+    fn renew_meanwhile(self: &Arc<Desk>, on: String) {
+        let Ok(mut failed) = self.renewing.clone().try_lock_owned() else { return };
+        if failed.is_some_and(|when| when.elapsed() < PAUSE) {
+            return;
+        }
+        let desk = self.clone();
+        tokio::spawn(async move {
+            let Some(Some(source)) = desk.found.get() else { return };
+            *failed = desk.renew(source, &on).await.err().map(|error| {
+                tracing::warn!(%error, "credentials can't be renewed yet");
+                Instant::now()
+            });
+        });
     }
 
     async fn renew(&self, from: &Found, on: &(dyn Display + Sync)) -> Result<Arc<Credential>> {

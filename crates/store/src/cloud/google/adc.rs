@@ -35,7 +35,7 @@ pub struct Identity {
 
 /// The source that is meant.
 pub struct Found {
-    source: Source<GcpCredential>,
+    pub source: Source<GcpCredential>,
     who: Who,
 }
 

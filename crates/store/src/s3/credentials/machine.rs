@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use reqsign_core::{CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, Result};
 use std::fmt;
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const ANSWER_MAX: usize = 1 << 20;
 
 /// How long a command of a profile may take: some have somebody asked.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
+
+/// Whatever terminal a process has; none, no such file.
+const TERMINAL: &str = "/dev/tty";
 
 /// Where a machine of AWS tells the names of its roles.
 const MACHINE_ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -54,11 +58,11 @@ fn role_in(answer: &[u8]) -> Option<&str> {
     value.strip_prefix('"')?.split_once('"').map(|(role, _)| role).filter(|role| !role.is_empty())
 }
 
-/// What the sources may use of this machine, and the role that they come upon.
-pub fn context(chance: Arc<Chance>) -> (Context, Role) {
+/// What the sources may use of this machine, by these variables, and the role that they come upon.
+pub fn context(variables: &super::Variables, chance: Arc<Chance>) -> (Context, Role) {
     let role = Role::default();
     let messenger = Messenger { wire: OnceLock::new(), counters: Arc::default(), chance, role: role.clone() };
-    let context = super::environment().with_file_read(Files).with_command_execute(Commands);
+    let context = super::environment_of(variables).with_file_read(Files).with_command_execute(Commands);
     (context.with_http_send(messenger), role)
 }
 
@@ -81,9 +85,13 @@ pub struct Commands;
 
 impl CommandExecute for Commands {
     async fn command_execute<'a>(&'a self, program: &'a str, arguments: &'a [&'a str]) -> Result<CommandOutput> {
-        // In our process group, so that it can ask for a password at the terminal.
         let mut command = std::process::Command::new(program);
         command.args(arguments);
+        // At a terminal it stays in our process group, so that it can ask for a password there; elsewhere all that it starts ends
+        // with it.
+        if std::fs::File::open(TERMINAL).is_err() {
+            command.process_group(0);
+        }
         let done = command::output(command, COMMAND_MAX).await.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => Error::unexpected(format!("{program}: {error}")),
             _ => Error::config_invalid(format!("can't run {program}: {error}")),

@@ -4,6 +4,8 @@ use super::super::sign::Signer;
 use super::machine::{Commands, Files, Role};
 use super::*;
 use reqsign_core::StaticEnv;
+use reqsign_core::time::Timestamp;
+use std::time::Duration;
 
 /// A machine with this configuration, and nobody to ask over the network.
 fn machine(config: &str, variables: &[(&str, &str)]) -> (tempfile::TempDir, Context) {
@@ -106,7 +108,11 @@ async fn a_source_that_was_named_and_fails_when_it_is_asked_is_an_error_and_nobo
 #[tokio::test]
 async fn credentials_that_many_hear_have_run_out_are_renewed_once_for_all_of_them() {
     let keys = Credentials::Keys { id: "id".into(), secret: "secret".into(), token: Some("token".into()) };
-    let signer = Signer::new(&keys, "us-east-1", Arc::new(Chance::new(0)));
+    let signer = Signer::new(
+        &super::super::Settings { credentials: keys, ..Default::default() },
+        "us-east-1",
+        Arc::new(Chance::new(0)),
+    );
     let sign = async || {
         let request = http::Request::get("http://127.0.0.1:9/bucket/key").body(()).expect("a request");
         let signed = signer.sign(&mut request.into_parts().0, "us-east-1", &"bucket").await;
@@ -118,6 +124,28 @@ async fn credentials_that_many_hear_have_run_out_are_renewed_once_for_all_of_the
     let fresh = sign().await;
     assert!(!Arc::ptr_eq(&used, &fresh));
     assert!(signer.forget(&used, true) && Arc::ptr_eq(&fresh, &sign().await), "a late word is not about fresh ones");
+}
+
+#[tokio::test]
+async fn credentials_are_renewed_before_they_run_out_and_not_long_before() {
+    // They may be renewed beside whoever asks.
+    const LOOKS_FEW: u32 = 10;
+    for (seconds, looks) in [(240, 1_000), (3600, LOOKS_FEW)] {
+        let until = (Timestamp::now() + Duration::from_secs(seconds)).format_rfc3339_zulu();
+        let made =
+            format!("{{\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\",\"Expiration\":\"{until}\"}}");
+        let (_directory, context) = machine(&format!("[default]\ncredential_process = printf {made}\n"), &[]);
+        let signer = Signer::on(context, Role::default(), &Credentials::Found { profile: None }, "us-east-1");
+        let lend = async || signer.lend(&"bucket").await.expect("a key").expect("somebody");
+        let (first, mut last) = (lend().await, lend().await);
+        for _ in 0..looks {
+            if Arc::ptr_eq(&first, &last) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                last = lend().await;
+            }
+        }
+        assert_eq!(Arc::ptr_eq(&first, &last), looks == LOOKS_FEW, "good for {seconds} s");
+    }
 }
 
 #[tokio::test]

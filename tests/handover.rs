@@ -1,0 +1,132 @@
+//! What one process of a node hands to the next, where that takes root or time: backing files that the kernel knows, a store that
+//! is away just then, and who holds all of it meanwhile.
+
+mod support;
+
+use rustix::fd::OwnedFd;
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::content::{compare, noise, same};
+use support::hung::Hung;
+use support::successor::{as_in, bed, next, pid};
+use support::{BUCKET, Bed, Daemon, eventually, keeper_of, signal, text};
+
+const MIB: usize = 1 << 20;
+
+/// FUSE_DEV_IOC_BACKING_CLOSE.
+const BACKING_CLOSE: Opcode = opcode::write::<u32>(229, 2);
+
+/// Where the ledger says which number was the highest (docs/format.md), and further ones that may have been given since.
+const HIGHEST_AT: u64 = 24;
+const BEYOND: u32 = 200;
+
+/// The descriptor of a process that leads to what is called so.
+fn descriptor(pid: u32, called: &str) -> PathBuf {
+    let mut all = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten().map(|entry| entry.path());
+    let is_it = |link: &PathBuf| fs::read_link(link).is_ok_and(|to| to.to_string_lossy().contains(called));
+    all.find(is_it).unwrap_or_else(|| panic!("no descriptor leads to {called}"))
+}
+
+/// The descriptor that another process has of the device.
+fn device(node: u32) -> OwnedFd {
+    let number = descriptor(node, "/dev/fuse").file_name().and_then(|name| name.to_str()?.parse().ok());
+    let pid = i32::try_from(node).ok().and_then(Pid::from_raw).expect("a number");
+    let process = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");
+    pidfd_getfd(process, number.expect("a number"), PidfdGetfdFlags::empty()).expect("root may")
+}
+
+/// Backing files that the kernel has registered: those that it can be told to let go of, which it does. What is open goes on.
+fn let_go(node: u32) -> usize {
+    let (device, mut highest) = (device(node), [0; 4]);
+    let ledger = File::open(descriptor(node, "stoker-opens")).expect("root may");
+    ledger.read_exact_at(&mut highest, HIGHEST_AT).expect("it is long enough");
+    let numbers = 1..=u32::from_ne_bytes(highest) + BEYOND;
+    // SAFETY: the call reads one u32, the number to close, and writes nothing.
+    numbers.filter(|number| unsafe { ioctl(&device, Setter::<BACKING_CLOSE, u32>::new(*number)) }.is_ok()).count()
+}
+
+#[test]
+fn after_restarts_the_kernel_knows_no_backing_file_but_those_of_what_is_open() {
+    let Some(bed) = bed() else { return };
+    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    (0..).zip(&names).for_each(|(number, name)| bed.put(name, &noise(MIB, number)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let passthrough = bed.status()["mounts"][0]["passthrough"].clone();
+    if passthrough != "on" {
+        return eprintln!("SKIPPED: no passthrough here: {passthrough}");
+    }
+    let loaded = bed.run(["load".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(loaded.status.success(), "{}", text(&loaded));
+    let open: Vec<File> = names[..3].iter().map(|name| File::open(bed.mounted(name)).expect("it opens")).collect();
+    for _ in 0..2 {
+        // Kept registered by whoever serves them.
+        compare(&bed.path("mnt"), &bed.path("data"));
+        let node = pid(&bed);
+        signal(node, "KILL");
+        next(&bed, node);
+    }
+    assert_eq!(let_go(pid(&bed)), open.len());
+    for (number, file) in (0..).zip(&open) {
+        let mut read = vec![0; MIB];
+        file.read_exact_at(&mut read, 0).expect("it is read on");
+        same(&read, &noise(MIB, number), &number);
+    }
+    drop(open);
+    daemon.end();
+}
+
+#[test]
+fn a_folder_that_hangs_when_another_process_goes_on_is_waited_for() {
+    let Some(bed) = bed() else { return };
+    let folder = bed.path("folder");
+    fs::create_dir(&folder).and_then(|()| fs::write(folder.join("file"), noise(MIB, 1))).expect("a file");
+    let daemon = bed.mount_at(&format!("file://{}", folder.display()), "mnt", &[]);
+    let (node, open) = (pid(&bed), File::open(bed.mounted("file")).expect("it opens"));
+    let Some(hung) = Hung::over(folder.clone()) else { return };
+    signal(node, "KILL");
+    eventually("it is waited for", || daemon.said().contains("a mount waits for its store"));
+    hung.uncover();
+    next(&bed, node);
+    compare(&bed.path("mnt"), &folder);
+    let mut read = vec![0; MIB];
+    open.read_exact_at(&mut read, 0).expect("it is read on");
+    same(&read, &noise(MIB, 1), &"what was open");
+    assert_eq!(bed.status()["mounts"][0]["restarts"], 1, "no process gave up");
+    drop(open);
+    daemon.end();
+}
+
+/// Mount by another program, which has its folder to itself.
+fn mount_by(bed: &Bed, program: &Path) -> Daemon {
+    fs::copy(env!("CARGO_BIN_EXE_stoker"), program).expect("a program");
+    let usual = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &[]);
+    let mut mounting = Command::new(program);
+    as_in(bed, mounting.args(usual.get_args()));
+    Daemon::start(&mut mounting, &bed.path("mnt"), &bed.path("mnt.log"))
+}
+
+#[test]
+fn while_nobody_can_be_had_to_hold_a_mount_the_status_says_so() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    let program = bed.path("stoker-gone");
+    let daemon = mount_by(&bed, &program);
+    let keeper = keeper_of(pid(&bed)).expect("somebody holds the mount");
+    let state = || bed.status()["keeper"].clone();
+    assert_eq!(state(), serde_json::json!({"state": "on", "pid": keeper}));
+    fs::remove_file(&program).expect("it is there");
+    signal(keeper, "KILL");
+    let is_off = || {
+        let keeper = state();
+        keeper["pid"].is_null() && keeper["state"].as_str().is_some_and(|state| state.starts_with("off: "))
+    };
+    eventually("it says so", is_off);
+    fs::copy(env!("CARGO_BIN_EXE_stoker"), &program).expect("a program");
+    eventually("somebody holds the mount again", || state()["state"] == "on" && state()["pid"] != keeper);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
