@@ -25,6 +25,8 @@ from pathlib import Path
 
 STOKER = Path(__file__).parent.parent / "target/release/stoker"
 TIMES, RESTARTS = int(os.environ.get("TIMES", 20)), int(os.environ.get("RESTARTS", 1000))
+# The other build of `upgrade`: an earlier one, say; by default this one without its symbols.
+OTHER = os.environ.get("OTHER")
 SIZES = [1_000, 100_000, 900_000, 3_000_000, 20_000_000]
 FILES, OPEN_FILES, OPEN_BYTES, READERS = 100, 4, 16 << 20, 8
 # Seconds between two reads of a stream.
@@ -162,7 +164,7 @@ def act(bed, part, turn):
     if part == "restart":
         bed.run("restart", bed.at)
     if part == "upgrade":
-        other = bed.scratch / "stoker-next"
+        other = Path(OTHER or bed.scratch / "stoker-next")
         if not other.exists():
             subprocess.run(["strip", "-o", other, STOKER], check=True)
         bed.run("restart", bed.at, program=other if turn % 2 == 0 else STOKER)
@@ -217,7 +219,8 @@ def measure(rows, part, is_warm):
     rows.append([f"errors and wrong bytes of {files} files, {name} {TIMES} times", "0", len(errors) + wrong, len(errors) + wrong == 0])
     rows.append([f"rate of complete open files in the second from the end on, median of {TIMES}, {name}", ">= 0.9", round(share, 3), share >= 0.9])
     rows.append([f"the least of them, {name}", "told", round(least, 3), True])
-    rows.append([f"longest read of a complete open file, s, {name}", "told", round(max(stream[2] for stream in streams), 3), True])
+    longest_open = max(stream[2] for stream in streams)
+    rows.append([f"longest read of a complete open file, s, {name}", "<= 0.1", round(longest_open, 3), longest_open <= 0.1])
     rows.append([f"longest open, s, {name}", "<= 2", round(longest, 2), longest <= 2])
     rows.append([f"longest read of what is not open yet, s, {name}", "told", round(slowest, 2), True])
     rows.append([f"until another process answers, s, median / longest, {name}", "told", f"{statistics.median(took):.2f} / {max(took):.2f}", True])
@@ -262,7 +265,7 @@ def many(rows):
         alive = sum(str(scratch) in Path(path).read_bytes().decode(errors="replace") for path in glob.glob("/proc/[0-9]*/cmdline") if os.path.exists(path))
     bad = sum(len(r[1]) + r[2] for r in read)
     rows.append([f"errors and wrong bytes of {sum(r[0] for r in read)} files over {RESTARTS} restarts in a row", "0", bad, bad == 0])
-    rows.append([f"descriptors of node and keeper, before / after {RESTARTS} restarts", "the same", f"{before} / {after}", max(a - b for a, b in zip(after, before)) <= 2])
+    rows.append([f"descriptors of node and keeper, before / after {RESTARTS} restarts", "<= 2 more", f"{before} / {after}", max(a - b for a, b in zip(after, before)) <= 2])
     rows.append(["nodes that count as open after all were closed, backing files registered, mounts, processes left over", "0 / 0 / 0 / 0", f"{left} / {ids} / {more} / {alive}", left + ids + more + alive == 0])
     rows.append(["seconds of a restart, median / longest", "told", f"{statistics.median(took):.2f} / {max(took):.2f}", True])
     for row in rows[-4:]:
