@@ -294,6 +294,8 @@ fn whole(name: &str, value: String) -> String {
     let at = match value.split_once(':').filter(|_| name.starts_with("KRB5")) {
         Some((kind @ ("FILE" | "DIR"), path)) if !path.starts_with(':') => kind.len() + 1,
         Some(_) => return value,
+        // AWS's tools take it for the home folder, also in a variable that no shell has read.
+        None if value.starts_with('~') => return value,
         None => 0,
     };
     match absolute(Path::new(&value[at..])) {
