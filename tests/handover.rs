@@ -7,13 +7,14 @@ use rustix::fd::OwnedFd;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use support::confines::small_cache;
 use support::content::{compare, noise, same};
 use support::hung::Hung;
 use support::successor::{as_in, bed, next, pid};
-use support::{BUCKET, Bed, Daemon, eventually, keeper_of, signal, text};
+use support::{BUCKET, Bed, Daemon, eventually, finished, keeper_of, signal, text};
 
 const MIB: usize = 1 << 20;
 
@@ -128,5 +129,62 @@ fn while_nobody_can_be_had_to_hold_a_mount_the_status_says_so() {
     fs::copy(env!("CARGO_BIN_EXE_stoker"), &program).expect("a program");
     eventually("somebody holds the mount again", || state()["state"] == "on" && state()["pid"] != keeper);
     compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
+
+/// What becomes of a mount whose node is killed while its cache folder can't be had, with a file open that is kept.
+fn goes_on_without_its_cache(bed: &Bed, spoil: impl FnOnce()) -> Daemon {
+    (0..8).for_each(|number| bed.put(&number.to_string(), &noise(MIB, number)));
+    let daemon = bed.mount(&["--fill", "off"]);
+    let (node, open) = (pid(bed), File::open(bed.mounted("0")).expect("it opens"));
+    let disk = || text_of(&bed.status()["disk"]);
+    assert_eq!(disk(), "on");
+    spoil();
+    signal(node, "KILL");
+    let second = next(bed, node);
+    assert!(disk().starts_with("lost: "), "{}", disk());
+    compare(&bed.path("mnt"), &bed.path("data"));
+    // So does the one after it.
+    bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()]);
+    assert_ne!(pid(bed), second);
+    assert!(disk().starts_with("lost: "), "{}", disk());
+    compare(&bed.path("mnt"), &bed.path("data"));
+    let mut read = vec![0; MIB];
+    open.read_exact_at(&mut read, 0).expect("it is read on");
+    same(&read, &noise(MIB, 0), &"what was open");
+    daemon
+}
+
+fn text_of(value: &serde_json::Value) -> String {
+    value.as_str().expect("words").into()
+}
+
+#[test]
+fn a_cache_folder_that_cannot_be_had_costs_no_mount_and_is_used_again_once_it_can() {
+    let Some(bed) = bed() else { return };
+    let may = |mode| fs::set_permissions(bed.path("cache"), fs::Permissions::from_mode(mode)).expect("it is ours");
+    let daemon = goes_on_without_its_cache(&bed, || may(0o777));
+    may(0o700);
+    let gets = bed.gets();
+    bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()]);
+    assert_eq!(text_of(&bed.status()["disk"]), "on");
+    fs::read(bed.mounted("0")).expect("it is read");
+    assert_eq!(bed.gets(), gets, "it was kept before");
+    daemon.end();
+}
+
+#[test]
+fn a_disk_that_found_itself_broken_costs_no_mount() {
+    let Some(bed) = bed() else { return };
+    if !small_cache(&bed, 64, 400) {
+        return;
+    }
+    let cache = bed.path("cache");
+    let again = finished(Command::new("mount").args(["-o", "remount,errors=remount-ro"]).arg(&cache));
+    assert!(again.status.success(), "{}", text(&again));
+    let device = finished(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&cache));
+    let device = Path::new(text(&device).trim()).file_name().expect("a device").to_owned();
+    let fail = Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error");
+    let daemon = goes_on_without_its_cache(&bed, || fs::write(fail, "1").expect("root may"));
     daemon.end();
 }

@@ -22,6 +22,9 @@ pub struct Status {
     pub version: String,
     pub pid: u32,
     pub cache: String,
+    /// `on`, or `lost: ` and why nothing that lies in the cache folder can be had.
+    #[serde(default)]
+    pub disk: String,
     /// Since the node started.
     #[serde(default)]
     pub uptime_seconds: f64,

@@ -18,6 +18,7 @@ pub fn status(host: &Host) -> Status {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         cache: host.node().settings().cache.display().to_string(),
+        disk: host.node().lost().map_or_else(|| "on".into(), |why| format!("lost: {why}")),
         tiers: Tiers { memory: tier(figures.memory), disk: tier(disk), origin: tier(figures.origin) },
         store: store_status(&figures),
         waits: waits(&figures),

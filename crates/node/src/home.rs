@@ -7,7 +7,9 @@
 use crate::manifest::SNAPSHOT_MARK;
 use block::{Error, Kind, Result};
 use cache::disk::Hold;
-use rustix::fs::OFlags;
+use cache::disk::medium::is_gone;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -31,13 +33,14 @@ pub struct Home {
     path: PathBuf,
     group: bool,
     lock: Mutex<File>,
+    stands_in: Option<String>,
 }
 
 impl Home {
     /// Take a cache folder, which is made for its owner alone if it isn't there. [`block::Kind::Unavailable`] if
     /// another node has it. `group`: a group of this user may write into it too, and root may own it.
     pub fn take(path: &Path, group: bool) -> Result<Home> {
-        Ok(Home { path: path.to_owned(), group, lock: lock(path, group)?.into() })
+        Ok(Home { path: path.to_owned(), group, lock: lock(path, group)?.into(), stands_in: None })
     }
 
     /// Take a cache folder that a process had which is gone, by the lock that it left. Where that isn't the folder's any
@@ -53,7 +56,25 @@ impl Home {
         is_fit(path, group)?;
         // It is locked already, unless who had it let go of it.
         left.try_lock().map_err(|_| is_taken(path))?;
-        Ok(Home { path: path.to_owned(), group, lock: left.into() })
+        Ok(Home { path: path.to_owned(), group, lock: left.into(), stands_in: None })
+    }
+
+    /// Whether no node can work here now: the disk gives errors alone, or takes nothing any more.
+    pub fn is_lost(&self) -> bool {
+        // A file without a name. Where there are none, nothing is known.
+        let (flags, mode) = (OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+        let made = rustix::fs::open(&self.path, flags, mode);
+        made.is_err_and(|errno| errno == Errno::ROFS || is_gone(&errno.into()))
+    }
+
+    /// This folder, for a node that can't have its own, and why.
+    pub fn standing_in(self, why: String) -> Home {
+        Home { stands_in: Some(why), ..self }
+    }
+
+    /// Why it stands in for the folder that was meant, if it does.
+    pub fn stands_in(&self) -> Option<&str> {
+        self.stands_in.as_deref()
     }
 
     /// Its lock, which is held for as long as somebody has it.

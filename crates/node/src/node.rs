@@ -23,7 +23,7 @@ pub(crate) const SNAPSHOTS: &str = "manifests";
 /// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Folder of the cache.
+    /// Folder of the cache, as it was meant: another may stand in for it ([`Home::standing_in`]).
     pub cache: PathBuf,
     /// Limits of the disk tier.
     pub limits: Limits,
@@ -127,7 +127,7 @@ impl Node {
         let (home, origins) = (Arc::new(home), Arc::new(Origins::default()));
         let holding = home.clone();
         let on_disk = disk::Settings {
-            folder: settings.cache.join("blocks"),
+            folder: home.path().join("blocks"),
             limits: settings.limits,
             boot,
             keeps: store::is_settled,
@@ -163,6 +163,12 @@ impl Node {
         self.home.is_of_group()
     }
 
+    /// Why nothing that lies in its cache folder can be had, if it can't.
+    pub fn lost(&self) -> Option<String> {
+        let errors = || self.stack.is_disk_lost().then(|| "it gives errors alone".into());
+        self.home.stands_in().map(str::to_owned).or_else(errors)
+    }
+
     /// Make what somebody may have removed: the cache folder, and that of snapshots in it.
     pub(crate) fn hold(&self) -> Result<()> {
         if !self.stack.hold() {
@@ -176,7 +182,7 @@ impl Node {
 
     /// The folder of snapshots of names.
     pub(crate) fn snapshots(&self) -> PathBuf {
-        self.settings.cache.join(SNAPSHOTS)
+        self.home.path().join(SNAPSHOTS)
     }
 
     /// Count a view among those that are open, until it is dropped.

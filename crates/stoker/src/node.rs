@@ -3,6 +3,8 @@
 //!
 //! Invariant: what becomes of a command that asked is nothing to the mounts of others.
 
+mod folder;
+
 use crate::args;
 use crate::ends::{End, Ends};
 use crate::mount::from_here;
@@ -64,18 +66,24 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     // Names, snapshots and blocks are this user's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let flags = &args.node;
-    let cache = place::cache(flags.cache.as_deref())?;
+    let lock = left.remove(LOCK).map(Into::into);
+    let goes_on = left.keys().any(|name| name != keep::SOCKET);
+    let cache = match place::cache(flags.cache.as_deref()) {
+        Err(_) if goes_on => place::cache_named(flags.cache.as_deref()),
+        cache => cache,
+    }?;
     let socket = sockets::of_cache(&place::runtime()?, &cache);
-    let taken = match left.remove(LOCK) {
-        Some(lock) => Home::go_on(&cache, flags.group_cache, lock.into()),
-        None => Home::take(&cache, flags.group_cache),
+    let taken = match goes_on {
+        true => folder::have(&cache, flags.group_cache, lock, &socket.with_extension("cache")),
+        false => folder::take(&cache, flags.group_cache, lock),
     };
     let home = match taken {
         Err(Error { kind: Kind::Unavailable { .. }, .. }) if args.for_mounts => return Ok(ExitCode::from(TAKEN)),
         home => home?,
     };
+    let in_its_stead = home.stands_in().map(|_| home.path().to_owned());
     let settings = node::Settings {
-        limits: place::limits(&cache, flags.cache_size)?,
+        limits: folder::limits(&home, flags.cache_size)?,
         memory_bytes: place::memory(flags.memory)?,
         // In containers, the first process has the same number everywhere.
         seed: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64
@@ -92,11 +100,11 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     let form = if args.for_mounts { said.and_then(Form::parsed).unwrap_or_default() } else { show::speak(said) };
     let journal = Arc::new(Journal::open(path, log::level(verbose), place::now)?.written_as(form));
     log::to_journal(&journal, !args.for_mounts);
+    folder::tell(&home, &settings.cache);
     raise_descriptors();
     let runtime = runtime()?;
     let life = if args.for_mounts { Life::Mounts } else { Life::Asked };
     let lease = flags.lease.as_deref().map(Lease::read).transpose()?.map(Arc::new);
-    let goes_on = left.keys().any(|name| name != keep::SOCKET);
     let sets = args.urls.iter().map(|url| set(args, url)).collect::<block::Result<Vec<_>>>()?;
     let terms = Terms { life, sets, lease: lease.clone(), left, goes_on, cluster: flags.cluster.clone() };
     let lock = home.lock()?;
@@ -109,6 +117,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     if done.is_ok() {
         // The folder is free now, though somebody may hold its lock for us a moment longer.
         let _ = lock.unlock();
+        in_its_stead.map(std::fs::remove_dir_all);
     }
     done
 }

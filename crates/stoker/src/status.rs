@@ -265,6 +265,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     out += &status.cluster.as_ref().map(cluster::text).unwrap_or_default();
     out += &life::lease(status);
     out += &limits(&status.limits, status.store.unkept_bytes);
+    out += &life::disk(status);
     out += &life::keeper(status);
     out += &errors(status, columns);
     out += &status.kept.as_ref().map_or_else(String::new, |all| kept(all, columns));

@@ -6,10 +6,9 @@
 //!
 //! Invariant: the log is a prefix of what happened. The first damaged record ends it.
 
-use super::medium::{Handle, How, Medium};
+use super::medium::{Handle, How, Medium, is_gone};
 use super::record::Record;
 use block::{Error, Result};
-use rustix::io::Errno;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,9 +158,7 @@ impl Log {
 
     /// Whether the disk still gives what was written: one that fell off its bus, or whose file system shut itself down, doesn't.
     pub fn is_readable(&self) -> bool {
-        const GONE: [Errno; 6] = [Errno::IO, Errno::NODEV, Errno::NXIO, Errno::SHUTDOWN, Errno::NOTCONN, Errno::STALE];
-        let read = self.file.read(&mut Vec::with_capacity(1), 0);
-        !read.is_err_and(|error| GONE.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error())))
+        !self.file.read(&mut Vec::with_capacity(1), 0).is_err_and(|error| is_gone(&error))
     }
 
     /// Whether it is still what its path leads to, and ends where this program left it: nobody else wrote into it, if
@@ -248,7 +245,7 @@ impl Log {
             used = 0;
             let more = match read(&*self.file, base + buffer.len() as u64, PASSAGE_BYTES) {
                 // What the disk can't give back any more ends the log as other damage does.
-                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(base),
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => return Ok(base),
                 more => more?,
             };
             if more.is_empty() {

@@ -5,7 +5,7 @@
 
 mod system;
 
-pub use system::{System, is_cached};
+pub use system::{System, is_cached, is_gone};
 
 use std::io::{IoSlice, Result};
 use std::os::fd::BorrowedFd;

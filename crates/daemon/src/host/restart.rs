@@ -3,8 +3,6 @@
 use super::Host;
 use crate::keeper::Keeper;
 use block::{Error, Result};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::sync::Arc;
 
 impl Host {
@@ -46,13 +44,6 @@ impl Host {
         }
         if self.mounts().iter().any(|mounted| !mounted.goes_on()) {
             return refused("this kernel does not ask again (Linux 6.9 or later does)".into());
-        }
-        let cache = &self.node.settings().cache;
-        // A file without a name. Where there are none, nothing is known.
-        let (flags, mode) = (OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-        let made = rustix::fs::open(&**cache, flags, mode);
-        if self.node.stack().is_disk_lost() || matches!(made, Err(Errno::ROFS | Errno::IO)) {
-            return refused("the disk of its cache gives errors, and the next process would not have it".into());
         }
         if let Some(program) = program
             && let Err(errno) = rustix::fs::access(program, rustix::fs::Access::EXEC_OK)

@@ -5,13 +5,19 @@
 //! Doesn't check what the bytes say. Invariant: a signal on any page that is not of a map goes to whoever would
 //! have got it without us.
 
+use rustix::fs::MemfdFlags;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 /// Maps at a time: seventeen snapshots each of sixty data sets. The signal looks through all of them.
 const MAPS_MAX: usize = 1024;
+
+/// Read at a time, of what can't be mapped.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Where maps lie, for the signal, which may take no lock.
 static MAPS: [Slot; MAPS_MAX] = [const { Slot::empty() }; MAPS_MAX];
@@ -58,8 +64,16 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Map all of a file.
+    /// Map all of a file; or a copy of it in memory, where its file system reads but maps nothing any more, as an ext4
+    /// that found itself broken (Linux 6.15 and later).
     pub fn of(file: &File) -> std::io::Result<Map> {
+        match Map::made(file) {
+            Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => Map::made(&copied(file)?),
+            made => made,
+        }
+    }
+
+    fn made(file: &File) -> std::io::Result<Map> {
         listen()?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
         let mut map = Map { start: std::ptr::null(), place: Slot::take()? };
@@ -92,6 +106,20 @@ impl Map {
     /// Whether some of it could not be read any more.
     pub fn is_damaged(&self) -> bool {
         self.place.damaged.load(SeqCst)
+    }
+}
+
+/// The same bytes in memory.
+fn copied(file: &File) -> std::io::Result<File> {
+    let copy = File::from(rustix::fs::memfd_create("stoker-names", MemfdFlags::CLOEXEC)?);
+    let (mut at, mut piece) = (0, vec![0; PIECE_BYTES]);
+    loop {
+        let read = file.read_at(&mut piece, at)?;
+        if read == 0 {
+            return Ok(copy);
+        }
+        copy.write_all_at(&piece[..read], at)?;
+        at += read as u64;
     }
 }
 

@@ -9,6 +9,12 @@ pub fn keeper(status: &Status) -> String {
     why.map_or_else(String::new, |why| format!("  these mounts end with this process: {}\n", show::line(why)))
 }
 
+/// Why it serves without the disk of its cache, if it does.
+pub fn disk(status: &Status) -> String {
+    let why = status.disk.strip_prefix("lost: ");
+    why.map_or_else(String::new, |why| format!("  nothing of the cache folder can be had: {}\n", show::line(why)))
+}
+
 /// Until when the node goes on, where that isn't for ever.
 pub fn lease(status: &Status) -> String {
     let Some(lease) = &status.lease else { return String::new() };

@@ -2,6 +2,7 @@
 
 use super::{Handle, How, Made, Medium, Space, Status};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, fstat, statvfs, statx};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -12,6 +13,12 @@ use std::sync::Arc;
 
 /// Files of this machine.
 pub struct System;
+
+/// Whether this is said by a disk that fell off its bus, or whose file system shut itself down: it gives errors alone.
+pub fn is_gone(error: &std::io::Error) -> bool {
+    const GONE: [Errno; 6] = [Errno::IO, Errno::NODEV, Errno::NXIO, Errno::SHUTDOWN, Errno::NOTCONN, Errno::STALE];
+    GONE.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error()))
+}
 
 impl Medium for System {
     fn open(&self, path: &Path, how: How) -> Result<Arc<dyn Handle>> {
