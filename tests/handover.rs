@@ -132,6 +132,21 @@ fn while_nobody_can_be_had_to_hold_a_mount_the_status_says_so() {
     daemon.end();
 }
 
+#[test]
+fn a_program_that_was_removed_costs_no_mount() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    let program = bed.path("stoker-gone");
+    let daemon = mount_by(&bed, &program);
+    fs::remove_file(&program).expect("it is there");
+    let node = pid(&bed);
+    signal(node, "KILL");
+    next(&bed, node);
+    assert_eq!(bed.status()["mounts"][0]["restarts"], 1);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    daemon.end();
+}
+
 /// What becomes of a mount whose node is killed while its cache folder can't be had, with a file open that is kept.
 fn goes_on_without_its_cache(bed: &Bed, spoil: impl FnOnce()) -> Daemon {
     (0..8).for_each(|number| bed.put(&number.to_string(), &noise(MIB, number)));

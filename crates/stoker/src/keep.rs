@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::VecDeque;
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;
@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long a program that is not there is waited for, looking so often.
-const THERE_WITHIN: Duration = Duration::from_secs(30);
+/// How long a program that is not there is waited for, looking so often, before this one goes on in its place.
+const THERE_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
+const OURSELVES: &str = "/proc/self/exe";
 
 /// Words of one message: a name has at most 255 bytes.
 const WORDS_BYTES_MAX: usize = 8192;
@@ -234,10 +235,15 @@ impl Keeper {
         let began = Instant::now();
         // Somebody may be about to put a new program in its place.
         let mut child = loop {
-            match self.start() {
+            match self.start(&self.command[0].clone()) {
                 Err(_) if self.before.is_some() => self.command[0] = self.before.take().unwrap_or_default(),
                 Err(_) if began.elapsed() < THERE_WITHIN => std::thread::sleep(AGAIN_AFTER),
-                started => break started?,
+                Err(error) => {
+                    let gone = self.command[0].display();
+                    note!("stoker: {gone} can't be run ({error}), so who held the mounts of this node goes on with them");
+                    break self.start(OURSELVES.as_ref())?;
+                }
+                Ok(started) => break started,
             }
         };
         self.pid = child.id();
@@ -249,7 +255,7 @@ impl Keeper {
     }
 
     /// Start a node with all that is held, from descriptor 3 on in the order of their names in `LISTEN_FDNAMES`.
-    fn start(&mut self) -> anyhow::Result<std::process::Child> {
+    fn start(&mut self, program: &OsStr) -> anyhow::Result<std::process::Child> {
         let (ours, theirs) = UnixDatagram::pair()?;
         ours.set_nonblocking(true)?;
         self.socket = ours;
@@ -262,7 +268,7 @@ impl Keeper {
         let above = |descriptor: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(descriptor, first_free);
         let above = handed.iter().map(|(_, descriptor)| above(*descriptor)).collect::<Result<Vec<OwnedFd>, _>>()?;
         let _taken = take_all_below(first_free)?;
-        let mut command = Command::new(&self.command[0]);
+        let mut command = Command::new(program);
         command
             .args(&self.command[1..])
             .env("LISTEN_FDS", above.len().to_string())
