@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use support::content::{compare, noise};
-use support::{BUCKET, Bed, Daemon, finished, refused, refused_as_typed, text};
+use support::{BUCKET, Bed, Daemon, eventually, finished, refused, refused_as_typed, text};
 
 /// A bucket of some small files.
 fn filled() -> Option<Bed> {
@@ -410,4 +410,21 @@ fn a_manifest_that_is_wrong_is_refused_with_the_line_before_anything_is_mounted(
     let done = finished(&mut bed.mounting(&url(), "mnt", &["--manifest", &at(&bed, "absent.jsonl")]));
     refused(&done, &["absent.jsonl", "stoker manifest export"]);
     assert_eq!(support::mounts(&bed), 0);
+}
+
+#[test]
+fn a_mount_that_follows_its_bucket_waits_for_the_first_file_and_outlives_the_last() {
+    let Some(bed) = Bed::new() else { return };
+    fs::create_dir_all(bed.path("data")).expect("a bucket");
+    let done = finished(&mut bed.mounting(&url(), "mnt", &[]));
+    refused(&done, &["there is nothing under this URL", "--refresh"]);
+    let daemon = bed.mount(&["--refresh", "1s"]);
+    let names = || fs::read_dir(bed.path("mnt")).expect("a folder").count();
+    assert_eq!(names(), 0);
+    bed.put("first", &noise(1_000, 1));
+    eventually("it came", || names() == 1);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    fs::remove_file(bed.path("data").join("first")).expect("it is there");
+    eventually("it went", || names() == 0);
+    daemon.end();
 }

@@ -228,7 +228,9 @@ impl Host {
         reach.s3.list_budget = self.node.settings().patience;
         reach.s3.read_buffer = self.node.settings().read_buffer();
         let source = source_in_time(&request.url, &reach).await?;
-        Ok(DataSet { manifest: request.manifest.as_ref().map(PathBuf::from), ..source })
+        let (manifest, may_be_empty) =
+            (request.manifest.as_ref().map(PathBuf::from), request.refresh_seconds.is_some());
+        Ok(DataSet { manifest, may_be_empty, ..source })
     }
 
     /// Show that a data set is being listed, until the answer is dropped.

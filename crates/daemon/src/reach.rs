@@ -125,13 +125,21 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<DataSet> {
     if let Location::Folder(path) = &location {
         let folder = Arc::new(Folder::at(path, settings.folder)?);
         let local = (folder.system() == FileSystem::Local).then(|| folder.clone());
-        return Ok(DataSet { url: url.into(), store: folder, prefix: String::new(), local, manifest: None });
+        return Ok(DataSet {
+            url: url.into(),
+            store: folder,
+            prefix: String::new(),
+            local,
+            manifest: None,
+            may_be_empty: false,
+        });
     }
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    Ok(DataSet { url: url.into(), store: store::open(&location, settings)?, prefix, local: None, manifest: None })
+    let store = store::open(&location, settings)?;
+    Ok(DataSet { url: url.into(), store, prefix, local: None, manifest: None, may_be_empty: false })
 }
 
 #[cfg(test)]

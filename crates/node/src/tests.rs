@@ -60,7 +60,14 @@ pub fn start(folder: &TempDir, limit_bytes: u64, boot: [u8; 16]) -> Arc<Node> {
 impl Ground {
     pub async fn view(&self, fill: When) -> Arc<View> {
         let url = "memory://set".to_string();
-        let source = DataSet { url, store: self.store.clone(), prefix: String::new(), local: None, manifest: None };
+        let source = DataSet {
+            url,
+            store: self.store.clone(),
+            prefix: String::new(),
+            local: None,
+            manifest: None,
+            may_be_empty: false,
+        };
         View::open(self.node.clone(), source, fill, |_| ()).await.expect("a view")
     }
 

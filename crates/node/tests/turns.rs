@@ -97,8 +97,14 @@ impl Pool {
         for (set, views) in ["a/", "b/"].iter().zip(&mut views) {
             for node in &nodes {
                 let url = format!("memory://sets/{set}");
-                let source =
-                    DataSet { url, store: store.clone(), prefix: (*set).to_owned(), local: None, manifest: None };
+                let source = DataSet {
+                    url,
+                    store: store.clone(),
+                    prefix: (*set).to_owned(),
+                    local: None,
+                    manifest: None,
+                    may_be_empty: false,
+                };
                 views.push(View::open(node.clone(), source, play.fill, |_| ()).await.expect("a view"));
             }
         }

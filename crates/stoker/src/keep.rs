@@ -240,7 +240,9 @@ impl Keeper {
                 Err(_) if began.elapsed() < THERE_WITHIN => std::thread::sleep(AGAIN_AFTER),
                 Err(error) => {
                     let gone = self.command[0].display();
-                    note!("stoker: {gone} can't be run ({error}), so who held the mounts of this node goes on with them");
+                    note!(
+                        "stoker: {gone} can't be run ({error}), so who held the mounts of this node goes on with them"
+                    );
                     break self.start(OURSELVES.as_ref())?;
                 }
                 Ok(started) => break started,

@@ -15,7 +15,14 @@ fn source() -> DataSet {
     for (key, size) in FILES {
         store.put(key, content(key, size));
     }
-    DataSet { url: "memory://copied".into(), store, prefix: String::new(), local: None, manifest: None }
+    DataSet {
+        url: "memory://copied".into(),
+        store,
+        prefix: String::new(),
+        local: None,
+        manifest: None,
+        may_be_empty: false,
+    }
 }
 
 /// A disk that stops after some calls, and remembers which files were synced.

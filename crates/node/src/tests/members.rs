@@ -138,7 +138,7 @@ fn two() -> Two {
 impl Two {
     async fn view(&self) -> Arc<View> {
         let (url, store) = ("memory://set".to_string(), self.store.clone());
-        let source = DataSet { url, store, prefix: String::new(), local: None, manifest: None };
+        let source = DataSet { url, store, prefix: String::new(), local: None, manifest: None, may_be_empty: false };
         View::open(self.node.clone(), source, When::Off, |_| ()).await.expect("a view")
     }
 

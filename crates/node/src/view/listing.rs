@@ -68,11 +68,15 @@ pub async fn list(source: &DataSet, name: &Arc<str>, folder: &Path, progress: im
         builder.add(&page?)?;
         progress(builder.keys());
     }
-    if builder.keys() == 0 {
+    if builder.keys() == 0 && !source.may_be_empty {
         let (what, hint) = match source.store.identity().starts_with("file://") {
-            true => ("there is no file in this folder", "name a folder with files"),
+            true => (
+                "there is no file in this folder",
+                "name a folder with files; to wait for some, mount it with --refresh 60s",
+            ),
             false => {
-                let hint = "check the bucket and the prefix, which is one of whole folders, and that the credentials may list it";
+                let hint = "check the bucket and the prefix, which is one of whole folders, and that the credentials may list it; \
+                            to wait for files that are yet to come, mount it with --refresh 60s";
                 ("there is nothing under this URL", hint)
             }
         };

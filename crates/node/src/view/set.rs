@@ -21,6 +21,8 @@ pub struct DataSet {
     pub local: Option<Arc<Folder>>,
     /// A manifest as text that its names are taken from: the store is never listed.
     pub manifest: Option<PathBuf>,
+    /// Names are expected to come: a listing without any is no error.
+    pub may_be_empty: bool,
 }
 
 impl DataSet {

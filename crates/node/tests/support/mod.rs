@@ -88,7 +88,7 @@ impl Pool {
 
     async fn open(&self, number: usize) -> Arc<View> {
         let (url, store) = ("memory://set".into(), self.stores[number].clone());
-        let source = DataSet { url, store, prefix: String::new(), local: None, manifest: None };
+        let source = DataSet { url, store, prefix: String::new(), local: None, manifest: None, may_be_empty: false };
         View::open(self.nodes[number].clone(), source, When::Off, |_| ()).await.expect("a view")
     }
 
