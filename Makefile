@@ -35,6 +35,10 @@ RELEASE = --release --locked --workspace
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
 
+# Whoever installs what is built already needs no Rust, as root with sudo(8) has none.
+$(STOKER):
+	$(MAKE) --no-print-directory build
+
 page:
 	@if command -v $(NPM) > /dev/null; then $(MAKE) --no-print-directory web || echo "make: the page of reports was not built: they stay as they were, or plain" >&2; \
 	else echo "make: there is no $(NPM): reports will be plain tables without charts" >&2; fi
@@ -132,7 +136,7 @@ image: packed ## an image of the program for Docker, Podman and Apptainer (podma
 image-test: packed ## the image in containers of podman: mount in one, read in another and on the host (root; mmdebstrap makes its base)
 	bash tests/image.sh
 
-install: build completions man ## install the program, its manual page and completions below PREFIX
+install: $(STOKER) completions man ## install the program, its manual page and completions below PREFIX
 	install -D -m 755 $(STOKER) $(DESTDIR)$(PREFIX)/bin/stoker
 	@# Four fifths of it are for debuggers and backtraces; the one in target/ keeps them.
 	@if command -v $(STRIP) > /dev/null; then $(STRIP) $(DESTDIR)$(PREFIX)/bin/stoker; fi
@@ -149,13 +153,13 @@ uninstall: ## remove what `make install` put below PREFIX
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stoker
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stoker.fish
 
-completions: build ## write completions for bash, zsh and fish into target/completions
+completions: $(STOKER) ## write completions for bash, zsh and fish into target/completions
 	@mkdir -p target/completions
 	$(STOKER) completions bash > target/completions/stoker.bash
 	$(STOKER) completions zsh > target/completions/_stoker
 	$(STOKER) completions fish > target/completions/stoker.fish
 
-man: build ## write the manual page into target/man
+man: $(STOKER) ## write the manual page into target/man
 	@mkdir -p target/man
 	$(STOKER) man > target/man/stoker.1
 

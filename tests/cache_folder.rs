@@ -199,6 +199,10 @@ fn a_cache_is_shown_and_emptied_while_no_node_has_it() {
     refused(&cache("clean"), &["another node uses this cache folder", "unmount"]);
     daemon.end();
     eventually("the node has ended", || shown()["node"].is_null());
+    support::refused_as_typed(
+        &finished(bed.stoker(["cache", "show"]).arg(bed.path("data"))),
+        &["this is no cache folder"],
+    );
     let lines = finished(bed.stoker(["cache", "show"]).arg(bed.path("cache")));
     assert!(text(&lines).contains("none has it"), "{}", text(&lines));
     let done = cache("clean");

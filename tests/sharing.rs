@@ -254,6 +254,8 @@ fn a_store_that_fails_is_shown_with_its_own_words_and_the_time() {
     let store = || bed.status()["stores"][0].clone();
     eventually("the failure is shown", || store()["failure"].as_str().is_some_and(|what| what.contains("SlowDown")));
     eventually("it is seen not to answer", || store()["answering"] == false);
+    let told = || bed.status()["errors"].to_string().contains("does not answer");
+    eventually("the log says so", told);
     assert!(store()["failed_at"].as_f64().is_some_and(|at| at > 1e9), "{}", store());
     assert!(text(&bed.run(["status"])).contains("SlowDown"));
     reader.join().expect("it ends").expect_err("it is refused in the end");

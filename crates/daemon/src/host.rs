@@ -9,7 +9,7 @@ use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::mounted::{Mounted, follow_others, follow_unmounted, refresh_often};
-use crate::pulse::{Asked, Pulse, Totals};
+use crate::pulse::{self, Asked, Pulse, Totals};
 use crate::reach::{reach, source_in_time};
 use crate::resume;
 use block::{Error, Result};
@@ -423,6 +423,7 @@ impl Host {
             totals.opens += counts.opens_through + counts.opens_served;
         }
         pulse.look(totals);
+        pulse.turned(now).iter().for_each(pulse::tell);
     }
 
     /// How the node is doing: its rates as of the last look, its stores as of now.

@@ -54,6 +54,8 @@ struct Store {
     failing: bool,
     /// When a request failed last, and with what.
     failed: Option<(f64, String)>,
+    /// Whether it was said last that it does not answer.
+    told: bool,
 }
 
 impl Pulse {
@@ -103,6 +105,16 @@ impl Pulse {
         }
     }
 
+    /// Stores that answer no more, or answer again, since this was asked last.
+    pub fn turned(&mut self, now: f64) -> Vec<StoreState> {
+        let mut turned = self.stores(now);
+        turned.retain(|state| {
+            let known = self.stores.get_mut(&state.store);
+            known.is_some_and(|known| std::mem::replace(&mut known.told, !state.answering) == state.answering)
+        });
+        turned
+    }
+
     pub fn stores(&self, now: f64) -> Vec<StoreState> {
         let state = |(name, store): (&String, &Store)| StoreState {
             store: name.clone(),
@@ -113,6 +125,15 @@ impl Pulse {
             failure: store.failed.as_ref().map(|(_, what)| what.clone()),
         };
         self.stores.iter().map(state).collect()
+    }
+}
+
+/// Say that a store answers no more, or again.
+pub fn tell(turned: &StoreState) {
+    match (turned.answering, &turned.failure) {
+        (true, _) => tracing::info!("{} answers again", turned.store),
+        (false, Some(failure)) => tracing::warn!("{} does not answer, and its readers wait: {failure}", turned.store),
+        (false, None) => tracing::warn!("{} does not answer, and its readers wait", turned.store),
     }
 }
 
@@ -141,10 +162,13 @@ mod tests {
         assert_eq!(pulse.stores(5.0)[0].silent_since, Some(2.0));
         look_at(&mut pulse, "s3", 6.0, asked(11, 0, 2));
         assert!(is_answering(&pulse, 6.0));
+        assert_eq!(pulse.turned(6.0).len(), 0, "nobody asked in between");
         // It refuses: at once, and also while nobody asks again.
         look_at(&mut pulse, "s3", 7.0, asked(11, 3, 0));
         look_at(&mut pulse, "s3", 8.0, asked(11, 3, 0));
         assert!(!is_answering(&pulse, 8.0));
+        let turned = |pulse: &mut Pulse, now| pulse.turned(now).iter().map(|store| store.answering).collect::<Vec<_>>();
+        assert_eq!((turned(&mut pulse, 8.0), turned(&mut pulse, 8.5)), (vec![false], vec![]));
         // Nothing is asked of it.
         look_at(&mut pulse, "s3", 9.0, asked(12, 3, 0));
         (10..60).for_each(|now| look_at(&mut pulse, "s3", f64::from(now), asked(12, 3, 0)));

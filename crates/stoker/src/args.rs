@@ -212,7 +212,8 @@ fn number(text: &str) -> Result<u32, Error> {
 
 #[derive(Args, Clone, Debug)]
 pub struct Mount {
-    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://namenode/path, file:///folder, or a folder
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix (or abfss://), hdfs://namenode/path, file:///folder, a folder, or
+    /// https://host/prefix with --manifest
     pub url: String,
     /// Where to mount it
     pub dir: PathBuf,

@@ -23,7 +23,8 @@ All of them mean the cache of this machine: other members of a cluster keep what
 `stoker load --verify` compares with the store, on all members. `verify` exits with 1 if it found
 damage, and with 2 if it could not look at all of it.";
 
-/// What a node keeps in its folder: the bytes of files, and the names of data sets.
+/// What a node keeps in its folder: its lock, the bytes of files, and the names of data sets.
+const LOCK: &str = "lock";
 const BYTES: &str = "blocks";
 const NAMES: &str = "manifests";
 
@@ -79,6 +80,10 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Error::io("there is no cache", named.display(), &error)
             .hint("name its folder, as --cache of `stoker mount` had it")
     })?;
+    if cleaned.is_none() && ![LOCK, BYTES, NAMES].iter().any(|name| folder.join(name).exists()) {
+        let error = Error::invalid("this is no cache folder", folder.display());
+        return Err(error.hint("name one, as --cache of `stoker mount` had it").into());
+    }
     match cleaned {
         Some(group) => clean(&folder, group, args.json),
         None => show(&folder, args.json),

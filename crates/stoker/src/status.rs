@@ -174,7 +174,8 @@ fn each_node(
 ) -> anyhow::Result<Vec<String>> {
     if let Some(dir) = dir {
         let (client, mut status, path) = mount::node_of(dir)?;
-        if Path::new(&status.cache) != path {
+        let is_local = status.mounts.iter().any(|mount| mount.local && path.starts_with(&mount.path));
+        if Path::new(&status.cache) != path && !is_local {
             let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
             status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
         }
