@@ -471,3 +471,17 @@ fn a_clock_that_is_wrong_is_named_and_what_is_kept_is_read_meanwhile() {
     same(&fs::read(bed.mounted("late")).expect("a read"), &noise(30_000, 1), &"late");
     daemon.end();
 }
+
+#[test]
+fn a_limit_on_the_size_of_files_is_served_around() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("large", &noise(110 << 20, 1));
+    bed.put("small", &noise(1_000, 2));
+    let limit = format!("--fsize={}", 100 << 20);
+    let mounting = bed.mounting(&format!("s3://{BUCKET}"), "mnt", &["--fill", "off"]);
+    let daemon = mount_as(&bed, &mut wrapped("prlimit", &[&limit], &mounting));
+    compare(&bed.path("mnt"), &bed.path("data"));
+    compare(&bed.path("mnt"), &bed.path("data"));
+    assert_eq!(bed.status()["mounts"][0]["restarts"], 0);
+    daemon.end();
+}

@@ -80,6 +80,12 @@ async fn heard(signal: &mut Option<Signal>) {
     }
 }
 
+/// Have a file that may not grow (`ulimit -f`) be an error of whoever writes, and not the end of the process.
+pub fn outlive_a_limit_of_files() {
+    // SAFETY: ignoring a signal runs nothing of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Whether whoever started this process wants it not to hear a signal.
 pub fn is_ignored(number: libc::c_int) -> bool {
     // SAFETY: an all-zero sigaction is a valid one, and the call only writes into it.

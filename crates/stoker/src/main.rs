@@ -84,8 +84,9 @@ fn explain(error: &clap::Error) -> anyhow::Result<ExitCode> {
 }
 
 fn run(typed: Typed) -> anyhow::Result<ExitCode> {
-    if !matches!(typed.command, Command::Node(_) | Command::Keep(_)) {
-        log::to_standard_error(typed.verbose);
+    match typed.command {
+        Command::Node(_) | Command::Keep(_) => ends::outlive_a_limit_of_files(),
+        _ => log::to_standard_error(typed.verbose),
     }
     match typed.command {
         Command::Mount(args) => mount::run(&args, typed.verbose),
