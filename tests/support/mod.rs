@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod answers;
 pub mod clouds;
 pub mod confines;
 pub mod content;

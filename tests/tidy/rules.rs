@@ -75,6 +75,10 @@ const BANS: [Ban; 6] = [
                 "crates/store/src/s3/credentials.rs",
                 "AWS's chain of credentials begins there, and each process of it is the library's",
             ),
+            (
+                "crates/store/src/command.rs",
+                "what finds credentials is taken out of what a program has of this process",
+            ),
         ],
     },
     Ban {

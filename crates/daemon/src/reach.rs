@@ -32,7 +32,7 @@ pub fn settings(
     profile: Option<String>,
     anonymous: bool,
     keys: Option<Keys>,
-    variables: Variables,
+    mut variables: Variables,
 ) -> store::Settings {
     let refused = [
         ("--endpoint", endpoint.is_some()),
@@ -49,6 +49,12 @@ pub fn settings(
         has_profile: profile.is_some(),
         ..Default::default()
     };
+    // A profile may say that its role is assumed by the keys of the environment.
+    if let Some(keys) = keys.as_ref().filter(|_| profile.is_some() && !variables.0.is_empty()) {
+        let token = keys.session_token.iter().map(|token| ("AWS_SESSION_TOKEN", token));
+        let all = [("AWS_ACCESS_KEY_ID", &keys.access_key), ("AWS_SECRET_ACCESS_KEY", &keys.secret_key)];
+        variables.0.extend(all.into_iter().chain(token).map(|(name, value)| (name.to_owned(), value.clone())));
+    }
     let credentials = match (anonymous, keys) {
         (true, _) => Credentials::Anonymous,
         (false, Some(keys)) if profile.is_none() => {
@@ -150,6 +156,20 @@ mod tests {
 
     fn system(minor: u32) -> Option<Number> {
         Some(Number { major: 0, minor })
+    }
+
+    #[test]
+    fn keys_of_the_environment_are_there_for_a_profile_that_names_them_and_stand_for_nobody_by_themselves() {
+        let keys = Keys { access_key: "id".into(), secret_key: "secret".into(), session_token: None };
+        let variables = Variables([("HOME".into(), "/me".into())].into());
+        let reached = |profile: Option<&str>| {
+            settings(None, None, profile.map(Into::into), false, Some(keys.clone()), variables.clone()).s3
+        };
+        let named = reached(Some("p"));
+        assert!(matches!(named.credentials, Credentials::Found { profile: Some(_) }), "{named:?}");
+        assert_eq!(named.variables.get("AWS_SECRET_ACCESS_KEY").map(String::as_str), Some("secret"));
+        let bare = reached(None);
+        assert!(matches!(bare.credentials, Credentials::Keys { .. }) && bare.variables.len() == 1, "{bare:?}");
     }
 
     #[tokio::test(start_paused = true)]

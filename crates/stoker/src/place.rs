@@ -239,10 +239,13 @@ pub fn reach(asked: &Reach, url: &str) -> Reach {
 /// Static credentials of AWS.
 const KEYS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
-/// What credentials are found by, and a cluster of HDFS, for a node that may not share this environment.
+/// What credentials and certificates are found by, and a cluster of HDFS, for a node that may not share this environment.
 pub fn variables(url: &str) -> client::messages::Variables {
     const GOOGLE: [&str; 4] = ["GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME"];
-    const AZURE: [&str; 3] = ["IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME"];
+    // Programs that hand out credentials are looked for as whoever asks would find them.
+    const AZURE: [&str; 4] = ["IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME", "PATH"];
+    const AWS: [&str; 2] = ["HOME", "PATH"];
+    const TRUST: [&str; 3] = ["AWS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"];
     const HDFS: [&str; 7] = [
         "HADOOP_CONF_DIR",
         "HADOOP_HOME",
@@ -254,12 +257,16 @@ pub fn variables(url: &str) -> client::messages::Variables {
     ];
     let has_keys = keys().is_some();
     let is_meant = |name: &str| match url.parse() {
-        Ok(Location::Google { .. }) => GOOGLE.contains(&name),
-        Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name),
-        Ok(Location::Web { .. }) => name == store::WEB_TOKEN,
+        Ok(Location::Google { .. }) => GOOGLE.contains(&name) || TRUST.contains(&name),
+        Ok(Location::Azure { .. }) => name.starts_with("AZURE_") || AZURE.contains(&name) || TRUST.contains(&name),
+        Ok(Location::Web { .. }) => name == store::WEB_TOKEN || TRUST.contains(&name),
         Ok(Location::Hdfs { .. }) => HDFS.contains(&name),
         // Whole keys are handed over by themselves.
-        Ok(Location::S3 { .. }) => name == "HOME" || name.starts_with("AWS_") && !(has_keys && KEYS.contains(&name)),
+        Ok(Location::S3 { .. }) => {
+            AWS.contains(&name)
+                || TRUST.contains(&name)
+                || name.starts_with("AWS_") && !(has_keys && KEYS.contains(&name))
+        }
         _ => false,
     };
     let set =
@@ -275,7 +282,8 @@ pub fn variables(url: &str) -> client::messages::Variables {
 
 /// The value of a variable, with the path of a file by its whole name: the node, elsewhere, finds it by that alone.
 fn whole(name: &str, value: String) -> String {
-    const PATHS: [&str; 13] = [
+    const PATHS: [&str; 16] = [
+        "AWS_CA_BUNDLE",
         "AWS_CONFIG_FILE",
         "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
         "AWS_LOGIN_CACHE_DIRECTORY",
@@ -289,6 +297,8 @@ fn whole(name: &str, value: String) -> String {
         "HADOOP_HOME",
         "KRB5CCNAME",
         "KRB5_CLIENT_KTNAME",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
     ];
     // Kerberos puts before a path what lies there, and another word where there is none.
     let at = match value.split_once(':').filter(|_| name.starts_with("KRB5")) {
@@ -425,6 +435,8 @@ mod tests {
             ("HADOOP_CONF_DIR", "t/conf", format!("{here}/t/conf")),
             ("HADOOP_CONF_DIR", "a:b", format!("{here}/a:b")),
             ("HADOOP_USER_NAME", "t", "t".into()),
+            ("AWS_CA_BUNDLE", "t.pem", format!("{here}/t.pem")),
+            ("PATH", "bin:/bin", "bin:/bin".into()),
             ("KRB5CCNAME", "t/cache", format!("{here}/t/cache")),
             ("KRB5CCNAME", "FILE:t", format!("FILE:{here}/t")),
             ("KRB5CCNAME", "DIR:t", format!("DIR:{here}/t")),

@@ -146,7 +146,8 @@ impl Site {
     fn open(service: Service, identity: String, server: Server, settings: &Settings) -> Result<Site> {
         let chance = Arc::new(Chance::new(settings.seed));
         let is_secure = server.scheme == "https";
-        let wire = Wire::open(is_secure, settings.timeouts, settings.read_buffer, chance.clone())?;
+        let Settings { timeouts, read_buffer, variables, .. } = settings;
+        let wire = Wire::open(is_secure, *timeouts, *read_buffer, chance.clone(), variables)?;
         let (reach, counters) = (reach(settings), Arc::default());
         let (identity, settings) = (identity.into(), settings.clone());
         Ok(Site { identity, reach, service, server, wire, counters, chance, settings })

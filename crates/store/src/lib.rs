@@ -21,12 +21,15 @@
 mod cloud;
 mod command;
 mod counters;
+mod files;
+mod fingerprint;
 mod folder;
 mod hdfs;
 mod location;
 mod memory;
 mod origin;
 mod origins;
+mod renewed;
 mod retry;
 mod s3;
 mod sink;

@@ -134,7 +134,8 @@ impl S3 {
         let identity = endpoint::identity(bucket, &route).into();
         let reach = reach(&settings);
         let chance = Arc::new(Chance::new(settings.seed));
-        let wire = wire::Wire::open(route.is_secure(), settings.timeouts, settings.read_buffer, chance.clone())?;
+        let Settings { timeouts, read_buffer, variables, .. } = &settings;
+        let wire = wire::Wire::open(route.is_secure(), *timeouts, *read_buffer, chance.clone(), variables)?;
         let signer = sign::Signer::new(&settings, &route.region, chance.clone());
         let route = RwLock::new(Arc::new(route));
         let (name, counters) = (bucket.to_owned(), Arc::default());

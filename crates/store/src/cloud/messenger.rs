@@ -13,6 +13,7 @@ use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,32 +40,33 @@ struct Line {
     wire: OnceLock<Wire>,
     counters: Counters,
     chance: Arc<Chance>,
+    /// By which it is known whose certificates are trusted.
+    variables: BTreeMap<String, String>,
     /// By which a program is known to the server that hands out tokens beside it.
     secret: Option<HeaderValue>,
 }
 
 impl Messenger {
-    pub fn new(chance: Arc<Chance>) -> Messenger {
-        Messenger::with(chance, None)
-    }
-
-    /// One that shows a secret to the server of tokens beside it, as Azure's hosts of programs ask for.
-    pub fn with(chance: Arc<Chance>, secret: Option<&str>) -> Messenger {
+    /// One for whoever has these variables. A secret among them is shown to the server of tokens beside it, as Azure's hosts of
+    /// programs ask for.
+    pub fn new(chance: Arc<Chance>, variables: &BTreeMap<String, String>) -> Messenger {
+        let secret = variables.get("IDENTITY_HEADER").filter(|secret| !secret.is_empty());
         let secret = secret.and_then(|secret| HeaderValue::from_str(secret).ok()).map(|mut secret| {
             secret.set_sensitive(true);
             secret
         });
-        Messenger(Arc::new(Line { wire: OnceLock::new(), counters: Counters::default(), chance, secret }))
+        let (wire, counters) = Default::default();
+        Messenger(Arc::new(Line { wire, counters, chance, variables: variables.clone(), secret }))
     }
 
     /// One request and its answer, whatever its status, but for those that say: later.
     pub async fn ask(&self, mut request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Failed> {
-        let Line { wire: line, counters, chance, secret } = &*self.0;
+        let Line { wire: line, counters, chance, variables, secret } = &*self.0;
         let wire = match line.get() {
             Some(wire) => wire,
             None => {
-                let wire =
-                    Wire::open(true, TIMEOUTS, READ_BUFFER, chance.clone()).map_err(|error| Failed(error.what))?;
+                let wire = Wire::open(true, TIMEOUTS, READ_BUFFER, chance.clone(), variables);
+                let wire = wire.map_err(|error| Failed(error.what))?;
                 line.get_or_init(|| wire)
             }
         };

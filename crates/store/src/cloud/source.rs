@@ -1,26 +1,26 @@
 //! Where tokens and keys come from, whichever service they are for.
 //!
-//! A library keeps tokens and renews them five minutes, or four, before they run out. Laid over it here: one asks for
-//! all, the others go on with what there is, and who hands out tokens may be away until the last of them has run out.
+//! A library keeps tokens and renews them five minutes, or four, before they run out. Laid over it here: one task asks for
+//! all, who go on with what there is, and who hands out tokens may be away, or hang, until the last of them has run out.
 //!
 //! Invariant: a source that was named and fails is an error that names it; one that is only tried because nothing else
 //! was named is nobody's failure until it has given something.
 
-use crate::s3::wire::{causes, finds};
+use crate::renewed::{Giver, Renewed};
+use crate::s3::wire::{discreet, finds};
 use block::{Error, Result};
+use futures_util::future::BoxFuture;
 use object_store::client::HttpError;
 use object_store::{CredentialProvider, RetryConfig};
 use std::fmt::Display;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// For how long a token is good that the library has just given: it renews those that have less than four minutes left.
 const GOOD_FOR: Duration = Duration::from_secs(225);
-
-/// How long who hands out tokens is left alone after it failed, while there is one that is good.
-const PAUSE: Duration = Duration::from_secs(5);
 
 /// What is refused and was asked for in this time is refused for another reason than its age.
 const YOUNG: Duration = Duration::from_secs(30);
@@ -33,119 +33,104 @@ pub fn once() -> RetryConfig {
 pub type Provider<C> = Arc<dyn CredentialProvider<Credential = C>>;
 
 /// Makes a provider that has no token yet.
-type Make<C> = Box<dyn Fn() -> Option<Provider<C>> + Send + Sync>;
+type Make<C> = Arc<dyn Fn() -> Option<Provider<C>> + Send + Sync>;
 
 /// The source that is meant.
-pub struct Source<C> {
-    make: Make<C>,
+pub struct Source<C: Send + Sync + 'static> {
     /// As an error names it: `GOOGLE_APPLICATION_CREDENTIALS`.
     pub name: String,
+    last: Renewed<Desk<C>>,
+}
+
+/// Asks the library.
+struct Desk<C> {
+    name: String,
+    make: Make<C>,
+    made: Mutex<Made<C>>,
     /// The machine's own identity, which it may not have: what to say and to try then.
     nobody: Option<(&'static str, &'static str)>,
-    asked: Mutex<Asked<C>>,
-    last: RwLock<Option<Last<C>>>,
+    was_had: AtomicBool,
 }
 
-/// Held while the library is asked.
-struct Asked<C> {
+struct Made<C> {
     provider: Provider<C>,
-    made: Instant,
-    /// When it failed last, and how.
-    failed: Option<(Instant, Error)>,
+    since: Instant,
 }
 
-/// What the library gave last, and until when it is good without another look.
-struct Last<C> {
-    credential: Arc<C>,
-    good_until: Instant,
-}
-
-impl<C> Source<C> {
+impl<C: Send + Sync + 'static> Source<C> {
     pub fn new(
         name: impl Into<String>,
         provider: Provider<C>,
         make: impl Fn() -> Option<Provider<C>> + Send + Sync + 'static,
     ) -> Source<C> {
-        let asked = Asked { provider, made: Instant::now(), failed: None };
-        let (asked, last) = (Mutex::new(asked), RwLock::default());
-        Source { make: Box::new(make), name: name.into(), nobody: None, asked, last }
+        Source::or_nobody(name, provider, make, None)
     }
 
-    /// Tried because nothing else was named.
-    pub fn last_resort(self, what: &'static str, hint: &'static str) -> Source<C> {
-        Source { nobody: Some((what, hint)), ..self }
+    /// Tried because nothing else was named. `nobody`: what to say, and to try, of a machine that has no identity.
+    pub fn or_nobody(
+        name: impl Into<String>,
+        provider: Provider<C>,
+        make: impl Fn() -> Option<Provider<C>> + Send + Sync + 'static,
+        nobody: Option<(&'static str, &'static str)>,
+    ) -> Source<C> {
+        let (name, made) = (name.into(), Mutex::new(Made { provider, since: Instant::now() }));
+        let was_had = AtomicBool::new(false);
+        let desk = Desk { name: name.clone(), make: Arc::new(make), made, nobody, was_had };
+        Source { name, last: Renewed::of(desk) }
     }
 
     /// What requests are asked with now.
     pub async fn get(&self, on: &(dyn Display + Sync)) -> Result<Arc<C>> {
-        let began = Instant::now();
-        let mut asked = match (self.asked.try_lock(), self.good()) {
-            (Ok(asked), _) => asked,
-            (Err(_), Some(good)) => return Ok(good),
-            (Err(_), None) => self.asked.lock().await,
-        };
-        match (&asked.failed, self.good()) {
-            (Some((when, _)), Some(good)) if when.elapsed() < PAUSE => return Ok(good),
-            // Who waited for another's answer has it.
-            (Some((when, error)), None) if *when > began => {
-                let mut error = error.clone();
-                error.on = on.to_string();
-                return Err(error);
-            }
-            _ => {}
-        }
-        let error = match asked.provider.get_credential().await {
-            Ok(credential) => {
-                asked.failed = None;
-                let last = Last { credential: credential.clone(), good_until: Instant::now() + GOOD_FOR };
-                *self.last.write().unwrap_or_else(PoisonError::into_inner) = Some(last);
-                return Ok(credential);
-            }
-            Err(error) => self.failed(&error, on),
-        };
-        asked.failed = Some((Instant::now(), error.clone()));
-        match self.good() {
-            Some(good) => {
-                tracing::warn!(%error, "credentials can't be renewed yet");
-                Ok(good)
-            }
-            None => Err(error),
-        }
+        self.last.get(on).await
     }
 
     /// Have what a server no longer takes asked for anew, unless that was done since. False if that leads nowhere.
     pub async fn renew(&self, since: Instant) -> bool {
-        let mut asked: MutexGuard<'_, _> = self.asked.lock().await;
-        if asked.made >= since {
+        let desk = self.last.giver();
+        let mut made = desk.made.lock().await;
+        if made.since >= since {
             return true;
         }
-        if asked.made.elapsed() < YOUNG {
+        if made.since.elapsed() < YOUNG {
             return false;
         }
-        let Some(provider) = (self.make)() else { return false };
-        *asked = Asked { provider, made: Instant::now(), failed: None };
-        if let Some(last) = &mut *self.last.write().unwrap_or_else(PoisonError::into_inner) {
-            last.good_until = asked.made;
-        }
+        // It may read a file.
+        let make = desk.make.clone();
+        let Ok(Some(provider)) = tokio::task::spawn_blocking(move || make()).await else { return false };
+        *made = Made { provider, since: Instant::now() };
+        self.last.forget(|_| true)
+    }
+}
+
+impl<C: Send + Sync + 'static> Giver for Desk<C> {
+    type Given = Arc<C>;
+
+    fn give<'a>(&'a self, on: &'a str) -> BoxFuture<'a, Result<Arc<C>>> {
+        Box::pin(async move {
+            let provider = self.made.lock().await.provider.clone();
+            let given = provider.get_credential().await.map_err(|error| self.failed(&error, on))?;
+            self.was_had.store(true, Relaxed);
+            Ok(given)
+        })
+    }
+
+    fn is_good(&self, _: &Arc<C>, age: Duration) -> bool {
+        age < GOOD_FOR
+    }
+
+    /// The library knows, and has it at hand until then.
+    fn is_due(&self, _: &Arc<C>) -> bool {
         true
     }
+}
 
-    /// What was given last, while it is good.
-    fn good(&self) -> Option<Arc<C>> {
-        let last = self.last.read().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|last| Instant::now() < last.good_until).map(|last| last.credential.clone())
-    }
-
-    fn was_had(&self) -> bool {
-        self.last.read().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    fn failed(&self, error: &object_store::Error, on: &(dyn Display + Sync)) -> Error {
-        if let Some((what, hint)) = self.nobody.filter(|_| !self.was_had()) {
-            tracing::debug!(%error, "there are no credentials");
+impl<C> Desk<C> {
+    fn failed(&self, error: &object_store::Error, on: &str) -> Error {
+        if let Some((what, hint)) = self.nobody.filter(|_| !self.was_had.load(Relaxed)) {
+            tracing::debug!(error = discreet(error), "there are no credentials");
             return Error::denied(what, on).hint(hint);
         }
-        let what = format!("the credentials of {} can't be had: {}", self.name, causes(error));
+        let what = format!("the credentials of {} can't be had: {}", self.name, discreet(error));
         match finds(error, |_: &HttpError| true) {
             true => Error::unavailable(what, on),
             false => Error::denied(what, on).hint("renew them, or name others"),
@@ -159,18 +144,18 @@ mod tests {
     use async_trait::async_trait;
     use block::Kind;
     use object_store::client::HttpErrorKind;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::AtomicUsize;
 
     /// Hands out numbers, each as often as it is asked, unless it is away.
     #[derive(Debug, Default)]
-    struct Desk {
+    struct Numbers {
         asked: AtomicUsize,
         made: AtomicUsize,
         is_away: AtomicBool,
     }
 
     #[derive(Debug)]
-    struct Provides(Arc<Desk>);
+    struct Provides(Arc<Numbers>);
 
     #[async_trait]
     impl CredentialProvider for Provides {
@@ -187,8 +172,8 @@ mod tests {
         }
     }
 
-    fn source() -> (Arc<Desk>, Source<usize>) {
-        let desk = Arc::<Desk>::default();
+    fn source() -> (Arc<Numbers>, Source<usize>) {
+        let desk = Arc::<Numbers>::default();
         let make = {
             let desk = desk.clone();
             move || {
@@ -215,6 +200,7 @@ mod tests {
         let error = source.get(&"o").await.expect_err("it ran out");
         assert!(error.passes() && error.what.contains("a desk"), "{error}");
         desk.is_away.store(false, Relaxed);
+        tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(*source.get(&"o").await.expect("it is back"), 1);
     }
 

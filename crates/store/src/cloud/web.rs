@@ -8,6 +8,7 @@
 use super::refusal::Service;
 use super::{Asker, Settings, Site, no_request};
 use crate::counters::InFlight;
+use crate::fingerprint;
 use crate::s3::answer::{self, check_range, check_version, text, time_of};
 use crate::s3::endpoint::{STRICT_PATH, Server};
 use crate::{Body, Counters, Listed, Pages, Sink, Store, Upload};
@@ -19,7 +20,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use percent_encoding::utf8_percent_encode;
 use std::fmt::Display;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -101,11 +101,9 @@ impl Store for Web {
     }
 
     fn who(&self) -> Waiting<String> {
-        let who = self.0.token.0.as_ref().map_or_else(String::new, |token| {
-            let mut hash = std::hash::DefaultHasher::new();
-            token.hash(&mut hash);
-            format!("bearer {:016x}", hash.finish())
-        });
+        let token = self.0.token.0.as_ref();
+        let who =
+            token.map_or_else(String::new, |token| format!("bearer {}", fingerprint::of("bearer", token.as_bytes())));
         Box::pin(std::future::ready(Ok(who)))
     }
 

@@ -1,25 +1,27 @@
 //! Who we are: one source of credentials, found in the order that AWS's own tools use, and whom it stands for.
 //!
-//! The sources are `reqsign`'s; which of them is meant is settled here, and roles of a profile (`role_arn` with
+//! The sources are `reqsign`'s, but for `process`; which of them is meant is settled here, and roles of a profile (`role_arn` with
 //! `source_profile` or `credential_source`), which it lacks, are added.
 //!
-//! Layout: `profiles` (the two files), `machine` (what the sources may use of this machine).
+//! Layout: `profiles` (the two files), `process` (a program), `machine` (what the sources may use of this machine).
 //!
 //! Invariants: what is typed as a secret is never printed. A source that was named and fails is an error that names
 //! it; nobody becomes somebody else because of it.
 
 pub mod machine;
+mod process;
 pub(crate) mod profiles;
 
 use super::wire::causes;
 use crate::retry::Chance;
+use process::Process;
 use profiles::{Profile, Profiles};
 use reqsign_aws_v4::{
     AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider,
-    EnvCredentialProvider, IMDSv2CredentialProvider, ProcessCredentialProvider, ProfileCredentialProvider,
-    RequestSigner, SSOCredentialProvider, StaticCredentialProvider,
+    EnvCredentialProvider, IMDSv2CredentialProvider, ProfileCredentialProvider, RequestSigner, SSOCredentialProvider,
+    StaticCredentialProvider,
 };
-use reqsign_core::{Context, Error, OsEnv, ProvideCredential, ProvideCredentialDyn, Result, Signer, StaticEnv};
+use reqsign_core::{Context, Error, ProvideCredential, ProvideCredentialDyn, Result, Signer, StaticEnv};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -79,15 +81,13 @@ impl Found {
 /// Variables by which AWS's tools find credentials.
 pub type Variables = BTreeMap<String, String>;
 
-/// The environment of this process, for what AWS's own tools look up there.
-pub fn environment() -> Context {
-    Context::new().with_env(OsEnv)
-}
-
 /// The environment of whoever asks; without any, that of this process.
-fn environment_of(variables: &Variables) -> Context {
+pub fn environment_of(variables: &Variables) -> Context {
     if variables.is_empty() {
-        return environment();
+        let set = std::env::vars_os();
+        let envs =
+            set.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+        return Context::new().with_env(StaticEnv { home_dir: std::env::home_dir(), envs });
     }
     let envs: HashMap<String, String> = variables.clone().into_iter().collect();
     let home_dir = envs.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
@@ -124,6 +124,10 @@ pub async fn find(credentials: &Credentials, region: &str, context: &Context) ->
             };
             Ok(Some(Found::new("these keys", None, fixed)))
         }
+        // What is there goes before all files, which need not even be readable.
+        Credentials::Found { profile: None } if key(context)? => {
+            Ok(Some(Found::new("the environment", None, EnvCredentialProvider::new())))
+        }
         Credentials::Found { profile } => {
             let files = Profiles::read(context).await?;
             let search = Search { files, region, context };
@@ -153,11 +157,6 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn find(&self, asked: Option<&str>) -> Result<Found> {
-        if asked.is_none()
-            && let Some(keys) = self.environment()?
-        {
-            return Ok(keys);
-        }
         let variable = || self.variable("AWS_PROFILE").or_else(|| self.variable("AWS_DEFAULT_PROFILE"));
         let named = asked.map(str::to_owned).or_else(variable);
         let name = named.as_deref().unwrap_or("default");
@@ -177,7 +176,7 @@ impl Search<'_> {
             return Ok(token);
         }
         if let Some(profile) = &profile
-            && let Some(own) = own(profile)?
+            && let Some(own) = self.own(profile)?
         {
             return Ok(own);
         }
@@ -189,11 +188,6 @@ impl Search<'_> {
 
     fn variable(&self, name: &str) -> Option<String> {
         self.context.env_var(name).filter(|value| !value.is_empty())
-    }
-
-    fn environment(&self) -> Result<Option<Found>> {
-        let found = || Found::new("the environment", None, EnvCredentialProvider::new());
-        Ok(key(self.context)?.then(found))
     }
 
     fn web_identity(&self) -> Result<Option<Found>> {
@@ -248,30 +242,27 @@ impl Search<'_> {
         let role = if above.name == profile.name { None } else { self.role(&above, deep)? };
         let found = match role {
             Some(role) => Some(role),
-            None => own(&above)?,
+            None => self.own(&above)?,
         };
         let nothing = || Error::config_invalid(format!("profile {} has no credentials", above.name));
         found.map(|found| found.source).ok_or_else(nothing)
     }
-}
 
-/// The source that a profile is by itself, if it is one.
-fn own(profile: &Profile<'_>) -> Result<Option<Found>> {
-    let name = format!("profile {}", profile.name);
-    if profile.get("sso_start_url").or(profile.get("sso_session")).is_some() {
-        let part = |name| profile.get(name).unwrap_or_default();
-        let who = format!("sso {} {}", part("sso_account_id"), part("sso_role_name"));
-        return Ok(Some(Found::new(name, Some(who), SSOCredentialProvider::default().with_profile(profile.name))));
+    /// The source that a profile is by itself, if it is one.
+    fn own(&self, profile: &Profile<'_>) -> Result<Option<Found>> {
+        let name = format!("profile {}", profile.name);
+        if profile.get("sso_start_url").or(profile.get("sso_session")).is_some() {
+            let part = |name| profile.get(name).unwrap_or_default();
+            let who = format!("sso {} {}", part("sso_account_id"), part("sso_role_name"));
+            return Ok(Some(Found::new(name, Some(who), SSOCredentialProvider::default().with_profile(profile.name))));
+        }
+        if profile.has_keys()? {
+            return Ok(Some(Found::new(name, None, ProfileCredentialProvider::new().with_profile(profile.name))));
+        }
+        let Some(command) = profile.get("credential_process") else { return Ok(None) };
+        let process = Process::of(command, self.context)?;
+        Ok(Some(Found::new(name, Some(process.who()), process)))
     }
-    let keys = || Found::new(name.clone(), None, ProfileCredentialProvider::new().with_profile(profile.name));
-    if profile.has_keys()? {
-        return Ok(Some(keys()));
-    }
-    if let Some(command) = profile.get("credential_process") {
-        let who = format!("command {:016x}", block::crc64::of(command.as_bytes()));
-        return Ok(Some(Found::new(name, Some(who), ProcessCredentialProvider::new().with_profile(profile.name))));
-    }
-    Ok(None)
 }
 
 /// A source as a value, for those who take one by type.

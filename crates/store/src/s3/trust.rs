@@ -1,9 +1,10 @@
 //! Whose certificates are trusted: those of AWS_CA_BUNDLE if it is set, as AWS's own tools have it, else those of the
-//! system, which SSL_CERT_FILE and SSL_CERT_DIR may replace.
+//! system, which SSL_CERT_FILE and SSL_CERT_DIR may replace. The variables are those of whoever asks.
 //!
 //! Invariant: a certificate passes only for the name that it is made out to and while it is valid.
 
-use super::credentials::environment;
+use super::credentials::{Variables, environment_of};
+use crate::files;
 use block::{Error, Result};
 use reqsign_core::Context;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,12 +14,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_native_certs::{load_certs_from_paths, load_native_certs};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How TLS is spoken. A client of plain HTTP trusts nobody and so reads no certificates.
-pub fn config(is_secure: bool) -> Result<ClientConfig> {
+pub fn config(is_secure: bool, variables: &Variables) -> Result<ClientConfig> {
     match is_secure {
-        true => secure(&environment()),
+        true => secure(&environment_of(variables)),
         false => {
             let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
             let config = config.map_err(|error| unusable(&error))?;
@@ -51,23 +54,31 @@ fn secure(environment: &Context) -> Result<ClientConfig> {
 fn certificates(environment: &Context) -> Result<(Vec<CertificateDer<'static>>, bool)> {
     let named = |name| environment.env_var(name).filter(|value| !value.is_empty());
     if let Some(bundle) = named("AWS_CA_BUNDLE") {
-        let read = CertificateDer::pem_file_iter(&bundle).and_then(Iterator::collect);
+        let unreadable = |why: String| {
+            let what = format!("the certificates of AWS_CA_BUNDLE can't be read: {why}");
+            Err(Error::invalid(what, &bundle).hint("name a file of certificates in PEM format"))
+        };
+        let read = match files::read(Path::new(&bundle)) {
+            Ok(text) => CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>(),
+            Err(error) => return unreadable(error.to_string()),
+        };
         return match read {
-            Ok(read) if !Vec::is_empty(&read) => Ok((read, true)),
-            read => {
-                let why = read.err().map_or_else(|| "there are none in it".into(), |error| error.to_string());
-                let what = format!("the certificates of AWS_CA_BUNDLE can't be read: {why}");
-                Err(Error::invalid(what, bundle).hint("name a file of certificates in PEM format"))
-            }
+            Ok(read) if !read.is_empty() => Ok((read, true)),
+            Ok(_) => unreadable("there are none in it".into()),
+            Err(error) => unreadable(error.to_string()),
         };
     }
-    let found = rustls_native_certs::load_native_certs();
+    let [file, folder] = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| named(name).map(PathBuf::from));
+    let found = match (&file, &folder) {
+        (None, None) => load_native_certs(),
+        _ => load_certs_from_paths(file.as_deref(), folder.as_deref()),
+    };
     if found.certs.is_empty() {
         let why: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
         let what = format!("the system's certificates can't be read: {}", why.join("; "));
         return Err(Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE"));
     }
-    Ok((found.certs, named("SSL_CERT_FILE").is_some()))
+    Ok((found.certs, file.is_some()))
 }
 
 fn unusable(error: &dyn std::fmt::Display) -> Error {

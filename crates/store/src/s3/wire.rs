@@ -5,6 +5,8 @@
 //!
 //! Invariant: no wait without an end.
 
+use super::answer::brief;
+use super::credentials::Variables;
 use super::trust;
 use crate::Counters;
 use crate::counters::InFlight;
@@ -72,15 +74,21 @@ pub struct Wire {
 
 impl Wire {
     /// A client; one that is to be secure reads the certificates of the system.
-    /// `read_buffer`: see [`super::Settings`].
-    pub fn open(is_secure: bool, timeouts: Timeouts, read_buffer: usize, chance: Arc<Chance>) -> Result<Wire> {
+    /// `read_buffer`: see [`super::Settings`]. `variables`: those by which it is known whose certificates are trusted.
+    pub fn open(
+        is_secure: bool,
+        timeouts: Timeouts,
+        read_buffer: usize,
+        chance: Arc<Chance>,
+        variables: &Variables,
+    ) -> Result<Wire> {
         let mut connector =
             HttpConnector::new_with_resolver(Spread { turns: Arc::new(Semaphore::new(LOOKUPS)), chance });
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_connect_timeout(Some(timeouts.connect));
-        let secure = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(trust::config(is_secure)?);
+        let secure = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(trust::config(is_secure, variables)?);
         let connector = secure.https_or_http().enable_http1().wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_CONNECTION)
@@ -175,6 +183,16 @@ pub fn causes(error: &dyn std::error::Error) -> String {
         next = error.source();
     }
     text
+}
+
+/// How libraries begin to repeat what they don't understand.
+const REPEATS: [&str; 2] = ["invalid type: ", "invalid value: "];
+
+/// The same of somebody who hands out secrets: on one line, and nothing of an answer that was not understood.
+pub fn discreet(error: &dyn std::error::Error) -> String {
+    let text = causes(error);
+    let end = REPEATS.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+    brief(text[..end].trim_end_matches([' ', ':']))
 }
 
 /// A page of a listing, whole.
@@ -305,6 +323,18 @@ mod tests {
         assert!(is_distrust(&wrapped(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))));
         assert!(!is_distrust(&wrapped(rustls::Error::HandshakeNotComplete)));
         assert!(!is_distrust(&std::io::Error::from_raw_os_error(111)));
+    }
+
+    #[test]
+    fn what_a_library_repeats_of_an_answer_with_secrets_is_not_said() {
+        let said = |text: &str| discreet(&std::io::Error::other(text.to_owned()));
+        assert_eq!(
+            said("failed to parse SSO token cache: invalid type: string \"SECRET\""),
+            "failed to parse SSO token cache"
+        );
+        let wrong = serde_json::from_str::<u32>("\"SECRET\"").expect_err("no number");
+        assert!(!discreet(&wrong).contains("SECRET"), "{wrong}");
+        assert_eq!(said("one\nERROR forged\x1b[1m"), "one ERROR forged [1m");
     }
 
     #[test]

@@ -5,16 +5,15 @@
 
 use super::super::messenger::Failed;
 use super::keys::claims;
-use crate::command;
+use crate::command::Program;
 use async_trait::async_trait;
 use object_store::CredentialProvider;
 use object_store::azure::AzureCredential;
 use object_store::client::{HttpError, HttpErrorKind};
 use reqsign_core::time::Timestamp;
 use serde::Deserialize;
-use std::io::{Error, ErrorKind};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -37,16 +36,23 @@ const SPARE: Duration = Duration::from_secs(240);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Asks the tool.
-#[derive(Debug)]
 pub struct Cli {
     program: String,
+    /// Those of whoever asks.
+    variables: BTreeMap<String, String>,
     limit: Duration,
     kept: Mutex<Option<(Arc<AzureCredential>, Instant)>>,
 }
 
-impl Default for Cli {
-    fn default() -> Cli {
-        Cli { program: CLI.into(), limit: CLI_MAX, kept: Mutex::default() }
+impl Cli {
+    pub fn new(variables: &BTreeMap<String, String>) -> Cli {
+        Cli { program: CLI.into(), variables: variables.clone(), limit: CLI_MAX, kept: Mutex::default() }
+    }
+}
+
+impl fmt::Debug for Cli {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Cli")
     }
 }
 
@@ -67,29 +73,19 @@ impl CredentialProvider for Cli {
         {
             return Ok(token.clone());
         }
-        let mut command = Command::new(&self.program);
-        // It is a script around another program.
-        command.args(ASKED).process_group(0);
-        let said = command::output(command, self.limit).await.map_err(not_run)?;
-        if !said.status.success() {
-            return Err(wrong(Failed(String::from_utf8_lossy(&said.stderr).trim().to_owned())));
-        }
-        let token: Token =
-            serde_json::from_slice(&said.stdout).map_err(|_| wrong(Failed("there is no token".into())))?;
+        let Cli { program: name, variables, limit, .. } = self;
+        let program = Program { name, arguments: &ASKED.map(String::from), variables, limit: *limit };
+        let said = program.said().await.map_err(|failed| match failed.passes() {
+            true => wrong(HttpError::new(HttpErrorKind::Timeout, failed)),
+            false => wrong(failed),
+        })?;
+        let token: Token = serde_json::from_slice(&said).map_err(|_| wrong(Failed("there is no token".into())))?;
         let ends = claims(&token.access_token).and_then(|claims| claims["exp"].as_i64()).unwrap_or_default();
         let left = u64::try_from(ends.saturating_sub(Timestamp::now().as_second())).unwrap_or_default();
         let until = Instant::now() + Duration::from_secs(left).min(LONGEST).saturating_sub(SPARE);
         let token = Arc::new(AzureCredential::BearerToken(token.access_token));
         *kept = Some((token.clone(), until));
         Ok(token)
-    }
-}
-
-fn not_run(error: Error) -> object_store::Error {
-    match error.kind() {
-        // That may pass.
-        ErrorKind::TimedOut => wrong(HttpError::new(HttpErrorKind::Timeout, error)),
-        _ => wrong(error),
     }
 }
 
@@ -110,7 +106,7 @@ mod tests {
         std::fs::write(&program, script).expect("a file");
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it can be run");
         let program = program.to_str().expect("a path").to_owned();
-        (folder, Cli { program, limit, ..Cli::default() })
+        (folder, Cli { program, limit, ..Cli::new(&BTreeMap::new()) })
     }
 
     fn runs(folder: &tempfile::TempDir) -> usize {
@@ -141,6 +137,7 @@ mod tests {
         }
         let (_folder, cli) = tool("echo Please run az login >&2; exit 1", CLI_MAX);
         let error = cli.get_credential().await.expect_err("nobody logged in");
-        assert!(crate::s3::wire::causes(&error).contains("Please run az login"), "{error}");
+        let said = crate::s3::wire::causes(&error);
+        assert!(said.contains("exit status: 1") && !said.contains("Please"), "{said}");
     }
 }

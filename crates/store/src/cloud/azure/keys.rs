@@ -8,6 +8,8 @@ use super::super::source::{Provider, Source, once};
 use super::super::{Asker, Settings};
 use super::account::Account;
 use super::cli::{CLI, Cli};
+use crate::files;
+use crate::fingerprint;
 use crate::retry::Chance;
 use block::{Error, Result};
 use bytes::Bytes;
@@ -53,8 +55,7 @@ pub struct Identity {
 
 impl Identity {
     pub fn new(account: Account, settings: &Settings, chance: Arc<Chance>) -> Identity {
-        let secret = settings.variable("IDENTITY_HEADER");
-        let (messenger, settings) = (Messenger::with(chance, secret), settings.clone());
+        let (messenger, settings) = (Messenger::new(chance, &settings.variables), settings.clone());
         Identity { account, settings, messenger, found: OnceCell::new() }
     }
 
@@ -65,14 +66,14 @@ impl Identity {
             // Any text of the right form is a key until a store refuses it.
             AzureCredential::AccessKey(_) => {
                 let key = self.told().remove(AzureConfigKey::AccessKey.as_ref()).unwrap_or_default();
-                format!("key {} of {}", hashed(&key), self.account.name)
+                format!("key {} of {}", fingerprint::of("key", key), self.account.name)
             }
             AzureCredential::SASToken(pairs) => {
-                format!("signature {} of {}", hashed(&granted(pairs)), self.account.name)
+                format!("signature {} of {}", fingerprint::of("signature", granted(pairs)), self.account.name)
             }
             AzureCredential::BearerToken(token) => match principal(token) {
                 Some(id) => format!("principal {id}"),
-                None => format!("token {}", hashed(token)),
+                None => format!("token {}", fingerprint::of("token", token)),
             },
         })
     }
@@ -99,24 +100,28 @@ impl Identity {
 
     fn find(&self, on: &(dyn Display + Sync)) -> Result<Source<AzureCredential>> {
         let told = self.told();
-        let name = name(&told, &self.settings);
+        let name = name(&told, &self.settings).map_err(|error| {
+            let what = format!("it can't be known whether somebody has logged in by az: {error}");
+            Error::denied(what, on).hint("set AZURE_CONFIG_DIR to a folder that can be read, or name an identity")
+        })?;
         let make = {
             let (account, messenger) = (self.account.name.clone(), self.messenger.clone());
-            move || provider(&account, &told, name, messenger.clone())
+            let variables = self.settings.variables.clone();
+            move || match name {
+                CLI => Ok(Arc::new(Cli::new(&variables)) as Provider<_>),
+                _ => provider(&account, &told, messenger.clone()),
+            }
         };
         let first = make().map_err(|error| {
             Error::denied(format!("{name} can't be used: {error}"), on)
                 .hint("check the variables that begin with AZURE_")
         })?;
-        let source = Source::new(name, first, move || make().ok());
-        Ok(if name == MACHINE {
-            let what = "there are no credentials of Azure: none are named, and this machine has no identity";
-            let hint = "set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, run `az login`, \
-                        or pass --anonymous for a public container";
-            source.last_resort(what, hint)
-        } else {
-            source
-        })
+        let nobody = (
+            "there are no credentials of Azure: none are named, and this machine has no identity",
+            "set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, run `az login`, or pass \
+             --anonymous for a public container",
+        );
+        Ok(Source::or_nobody(name, first, move || make().ok(), (name == MACHINE).then_some(nobody)))
     }
 
     /// What the variables and the connection string say, by the library's names.
@@ -169,7 +174,6 @@ impl Asker for Identity {
 fn provider(
     account: &str,
     told: &BTreeMap<String, String>,
-    name: &str,
     messenger: Messenger,
 ) -> object_store::Result<Provider<AzureCredential>> {
     // The library asks for a container, which is of no account here.
@@ -179,20 +183,20 @@ fn provider(
         Ok(key) => builder.with_config(key, value),
         Err(_) => builder,
     });
-    Ok(if name == CLI { Arc::new(Cli::default()) } else { builder.build()?.credentials().clone() })
+    Ok(builder.build()?.credentials().clone())
 }
 
 const MACHINE: &str = "this machine";
 
 /// As what an error names the source that the library will take, in its own order.
-fn name(told: &BTreeMap<String, String>, settings: &Settings) -> &'static str {
+fn name(told: &BTreeMap<String, String>, settings: &Settings) -> std::io::Result<&'static str> {
     let has = |keys: &[AzureConfigKey]| keys.iter().all(|key| told.contains_key(key.as_ref()));
     use AzureConfigKey::{
         AccessKey, AuthorityId, ClientId, ClientSecret, CredentialType, FederatedTokenFile, MsiEndpoint, SasKey, Token,
         UseAzureCli,
     };
     if let Some(kind) = told.get(CredentialType.as_ref()) {
-        return if kind.eq_ignore_ascii_case("azure_cli") { CLI } else { "AZURE_CREDENTIAL_TYPE" };
+        return Ok(if kind.eq_ignore_ascii_case("azure_cli") { CLI } else { "AZURE_CREDENTIAL_TYPE" });
     }
     let named = [
         (&[Token][..], "the token of the environment"),
@@ -203,22 +207,18 @@ fn name(told: &BTreeMap<String, String>, settings: &Settings) -> &'static str {
         (&[UseAzureCli], CLI),
     ];
     let found = named.into_iter().find(|(keys, _)| has(keys)).map(|(_, name)| name);
-    found.unwrap_or_else(|| match !has(&[ClientId]) && !has(&[MsiEndpoint]) && is_logged_in(settings) {
-        true => CLI,
-        false => MACHINE,
+    Ok(match found {
+        Some(name) => name,
+        None if has(&[ClientId]) || has(&[MsiEndpoint]) || !is_logged_in(settings)? => MACHINE,
+        None => CLI,
     })
 }
 
 /// Whether somebody has logged in by Azure's command-line tool.
-fn is_logged_in(settings: &Settings) -> bool {
+fn is_logged_in(settings: &Settings) -> std::io::Result<bool> {
     let folder = settings.variable("AZURE_CONFIG_DIR").map(Into::into);
     let folder = folder.or_else(|| settings.variable("HOME").map(|home| Path::new(home).join(".azure")));
-    folder.is_some_and(|folder: std::path::PathBuf| folder.join(LOGGED_IN).exists())
-}
-
-/// A secret that others can tell apart and can't use.
-fn hashed(secret: &str) -> String {
-    format!("{:016x}", block::crc64::of(secret.as_bytes()))
+    folder.map_or(Ok(false), |folder: std::path::PathBuf| files::exists(&folder.join(LOGGED_IN)))
 }
 
 /// What a shared access signature grants: neither who signed it when, nor until when it is good. What it is for is told

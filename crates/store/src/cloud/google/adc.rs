@@ -8,6 +8,8 @@ use super::super::messenger::Messenger;
 use super::super::source::{Provider, Source, once};
 use super::super::{Asker, Settings};
 use super::machine::Machine;
+use crate::files::{self, Files};
+use crate::fingerprint;
 use crate::retry::Chance;
 use block::{Error, Result};
 use bytes::Bytes;
@@ -30,6 +32,7 @@ const WRITTEN: &str = "application_default_credentials.json";
 pub struct Identity {
     settings: Settings,
     messenger: Messenger,
+    files: Files,
     found: OnceCell<Option<Found>>,
 }
 
@@ -49,7 +52,8 @@ enum Who {
 
 impl Identity {
     pub fn new(settings: &Settings, chance: Arc<Chance>) -> Identity {
-        Identity { settings: settings.clone(), messenger: Messenger::new(chance), found: OnceCell::new() }
+        let messenger = Messenger::new(chance, &settings.variables);
+        Identity { settings: settings.clone(), messenger, files: Files::default(), found: OnceCell::new() }
     }
 
     /// The principal, in words that hold no secret.
@@ -92,7 +96,7 @@ impl Identity {
 
     async fn find(&self) -> Result<Found> {
         let messenger = self.messenger.clone();
-        let Some((name, path)) = self.file() else {
+        let Some((name, path)) = self.file().await? else {
             let what = "there are no credentials of Google Cloud: no file of them, and this machine has no account";
             let hint = "run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS to a file, or \
                         pass --anonymous for a public bucket";
@@ -100,10 +104,10 @@ impl Identity {
             let machine = move || Machine::new(&messenger, host.as_deref());
             let who = Who::Account(machine());
             let first: Provider<_> = Arc::new(machine());
-            let source = Source::new("this machine", first, move || Some(Arc::new(machine())));
-            return Ok(Found { source: source.last_resort(what, hint), who });
+            let again = move || Some(Arc::new(machine()) as Provider<_>);
+            return Ok(Found { source: Source::or_nobody("this machine", first, again, Some((what, hint))), who });
         };
-        let file = File::read(name.clone(), path.clone()).await?;
+        let file = self.read(&name, path).await?;
         if !matches!(file.kind.as_str(), "service_account" | "authorized_user") {
             return Err(file.wrong(&format!("is of type \"{}\", which can't be used yet", file.kind)));
         }
@@ -119,14 +123,23 @@ impl Identity {
     }
 
     /// The file of credentials that is meant, and as what an error names it.
-    fn file(&self) -> Option<(String, PathBuf)> {
+    async fn file(&self) -> Result<Option<(String, PathBuf)>> {
         if let Some(path) = self.settings.variable(NAMED) {
-            return Some((NAMED.into(), path.into()));
+            return Ok(Some((NAMED.into(), path.into())));
         }
         let folder = self.settings.variable("CLOUDSDK_CONFIG").map(PathBuf::from);
-        let folder = folder.or_else(|| Some(Path::new(self.settings.variable("HOME")?).join(".config/gcloud")))?;
+        let home = || self.settings.variable("HOME").map(|home| Path::new(home).join(".config/gcloud"));
+        let Some(folder) = folder.or_else(home) else { return Ok(None) };
         let path = folder.join(WRITTEN);
-        path.exists().then(|| ("gcloud".into(), path))
+        let looked_for = path.clone();
+        let is_there = self.files.look(move || files::exists(&looked_for)).await;
+        let is_there = is_there.map_err(|error| unread("gcloud", &path, &error))?;
+        Ok(is_there.then(|| ("gcloud".into(), path)))
+    }
+
+    async fn read(&self, name: &str, path: PathBuf) -> Result<File> {
+        let text = self.files.read(path.clone()).await.map_err(|error| unread(name, &path, &error))?;
+        File::of(name, &path, String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -159,15 +172,9 @@ struct File {
 }
 
 impl File {
-    async fn read(name: String, path: PathBuf) -> Result<File> {
-        let failed = refused(&name, &path, "was not read");
-        tokio::task::spawn_blocking(move || File::load(&name, &path)).await.map_err(|_| failed)?
-    }
-
     fn load(name: &str, path: &Path) -> Result<File> {
-        let wrong = |what: &str| refused(name, path, what);
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(&format!("can't be read: {error}")))?;
-        File::of(name, path, text)
+        let text = files::read(path).map_err(|error| unread(name, path, &error))?;
+        File::of(name, path, String::from_utf8_lossy(&text).into_owned())
     }
 
     fn of(name: &str, path: &Path, text: String) -> Result<File> {
@@ -197,7 +204,7 @@ impl File {
         let field = |name: &str| self.json[name].as_str().unwrap_or_default();
         match self.kind.as_str() {
             "service_account" => format!("account {}", field("client_email")),
-            _ => format!("user {} {:016x}", field("client_id"), block::crc64::of(field("refresh_token").as_bytes())),
+            _ => format!("user {} {}", field("client_id"), fingerprint::of("refresh", field("refresh_token"))),
         }
     }
 }
@@ -206,8 +213,13 @@ impl File {
 #[cfg(any(test, feature = "hostile"))]
 pub fn key_file(text: String) -> Option<(String, bool)> {
     let file = File::of("name", Path::new("path"), text).ok()?;
-    let is_key = file.kind == "service_account" && file.provider(&Messenger::new(Arc::new(Chance::new(0)))).is_some();
+    let is_key = file.kind == "service_account"
+        && file.provider(&Messenger::new(Arc::new(Chance::new(0)), &Default::default())).is_some();
     Some((file.who(), is_key))
+}
+
+fn unread(name: &str, path: &Path, error: &std::io::Error) -> Error {
+    refused(name, path, &format!("can't be read: {error}"))
 }
 
 fn refused(name: &str, path: &Path, what: &str) -> Error {
@@ -230,7 +242,7 @@ mod tests {
     async fn files_are_found_where_the_tools_of_google_look_and_what_is_wrong_with_one_is_said() {
         let folder = tempfile::tempdir().expect("a folder");
         let home = folder.path().to_str().expect("a path").to_owned();
-        assert_eq!(identity(&[("HOME", &home)]).file(), None);
+        assert_eq!(identity(&[("HOME", &home)]).file().await.expect("it is known"), None);
         let gcloud = folder.path().join(".config/gcloud");
         std::fs::create_dir_all(&gcloud).expect("folders");
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "hidden", "refresh_token": "r"}"#;

@@ -90,3 +90,14 @@ impl Store for Named {
 }
 
 crate::contract!(promises, Place::nginx());
+
+#[tokio::test]
+async fn a_token_is_told_from_others_by_what_nobody_finds_it_by() {
+    let who = async |token: &str| {
+        let variables = [(TOKEN.to_owned(), token.to_owned())].into();
+        Web::open("http://127.0.0.1:9", &Settings { variables, ..Settings::default() }).expect("a server").who().await
+    };
+    let [one, other] = [who("one").await.expect("somebody"), who("other").await.expect("somebody")];
+    let hash = one.strip_prefix("bearer ").expect("its kind");
+    assert!(hash.len() == 32 && one != other && Ok(one.clone()) == who("one").await.map_err(|_| ()), "{one} {other}");
+}

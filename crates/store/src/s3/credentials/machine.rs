@@ -1,16 +1,17 @@
-//! What the sources of credentials may use of this machine: environment, files, commands and HTTP.
+//! What the sources of credentials may use of this machine: environment, files and HTTP.
 //!
 //! Invariant: no wait without an end, and no answer without a limit.
 
 use super::super::wire::{Timeouts, Wire, causes};
+use super::Variables;
+use crate::Counters;
+use crate::files::Files;
 use crate::retry::Chance;
-use crate::{Counters, command};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use reqsign_core::{CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, Result};
+use reqsign_core::{Context, Error, FileRead, HttpSend, Result};
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,12 +24,6 @@ const READ_BUFFER: usize = 16 << 10;
 
 /// Bytes of an answer with credentials: a token takes a few thousand.
 const ANSWER_MAX: usize = 1 << 20;
-
-/// How long a command of a profile may take: some have somebody asked.
-const COMMAND_MAX: Duration = Duration::from_secs(60);
-
-/// Whatever terminal a process has; none, no such file.
-const TERMINAL: &str = "/dev/tty";
 
 /// Where a machine of AWS tells the names of its roles.
 const MACHINE_ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -59,44 +54,22 @@ fn role_in(answer: &[u8]) -> Option<&str> {
 }
 
 /// What the sources may use of this machine, by these variables, and the role that they come upon.
-pub fn context(variables: &super::Variables, chance: Arc<Chance>) -> (Context, Role) {
+pub fn context(variables: &Variables, chance: Arc<Chance>) -> (Context, Role) {
     let role = Role::default();
-    let messenger = Messenger { wire: OnceLock::new(), counters: Arc::default(), chance, role: role.clone() };
-    let context = super::environment_of(variables).with_file_read(Files).with_command_execute(Commands);
+    let (wire, counters) = Default::default();
+    let messenger = Messenger { wire, counters, chance, role: role.clone(), variables: variables.clone() };
+    let context = super::environment_of(variables).with_file_read(Files::default());
     (context.with_http_send(messenger), role)
 }
 
-/// Reads small files off the threads that serve requests.
-#[derive(Debug)]
-pub struct Files;
-
 impl FileRead for Files {
     async fn file_read(&self, path: &str) -> Result<Vec<u8>> {
-        let owned = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || std::fs::read(owned)).await;
-        let read = read.map_err(|error| Error::unexpected("reading a file was given up").with_source(error))?;
-        read.map_err(|error| Error::config_invalid(format!("can't read {path}: {error}")))
-    }
-}
-
-/// Runs the commands that a profile names (`credential_process`).
-#[derive(Debug)]
-pub struct Commands;
-
-impl CommandExecute for Commands {
-    async fn command_execute<'a>(&'a self, program: &'a str, arguments: &'a [&'a str]) -> Result<CommandOutput> {
-        let mut command = std::process::Command::new(program);
-        command.args(arguments);
-        // At a terminal it stays in our process group, so that it can ask for a password there; elsewhere all that it starts ends
-        // with it.
-        if std::fs::File::open(TERMINAL).is_err() {
-            command.process_group(0);
-        }
-        let done = command::output(command, COMMAND_MAX).await.map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => Error::unexpected(format!("{program}: {error}")),
-            _ => Error::config_invalid(format!("can't run {program}: {error}")),
-        })?;
-        Ok(CommandOutput { status: done.status.code().unwrap_or(-1), stdout: done.stdout, stderr: done.stderr })
+        self.read(path).await.map_err(|error| {
+            let what = format!("can't read {path}: {error}");
+            let failed =
+                if error.kind() == ErrorKind::TimedOut { Error::unexpected(what) } else { Error::config_invalid(what) };
+            failed.with_source(error)
+        })
     }
 }
 
@@ -106,6 +79,8 @@ struct Messenger {
     counters: Arc<Counters>,
     chance: Arc<Chance>,
     role: Role,
+    /// By which it is known whose certificates are trusted.
+    variables: Variables,
 }
 
 impl fmt::Debug for Messenger {
@@ -119,7 +94,7 @@ impl HttpSend for Messenger {
         let wire = match self.wire.get() {
             Some(wire) => wire,
             None => {
-                let wire = Wire::open(true, TIMEOUTS, READ_BUFFER, self.chance.clone())
+                let wire = Wire::open(true, TIMEOUTS, READ_BUFFER, self.chance.clone(), &self.variables)
                     .map_err(|error| Error::unexpected(error.what))?;
                 self.wire.get_or_init(|| wire)
             }

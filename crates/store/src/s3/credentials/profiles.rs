@@ -3,7 +3,9 @@
 //! Deliberately nothing of what the entries mean. Invariant: a file that is not there has no profiles; one that is
 //! there and can't be read or understood is an error.
 
-use ini::Ini;
+use super::super::wire::finds;
+use crate::files::is_absent;
+use ini::{Ini, ParseOption};
 use reqsign_core::{Context, Error, Result};
 
 /// The two files of profiles.
@@ -70,15 +72,16 @@ impl Profile<'_> {
 async fn read(context: &Context, variable: &str, usual: &str) -> Result<(Ini, String)> {
     let place = context.env_var(variable).unwrap_or_else(|| usual.into());
     let Some(path) = context.expand_home_dir(&place) else { return Ok((Ini::new(), place)) };
-    let is_absent = !std::path::Path::new(&path).exists();
-    if is_absent {
-        return Ok((Ini::new(), place));
+    match context.file_read_as_string(&path).await {
+        Ok(text) => Ok((parse(&text, &place)?, place)),
+        Err(error) if finds(&error, is_absent) => Ok((Ini::new(), place)),
+        Err(error) => Err(error),
     }
-    let text = context.file_read_as_string(&path).await?;
-    Ok((parse(&text, &place)?, place))
 }
 
 fn parse(text: &str, place: &str) -> Result<Ini> {
     let wrong = |error| Error::config_invalid(format!("{place} is not understood: {error}"));
-    Ini::load_from_str(text).map_err(wrong)
+    // As AWS's tools do: quotes are part of a value, and so is a backslash.
+    let as_it_stands = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
+    Ini::load_from_str_opt(text, as_it_stands).map_err(wrong)
 }

@@ -1,8 +1,9 @@
 //! Which credentials are meant, on machines that are made up.
 
 use super::super::sign::Signer;
-use super::machine::{Commands, Files, Role};
+use super::machine::Role;
 use super::*;
+use crate::files::Files;
 use reqsign_core::StaticEnv;
 use reqsign_core::time::Timestamp;
 use std::time::Duration;
@@ -16,13 +17,18 @@ fn machine(config: &str, variables: &[(&str, &str)]) -> (tempfile::TempDir, Cont
     let given = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
     let envs = files.map(|(name, value)| (name.to_string(), value)).into_iter().chain(given).collect();
     let context = Context::new().with_env(StaticEnv { home_dir: None, envs });
-    (directory, context.with_file_read(Files).with_command_execute(Commands))
+    (directory, context.with_file_read(Files::default()))
 }
 
 const CONFIG: &str = "[profile one]\naws_access_key_id = one\naws_secret_access_key = s\n\
     [profile half]\naws_access_key_id = half\n\
     [profile bare]\nregion = eu-west-1\n\
-    [profile command]\ncredential_process = printf {\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}\n\
+    [profile command]\ncredential_process = printf '{\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\"}'\n\
+    [profile asked]\ncredential_process = sh -c 'printf \"{\\\"Version\\\":1,\\\"AccessKeyId\\\":\\\"of $HOME $AWS_MARK\\\",\\\"SecretAccessKey\\\":\\\"s\\\"}\"'\n\
+    [profile babbles]\ncredential_process = printf PLANTED\n\
+    [profile typed]\ncredential_process = printf '{\"Version\":1,\"AccessKeyId\":\"a\",\"SecretAccessKey\":987654321987}'\n\
+    [profile fails]\ncredential_process = sh -c 'echo PLANTED >&2; exit 3' PLANTED\n\
+    [profile open]\ncredential_process = \"printf\n\
     [profile broken]\ncredential_process = /absent/program\n\
     [profile below]\nrole_arn = arn:aws:iam::123456789012:role/r\nsource_profile = broken\n\
     [profile token]\nrole_arn = arn:aws:iam::123456789012:role/r\nweb_identity_token_file = /absent/token\n\
@@ -69,6 +75,7 @@ async fn a_source_that_was_named_and_fails_is_an_error_that_names_it() {
         ("hollow", "profile bare has no credentials"),
         ("round", "circle"),
         ("alone", "profile alone names a role but no source"),
+        ("open", "a quote that does not end"),
     ] {
         let error = found(Some(profile), &other).await.err().expect(reason);
         assert!(error.to_string().contains(reason), "{error}");
@@ -97,8 +104,16 @@ async fn refusal(profile: &str) -> block::Error {
 
 #[tokio::test]
 async fn a_source_that_was_named_and_fails_when_it_is_asked_is_an_error_and_nobody_else_signs() {
-    for (profile, reason) in [("broken", "/absent/program"), ("below", "AssumeRole"), ("token", "/absent/token")] {
+    for (profile, reason) in [
+        ("broken", "/absent/program"),
+        ("below", "AssumeRole"),
+        ("token", "/absent/token"),
+        ("fails", "sh failed (exit status: 3)"),
+        ("babbles", "what printf says is not understood"),
+        ("typed", "what printf says is not understood"),
+    ] {
         let error = refusal(profile).await;
+        assert!(!error.to_string().contains("PLANTED") && !error.to_string().contains("987654321987"), "{error}");
         assert_eq!(error.kind, block::Kind::Denied, "{error}");
         let named = format!("the credentials of profile {profile} can't be had");
         assert!(error.what.contains(&named) && error.what.contains(reason), "{error}");
@@ -134,7 +149,7 @@ async fn credentials_are_renewed_before_they_run_out_and_not_long_before() {
         let until = (Timestamp::now() + Duration::from_secs(seconds)).format_rfc3339_zulu();
         let made =
             format!("{{\"Version\":1,\"AccessKeyId\":\"made\",\"SecretAccessKey\":\"s\",\"Expiration\":\"{until}\"}}");
-        let (_directory, context) = machine(&format!("[default]\ncredential_process = printf {made}\n"), &[]);
+        let (_directory, context) = machine(&format!("[default]\ncredential_process = printf '{made}'\n"), &[]);
         let signer = Signer::on(context, Role::default(), &Credentials::Found { profile: None }, "us-east-1");
         let lend = async || signer.lend(&"bucket").await.expect("a key").expect("somebody");
         let (first, mut last) = (lend().await, lend().await);
@@ -146,6 +161,57 @@ async fn credentials_are_renewed_before_they_run_out_and_not_long_before() {
         }
         assert_eq!(Arc::ptr_eq(&first, &last), looks == LOOKS_FEW, "good for {seconds} s");
     }
+}
+
+#[tokio::test]
+async fn a_program_is_split_as_a_shell_splits_it_and_has_the_variables_of_whoever_asks() {
+    let variables = [("HOME", "/me"), ("AWS_MARK", "mine")];
+    assert_eq!(key(Some("asked"), &variables).await.as_deref(), Some("of /me mine"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let credentials = directory.path().join("credentials with space");
+    let made = "{\"Version\":1,\"AccessKeyId\":\"told\",\"SecretAccessKey\":\"s\"}";
+    std::fs::write(&credentials, made).expect("a file");
+    let text = format!("[default]\ncredential_process = cat \"{}\"\n", credentials.display());
+    std::fs::write(directory.path().join("file"), text).expect("a file");
+    let file = directory.path().join("file").to_string_lossy().into_owned();
+    let of_credentials = [("AWS_SHARED_CREDENTIALS_FILE", file.as_str())];
+    assert_eq!(key(None, &of_credentials).await.as_deref(), Some("told"), "it may be named in either file");
+}
+
+#[tokio::test]
+async fn one_command_is_another_principal_in_another_environment() {
+    let who = async |variables: &[_]| found(Some("command"), variables).await.expect("a source").who.expect("somebody");
+    let me = who(&[("HOME", "/me"), ("PATH", "/bin")]).await;
+    assert_eq!(me, who(&[("HOME", "/me"), ("PATH", "/usr/bin:/bin")]).await);
+    assert_ne!(me, who(&[("HOME", "/other"), ("PATH", "/bin")]).await);
+    assert_ne!(me, who(&[("HOME", "/me"), ("AWS_PROFILE", "other")]).await);
+}
+
+#[tokio::test]
+async fn a_file_of_profiles_that_cant_be_read_is_an_error_and_makes_nobody_of_whoever_is_named_there() {
+    let (directory, container) = (tempfile::tempdir().expect("a directory"), "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    let pipe = directory.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).expect("a pipe");
+    let long = "n".repeat(300);
+    let [id, secret] = ENVIRONMENT;
+    for path in [pipe.to_str().expect("a path"), directory.path().to_str().expect("a path"), &long] {
+        let named = [("AWS_CONFIG_FILE", path), (container, "http://127.0.0.1:9")];
+        let error = found(None, &named).await.err().expect("it can't be read");
+        assert!(error.to_string().contains(path), "{error}");
+        assert_eq!(key(None, &[named[0], id, secret]).await.as_deref(), Some("env"), "these keys are in no file");
+    }
+    assert_eq!(found(None, &[("AWS_CONFIG_FILE", "/dev/null"), (container, "x")]).await.expect("none").name, container);
+}
+
+#[tokio::test]
+async fn a_role_is_assumed_by_the_keys_of_the_environment_where_its_profile_says_so() {
+    let config = "[default]\nrole_arn = arn:aws:iam::123456789012:role/r\ncredential_source = Environment\n";
+    let (_directory, context) = machine(config, &ENVIRONMENT);
+    let profile = Credentials::Found { profile: Some("default".into()) };
+    let found = find(&profile, "us-east-1", &context).await.expect("a source").expect("somebody");
+    // Nobody can be asked here; it came to that because there are keys to sign the question with.
+    let error = found.source.provide_credential_dyn(&context).await.expect_err("nobody answers");
+    assert!(super::super::wire::causes(&error).contains("http"), "{error:?}");
 }
 
 #[tokio::test]

@@ -50,14 +50,13 @@ fn server(clients: usize) -> (u16, std::thread::JoinHandle<()>) {
     (port, std::thread::spawn(serve))
 }
 
-/// What a client hears that trusts these certificates, under this name.
-fn hello(port: u16, bundle: &str, name: &'static str) -> std::io::Result<String> {
+/// What a client hears that trusts these certificates, by this variable, under this name.
+fn hello(port: u16, variable: &str, bundle: &str, name: &'static str) -> std::io::Result<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bundle.pem");
     std::fs::write(&path, bundle).expect("a file");
-    let envs = [("AWS_CA_BUNDLE".to_owned(), path.to_string_lossy().into_owned())].into();
-    let environment = Context::new().with_env(StaticEnv { home_dir: None, envs });
-    heard(port, secure(&environment).expect("a client"), name)
+    let of_whoever_asks = [(variable.to_owned(), path.to_string_lossy().into_owned())].into();
+    heard(port, config(true, &of_whoever_asks).expect("a client"), name)
 }
 
 fn heard(port: u16, config: ClientConfig, name: &'static str) -> std::io::Result<String> {
@@ -71,11 +70,13 @@ fn heard(port: u16, config: ClientConfig, name: &'static str) -> std::io::Result
 
 #[test]
 fn a_certificate_that_signed_itself_is_trusted_once_it_is_named_and_only_under_its_name() {
-    let (port, serving) = server(3);
-    assert_eq!(hello(port, CERTIFICATE, "localhost").expect("it is named"), "hello");
-    assert_eq!(hello(port, CERTIFICATE, "127.0.0.1").expect("it is named"), "hello");
-    let error = hello(port, CERTIFICATE, "elsewhere").expect_err("another name").to_string();
-    assert!(error.contains("NotValidForName") || error.contains("not valid for name"), "{error}");
+    let (port, serving) = server(6);
+    for variable in ["AWS_CA_BUNDLE", "SSL_CERT_FILE"] {
+        assert_eq!(hello(port, variable, CERTIFICATE, "localhost").expect("it is named"), "hello");
+        assert_eq!(hello(port, variable, CERTIFICATE, "127.0.0.1").expect("it is named"), "hello");
+        let error = hello(port, variable, CERTIFICATE, "elsewhere").expect_err("another name").to_string();
+        assert!(error.contains("NotValidForName") || error.contains("not valid for name"), "{error}");
+    }
     serving.join().expect("a server");
 }
 
@@ -86,7 +87,12 @@ const PORT: &str = "STOKER_TEST_PORT";
 #[ignore = "run by the test below, in processes with environments of their own"]
 fn as_the_environment_of_this_process_has_it() {
     let port = std::env::var(PORT).expect("run by the test below").parse().expect("a port");
-    assert_eq!(heard(port, config(true).expect("a client"), "localhost").expect("it is trusted"), "hello");
+    let of_another = config(true, &[("HOME".to_owned(), "/".to_owned())].into()).expect("a client");
+    assert!(heard(port, of_another, "localhost").is_err(), "whoever asks has no such variable");
+    assert_eq!(
+        heard(port, config(true, &Variables::new()).expect("a client"), "localhost").expect("it is trusted"),
+        "hello"
+    );
 }
 
 #[test]
@@ -94,7 +100,7 @@ fn either_variable_of_the_process_names_a_certificate_that_signed_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("own.pem");
     std::fs::write(&path, CERTIFICATE).expect("a file");
-    let (port, serving) = server(3);
+    let (port, serving) = server(6);
     let passes = |named: Option<&str>| {
         let mut process = std::process::Command::new(std::env::current_exe().expect("this program"));
         process.args(["--ignored", "as_the_environment_of_this_process_has_it"]).env(PORT, port.to_string());
