@@ -73,6 +73,7 @@ def run_of(offer, first, later):
 
 def row(offer, lines, report):
     cold = [epoch["au_percent"] for epoch in report["epochs"] if epoch["epoch"] == 1]
+    # Where every epoch is like the first, one was run.
     later = [epoch["au_percent"] for epoch in report["epochs"] if epoch["epoch"] > 1] or cold
     return {"offer": offer["id"], "rank": offer["rank"], "method": offer["method"], "commands": lines,
             "plan": run_of(offer, offer["au_cold_percent"], offer["au_warm_percent"]),
@@ -85,6 +86,8 @@ stoker("plan", *WORDS, "--json", f"{FOLDER}/plan.json")
 with open(f"{FOLDER}/plan.json") as file:
     PLAN = json.load(file)
 rows = []
+print("| offer | rank | first, plan | first, run | later, plan | later, run | all, plan | all, computed from the run | hours, plan | hours, computed from the run |")
+print("|" + " --- |" * 10)
 for index, offer in enumerate(distinct(PLAN["offers"])):
     rows.append(row(offer, *play(offer, index)))
     with open(OUT, "w") as file:
