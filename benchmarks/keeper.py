@@ -1,10 +1,12 @@
 """What readers notice when the process that serves their mount is killed, runs out of memory, is restarted or upgraded, or
 when whoever holds the mount is killed: `python3 benchmarks/keeper.py OUT` (root, 40 minutes; TIMES=20 of each by default,
-RESTARTS=1000 in a row; names of parts after OUT for some of them). Writes rows.json and summary.md into OUT.
+RESTARTS=1000 in a row; names of parts after OUT for some of them). Writes rows.json, setup.md and summary.md into OUT.
 
 Eight processes read whole files in a random order and compare each byte; two more read complete files that stay open, at a pace that
 leaves them room on two cores (else they would be faster whenever the eight wait), and note how much in each tenth of a second and how
-long the longest read took. The store is `stoker emulate` on the same machine.
+long the longest read took. Before each of these reads the mount's own pages of it are dropped, so that only a kernel that passes it through has it where
+no process is there; `dead` is a kill after which whoever would start another process is kept stopped for two seconds. The store is
+`stoker emulate` on the same machine, which counts what it gave.
 """
 
 import ctypes
@@ -12,6 +14,7 @@ import glob
 import json
 import multiprocessing
 import os
+import platform
 import random
 import shutil
 import signal
@@ -21,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 STOKER = Path(__file__).parent.parent / "target/release/stoker"
@@ -32,14 +36,16 @@ FILES, OPEN_FILES, OPEN_BYTES, READERS = 100, 4, 16 << 20, 8
 # Seconds between two reads of a stream.
 PACE = 0.004
 # Three ends within thirty seconds are too many for the keeper.
-APART = {"kill": 16, "oom": 16, "restart": 3, "upgrade": 3, "keeper": 2}
+APART = {"kill": 16, "oom": 16, "dead": 16, "restart": 3, "upgrade": 3, "keeper": 2}
+# Seconds without any process in `dead`.
+DEAD = 2
 GROUP = Path("/sys/fs/cgroup/memory/stoker-keeper-bench")
 LINES_AT, LINE = 4096, struct.Struct("QII")
 
 
 def read_all(at, originals, seed, stop, out):
     """Whole files in a random order until it is told to stop."""
-    chance, files, errors, wrong, longest, slowest = random.Random(seed), 0, [], 0, 0.0, 0.0
+    chance, files, errors, wrong, longest, slowest, given = random.Random(seed), 0, [], 0, 0.0, 0.0, 0
     while not stop.is_set():
         name = chance.choice(originals)
         began = time.monotonic()
@@ -56,8 +62,9 @@ def read_all(at, originals, seed, stop, out):
             errors.append(f"{name}: {error}")
             time.sleep(0.1)
             continue
+        given += len(read)
         files, wrong = files + 1, wrong + (read != Path(f"{at}/../bucket/{name}").read_bytes())
-    out.put((files, errors, wrong, longest, slowest))
+    out.put((files, errors, wrong, longest, slowest, given))
 
 
 def read_open(at, stop, out):
@@ -68,8 +75,10 @@ def read_open(at, stop, out):
     while not stop.is_set():
         time.sleep(PACE)
         began = time.monotonic()
-        which, offset = position % OPEN_FILES, position * (1 << 18) % OPEN_BYTES
+        which, offset = position % OPEN_FILES, position // OPEN_FILES * (1 << 18) % OPEN_BYTES
         try:
+            # Pages of the mount's, not those of the file in the cache that the kernel reads in its place.
+            os.posix_fadvise(files[which], 0, 0, os.POSIX_FADV_DONTNEED)
             read = os.pread(files[which], 1 << 18, offset)
         except OSError as error:
             errors.append(str(error))
@@ -110,6 +119,11 @@ class Bed:
         if done.returncode:
             raise RuntimeError(f"{words}: {done.stdout}{done.stderr}")
         return done.stdout
+
+    def given(self):
+        """Bytes of objects that the store gave so far."""
+        with urllib.request.urlopen(f"{self.endpoint}/-/counters") as answer:
+            return json.load(answer)["get"]["bytes_out"]
 
     def status(self):
         return json.loads(self.run("status", "--json").splitlines()[0])
@@ -157,6 +171,11 @@ def act(bed, part, turn):
     began = time.monotonic()
     if part == "kill":
         os.kill(pid, signal.SIGKILL)
+    if part == "dead":
+        os.kill(keeper, signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(DEAD)
+        os.kill(keeper, signal.SIGCONT)
     if part == "oom":
         GROUP.mkdir(exist_ok=True)
         (GROUP / "memory.limit_in_bytes").write_text("0")
@@ -183,7 +202,7 @@ def act(bed, part, turn):
 
 
 def measure(rows, part, is_warm):
-    how = "warm" if is_warm else "cold"
+    how = "all kept" if is_warm else "a third kept"
     with tempfile.TemporaryDirectory(prefix="stoker-keeper-") as scratch:
         bed = Bed(scratch, is_warm, [] if is_warm else ["--bandwidth", "100MB/s"])
         stop, out, opened = multiprocessing.Event(), multiprocessing.Queue(), multiprocessing.Queue()
@@ -192,12 +211,13 @@ def measure(rows, part, is_warm):
         for reader in readers:
             reader.start()
         time.sleep(3)
-        took, moments = [], []
+        took, moments, given = [], [], bed.given()
         for turn in range(TIMES):
             moment, seconds = act(bed, part, turn)
             moments.append(moment)
             took.append(seconds)
             time.sleep(APART[part])
+        given = bed.given() - given
         stop.set()
         read, streams = [out.get() for _ in range(READERS)], [opened.get() for _ in range(2)]
         for reader in readers:
@@ -213,20 +233,25 @@ def measure(rows, part, is_warm):
             rates[tenth] = rates.get(tenth, 0) + count
     usual = statistics.median(rates.values())
     # The second from each end on, as one figure: single tenths vary more than that by themselves.
-    after = [statistics.mean(rates.get(int(moment * 10) + tenth, 0) for tenth in range(10)) for moment in moments]
+    # In `dead` all but the tenths in which it begins and ends.
+    tenths = range(1, DEAD * 10 - 1) if part == "dead" else range(10)
+    after = [statistics.mean(rates.get(int(moment * 10) + tenth, 0) for tenth in tenths) for moment in moments]
     share, least = statistics.median(after) / usual, min(after) / usual
-    name = f"{part}, {how}"
+    name = f"{'upgrade to another build' if part == 'upgrade' and OTHER else part}, {how}"
+    when = f"in {DEAD} s without a process" if part == "dead" else "in the second from the end on"
     rows.append([f"errors and wrong bytes of {files} files, {name} {TIMES} times", "0", len(errors) + wrong, len(errors) + wrong == 0])
-    rows.append([f"rate of complete open files in the second from the end on, median of {TIMES}, {name}", ">= 0.9", round(share, 3), share >= 0.9])
+    rows.append([f"rate of complete open files {when}, their pages of the mount dropped, median of {TIMES}, {name}", ">= 0.9", round(share, 3), share >= 0.9])
     rows.append([f"the least of them, {name}", "told", round(least, 3), True])
     longest_open = max(stream[2] for stream in streams)
     rows.append([f"longest read of a complete open file, s, {name}", "<= 0.1", round(longest_open, 3), longest_open <= 0.1])
-    rows.append([f"longest open, s, {name}", "<= 2", round(longest, 2), longest <= 2])
+    most = 2 + (DEAD if part == "dead" else 0)
+    rows.append([f"longest open, s, {name}", f"<= {most}", round(longest, 2), longest <= most])
     rows.append([f"longest read of what is not open yet, s, {name}", "told", round(slowest, 2), True])
     rows.append([f"until another process answers, s, median / longest, {name}", "told", f"{statistics.median(took):.2f} / {max(took):.2f}", True])
+    rows.append([f"GB that the store gave / that readers of whole files got, {name}", "told", f"{given / 1e9:.1f} / {sum(r[5] for r in read) / 1e9:.1f}", True])
     if part == "keeper":
         rows.append([f"restarts of the node, {name}", "0", status["mounts"][0]["restarts"], status["mounts"][0]["restarts"] == 0])
-    for row in rows[-8:]:
+    for row in rows[-9:]:
         print(*row, sep=" | ", flush=True)
     for error in errors[:5]:
         print(error, file=sys.stderr)
@@ -272,10 +297,21 @@ def many(rows):
         print(*row, sep=" | ", flush=True)
 
 
+def setup():
+    """What it was run on and by, one line a run."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return (f"- {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC: `{' '.join(['TIMES=' + str(TIMES), 'benchmarks/keeper.py', *sys.argv[2:]])}` at {commit}"
+            f"{', OTHER ' + OTHER if OTHER else ''}; {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, load {os.getloadavg()[0]:.1f} before. {READERS} readers of {FILES} files,"
+            f" 2 of {OPEN_FILES} complete open files of {OPEN_BYTES >> 20} MiB, one read in {PACE * 1e3:.0f} ms. Kept: all, in 2 GB; or 150 MB of it, the store giving 100 MB/s at most.\n")
+
+
 if __name__ == "__main__":
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
+    with open(folder / "setup.md", "a") as file:
+        file.write(setup())
     for part in APART:
         for is_warm in [True, False]:
             name = f"{part}.{'warm' if is_warm else 'cold'}"

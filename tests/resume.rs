@@ -13,6 +13,9 @@ use support::{Bed, Daemon, children, eventually, finished, has_ended, keeper_of,
 /// Longer than whoever holds a mount may take once a node can be asked.
 const UNHEARD: Duration = Duration::from_secs(25);
 
+/// After it two ends of a node count no more.
+const FORGOTTEN: Duration = Duration::from_secs(31);
+
 /// Two mounts of one node, of which the second is a folder of the network: a mount of another node, which can be stopped.
 struct Away {
     bed: Bed,
@@ -125,4 +128,21 @@ fn a_node_that_goes_on_opens_its_log_anew_as_any_other() {
     signal(away.pid(), "HUP");
     eventually("there is a new one", || log.exists());
     [away.folder, away.bucket, away.below].into_iter().for_each(Daemon::end);
+}
+
+#[test]
+fn a_node_that_ends_three_times_with_half_a_minute_between_them_is_started_each_time() {
+    let Some(bed) = support::successor::bed() else { return };
+    (0..5).for_each(|number| bed.put(&format!("{number}"), &noise(2 << 20, number)));
+    let _daemon = bed.mount(&["--fill", "off"]);
+    let mut node = support::successor::pid(&bed);
+    for kill in 1..4 {
+        if kill == 3 {
+            std::thread::sleep(FORGOTTEN);
+        }
+        signal(node, "KILL");
+        node = support::successor::next(&bed, node);
+        compare(&bed.path("mnt"), &bed.path("data"));
+        assert_eq!(bed.status()["mounts"][0]["restarts"], kill);
+    }
 }

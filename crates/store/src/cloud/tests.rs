@@ -169,20 +169,64 @@ async fn a_missing_bucket_and_a_wrong_key_are_told_apart() {
 
 /// A server that gives each request one of these answers, in turn, and tells the requests.
 fn scripted(answers: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let (count, mut answers) = (answers.len(), answers.into_iter());
+    answering(count, move |_| answers.next().expect("one for each"))
+}
+
+/// A server that answers so many requests, each by its head, and tells them.
+fn answering(
+    count: usize,
+    mut answer: impl FnMut(&str) -> String + Send + 'static,
+) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let serving = std::thread::spawn(move || {
-        let answer = |answer: String| {
+        let one = |_| {
             let (mut line, _) = listener.accept().expect("a client");
             let mut head = String::new();
             let mut reader = BufReader::new(line.try_clone().expect("a line"));
             while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).expect("a request") > 0 {}
-            line.write_all(answer.as_bytes()).expect("it listens");
+            line.write_all(answer(&head).as_bytes()).expect("it listens");
             head
         };
-        answers.into_iter().map(answer).collect()
+        (0..count).map(one).collect()
     });
     (address, serving)
+}
+
+/// A container of these keys, which tells so many of them at once, from the marker on that it is asked for: what a server of
+/// Azure's interface does past 5,000. It tells the requests, of which it answers so many.
+fn paged(keys: Vec<String>, most: usize, requests: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    answering(requests, move |head| {
+        let asked = head.split([' ', '?', '&']).find_map(|word| word.strip_prefix("marker="));
+        let from =
+            asked.map_or(0, |marker| marker.strip_prefix("after-").expect("as it was told").parse().expect("a number"));
+        let to = keys.len().min(from + most);
+        let mut body = String::from("<EnumerationResults><Blobs>");
+        for key in &keys[from..to] {
+            body += &format!(
+                "<Blob><Name>{key}</Name><Properties><Last-Modified>Thu, 01 Jan 1970 00:00:02 GMT</Last-Modified>\
+                 <Etag>0x8D1</Etag><Content-Length>7</Content-Length></Properties></Blob>"
+            );
+        }
+        let next = if to < keys.len() { format!("after-{to}") } else { String::new() };
+        body += &format!("</Blobs><NextMarker>{next}</NextMarker></EnumerationResults>");
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+    })
+}
+
+#[tokio::test]
+async fn a_container_of_more_names_than_a_page_holds_is_listed_by_its_markers() {
+    let keys: Vec<String> = (0..1300).map(|number| format!("set/{number:05}")).collect();
+    for (most, pages) in [(5000, 1), (500, 3), (130, 10)] {
+        let (address, serving) = paged(keys.clone(), most, pages);
+        let azure = Azure::open("c", None, &keyed(&address, KEY)).expect("a container");
+        let found: Vec<_> = azure.list("set/").try_collect::<Vec<_>>().await.expect("all pages").concat();
+        assert!(found.iter().map(|listed| &listed.key).eq(&keys), "{} names by {most}", found.len());
+        let asked = serving.join().expect("each page was asked for once");
+        let marked = asked.iter().filter(|head| head.contains("marker=after-")).count();
+        assert_eq!((azure.counters().snapshot().lists, marked), (pages as u64, pages - 1), "{asked:?}");
+    }
 }
 
 #[tokio::test]
