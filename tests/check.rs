@@ -80,6 +80,10 @@ fn a_store_a_disk_and_a_machine_that_are_well_have_a_line_each() {
     ] {
         assert_ne!(about(&found, what)["outcome"], "failed", "{found}");
     }
+    // What doesn't hang on the machine of the test.
+    for what in ["disk", "store", "clock", "credentials", "listing", "reading"] {
+        assert_eq!(about(&found, what)["outcome"], "ok", "{found}");
+    }
     let reading = &about(&found, "reading")["figures"];
     let figure = |name: &str| reading[name].as_f64().unwrap_or_default();
     assert!((0.02..0.2).contains(&figure("first_byte_seconds")), "{reading}");
@@ -131,6 +135,17 @@ fn without_a_store_only_this_machine_is_looked_at() {
     assert!(about(&found, "disk")["figures"]["write_bytes_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
     assert!(found["findings"].as_array().is_some_and(|all| all.iter().all(|finding| finding["about"] != "store")));
     refused_as_typed(&bed.run(["check", "s4://bucket"]), &["unknown"]);
+}
+
+#[test]
+fn what_can_not_be_meant_is_a_setting_and_nobody_is_asked() {
+    let Some(bed) = Bed::new() else { return };
+    let (before, url) = (bed.requests(), format!("s3://{BUCKET}"));
+    let mut command = bed.stoker(["check", "--json", "--quick", &url]);
+    command.arg(bed.path("cache")).args(["--endpoint", bed.endpoint(), "--profile", "mistyped"]);
+    let done = finished(&mut command);
+    fails(done.status.code(), &object(&done), "settings", &["there is no profile mistyped"]);
+    assert_eq!(bed.requests(), before);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod support;
 
+use emulate::Operation;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -10,6 +11,9 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use support::content::{compare, noise};
 use support::{BUCKET, Bed, Daemon, eventually, finished, refused, refused_as_typed, text};
+
+/// Pages that are asked for at once at most.
+const LISTED_AT_ONCE: u64 = 16;
 
 /// A bucket of some small files.
 fn filled() -> Option<Bed> {
@@ -154,9 +158,15 @@ fn a_manifest_is_compared_with_what_the_store_has_by_the_fewer_requests() {
     assert_eq!(one.status.code(), Some(1), "{}", text(&one));
     assert_eq!(totals(&one, ["lists", "heads", "changed"]), [0, 1, 1]);
     (0..5_000).for_each(|number| bed.put(&format!("many/{number}"), b"x"));
+    let before = bed.counters();
     let two = manifest(&bed, &["verify", &some(&bed, &all, &["train/a-b", "val/4"], "two.jsonl"), "--json"]);
     assert_eq!(two.status.code(), Some(0), "{}", text(&two));
     assert_eq!(totals(&two, ["heads", "same"]), [2, 2]);
+    let asked = |kind| bed.counters().of(kind).requests - before.of(kind).requests;
+    let [lists, heads] = totals(&two, ["lists", "heads"]);
+    // Pages that are on their way when it is seen that two HEADs are the better way may never have arrived.
+    assert!((1..=lists).contains(&asked(Operation::List)) && asked(Operation::Head) == heads, "as the server counts");
+    assert!(lists <= 2 + LISTED_AT_ONCE, "{lists} listings, where two HEADs did");
     refused_as_trouble(&manifest(&bed, &["verify", &at(&bed, "absent")]));
 }
 

@@ -85,6 +85,19 @@ impl Cloud {
         log.lines().filter(|line| line.contains("GET /") || line.contains("HEAD /")).count() as u64
     }
 
+    /// Bytes of objects that the server of Google's interface gave, by its own log.
+    pub fn sent(&self) -> u64 {
+        assert!(self.is_google, "Azurite's log tells none");
+        let log = std::fs::read_to_string(self.folder.path().join("log")).expect("a log");
+        let given = log.lines().filter(|line| line.contains("GET /") && line.contains("alt=media"));
+        // "GET /path HTTP/1.1" 206 1000
+        let numbers = |line: &str| -> Vec<u64> {
+            let behind = line.rsplit("HTTP/1.1").next().unwrap_or_default();
+            behind.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+        };
+        given.map(numbers).map(|numbers| if matches!(numbers[0], 200 | 206) { numbers[1] } else { 0 }).sum()
+    }
+
     /// Write an object whose key needs no escapes.
     pub fn put(&self, key: &str, content: &[u8]) {
         match self.is_google {

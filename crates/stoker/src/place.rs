@@ -444,6 +444,9 @@ mod tests {
             ("KRB5CCNAME", "DIR::/t/tkt", "DIR::/t/tkt".into()),
             ("KRB5_CLIENT_KTNAME", "FILE:/t", "FILE:/t".into()),
             ("KRB5_CLIENT_KTNAME", "t.keytab", format!("{here}/t.keytab")),
+            ("AWS_CONFIG_FILE", "~/aws/config", "~/aws/config".into()),
+            ("AWS_SHARED_CREDENTIALS_FILE", "~me/keys", "~me/keys".into()),
+            ("AWS_CONFIG_FILE", "aws/~config", format!("{here}/aws/~config")),
         ] {
             assert_eq!(whole(name, typed.into()), told, "{name}={typed}");
         }

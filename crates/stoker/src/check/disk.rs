@@ -123,14 +123,18 @@ fn system(folder: &Path, there: &Path, will: &str, room: Room) -> Finding {
 }
 
 fn space(folder: &Path, there: &Path, room: Room) -> Finding {
-    let Room { bytes, free_bytes, free_files, .. } = room;
-    let is_there = there == folder;
-    let holds = match place::limits(there, None) {
+    let Room { bytes, free_bytes, .. } = room;
+    match place::limits(there, None) {
         // What a folder above it holds is nothing of a cache.
-        Ok(limits) if is_there => limits.bytes,
-        Ok(_) => free_bytes.saturating_sub(bytes / 10),
-        Err(error) => return Finding::of("room", &error),
-    };
+        Ok(limits) if there == folder => held(limits.bytes, room),
+        Ok(_) => held(free_bytes.saturating_sub(bytes / 10), room),
+        Err(error) => Finding::of("room", &error),
+    }
+}
+
+/// Whether what a cache may hold there is of use.
+fn held(holds: u64, room: Room) -> Finding {
+    let Room { bytes, free_bytes, free_files, .. } = room;
     let said = format!(
         "{} free of {}; the cache may hold {}",
         show::bytes(free_bytes),
@@ -171,9 +175,13 @@ fn unwritable(folder: &Path, error: &std::io::Error) -> Finding {
     Finding::of("disk", &error.hint("choose another folder with --cache, free some space, or see to its permissions"))
 }
 
+/// Bytes that may be written where so many are free.
+fn written_most(free_bytes: u64) -> usize {
+    usize::try_from(free_bytes / PART_WRITTEN).unwrap_or(usize::MAX)
+}
+
 fn measured(folder: &Path, there: &Path, room: Room) -> (Option<Speed>, Finding) {
-    let most = usize::try_from(room.free_bytes / PART_WRITTEN).unwrap_or(usize::MAX);
-    let done = match speed::disk(there, most) {
+    let done = match speed::disk(there, written_most(room.free_bytes)) {
         Ok(done) => done,
         Err(error) => return (None, unwritable(folder, &error)),
     };
@@ -194,6 +202,23 @@ fn measured(folder: &Path, there: &Path, room: Room) -> (Option<Speed>, Finding)
 mod tests {
     use super::super::finding::Outcome;
     use super::*;
+
+    #[test]
+    fn room_is_judged_by_bytes_and_by_files_and_an_eighth_of_what_is_free_is_written() {
+        let room = |free_bytes, free_files| Room { bytes: 1 << 40, free_bytes, free_files, is_read_only: false };
+        for (holds, room, outcome, word) in [
+            (1 << 39, room(1 << 39, None), Outcome::Ok, "the cache may hold 550 GB"),
+            (1 << 39, room(1 << 39, Some(FILES_MIN)), Outcome::Ok, "may hold"),
+            (1 << 39, room(1 << 39, Some(FILES_MIN - 1)), Outcome::Warning, "only 99,999 files"),
+            (HOLDS_MIN, room((1 << 30) - 1, None), Outcome::Warning, "the cache may hold 1.00 MB"),
+            (HOLDS_MIN - 1, room(1 << 39, None), Outcome::Failed, "nothing of use"),
+        ] {
+            let found = held(holds, room);
+            assert!(found.outcome == outcome && found.said.contains(word), "{found:?}");
+            assert_eq!(found.cure.is_some(), outcome != Outcome::Ok, "{found:?}");
+        }
+        assert_eq!([written_most(MEASURED_MIN), written_most(7), written_most(1 << 33)], [8 << 20, 0, 1 << 30]);
+    }
 
     #[test]
     fn a_folder_that_is_not_there_is_looked_for_above_and_not_made() {

@@ -13,14 +13,18 @@ const OPEN_FILES_MIN: u64 = 65_536;
 const GROUP_MIN: u64 = 1 << 30;
 
 pub fn look() -> Vec<Finding> {
-    vec![files(), memory()]
+    // The node raises the one limit to the other.
+    let memory = match place::memory(None) {
+        Ok(takes) => memory(takes, place::memory_of_machine().unwrap_or(0), place::memory_of_group()),
+        Err(error) => Finding::of("memory", &error),
+    };
+    vec![files(getrlimit(Resource::Nofile).maximum), memory]
 }
 
-fn files() -> Finding {
-    let limit = getrlimit(Resource::Nofile);
-    // The node raises the one to the other.
-    let most = limit.maximum.unwrap_or(u64::MAX);
-    let said = match limit.maximum {
+/// How many may be open; nothing is no limit.
+fn files(maximum: Option<u64>) -> Finding {
+    let most = maximum.unwrap_or(u64::MAX);
+    let said = match maximum {
         Some(most) => format!("{} may be open in a node at once", show::count_of(most, "file")),
         None => "as many may be open in a node as there are".into(),
     };
@@ -37,13 +41,8 @@ fn files() -> Finding {
     found.with("open_files_max", most)
 }
 
-fn memory() -> Finding {
-    let machine = place::memory_of_machine().unwrap_or(0);
-    let allowed = place::memory_of_group();
-    let takes = match place::memory(None) {
-        Ok(takes) => takes,
-        Err(error) => return Finding::of("memory", &error),
-    };
+/// What a node takes of the machine's, or of what its control group allows.
+fn memory(takes: u64, machine: u64, allowed: Option<u64>) -> Finding {
     let of = match allowed {
         Some(allowed) => format!("{} that its control group allows", show::bytes(allowed)),
         None => format!("{} of this machine", show::bytes(machine)),
@@ -58,4 +57,26 @@ fn memory() -> Finding {
         None => Finding::ok("memory", said),
     };
     found.with("node_bytes", takes).with("machine_bytes", machine).with("control_group_bytes", allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Outcome;
+    use super::*;
+
+    #[test]
+    fn few_open_files_and_a_small_group_are_warned_of() {
+        let (low, all) = (OPEN_FILES_MIN - 1, Some(OPEN_FILES_MIN));
+        for (found, outcome, word) in [
+            (files(Some(low)), Outcome::Warning, "only 65,535 files"),
+            (files(all), Outcome::Ok, "65,536 files may be open"),
+            (files(None), Outcome::Ok, "as many may be open"),
+            (memory(1 << 28, 1 << 34, Some(GROUP_MIN - 1)), Outcome::Warning, "1.07 GB that its control group allows"),
+            (memory(1 << 28, 1 << 34, Some(GROUP_MIN)), Outcome::Ok, "a node takes 268 MB of 1.07 GB"),
+            (memory(1 << 28, 1 << 34, None), Outcome::Ok, "of 17.2 GB of this machine"),
+        ] {
+            assert!(found.outcome == outcome && found.said.contains(word), "{found:?}");
+            assert_eq!(found.cure.is_some(), outcome == Outcome::Warning, "{found:?}");
+        }
+    }
 }

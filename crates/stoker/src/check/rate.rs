@@ -61,12 +61,18 @@ pub fn measure(reached: &Reached, disk: Option<Speed>, found: &mut Vec<Finding>)
     if let Some(counts) = reached.end.counts() {
         found.extend(complaints(counts.throttled, counts.retries, counts.errors));
     }
-    if let Some(why) = probed.no_bound() {
-        found.push(Finding::warning("bounds", format!("not known: {why}"), "name more of the set, or a larger one"));
+    if let Some(unknown) = unbounded(&probed) {
+        found.push(unknown);
         return Vec::new();
     }
     found.extend(disk.map(|disk| beside(&probed, disk)));
     rows(&probed, is_store)
+}
+
+/// Why nothing follows from what was read.
+fn unbounded(probed: &Probe) -> Option<Finding> {
+    let why = probed.no_bound()?;
+    Some(Finding::warning("bounds", format!("not known: {why}"), "name more of the set, or a larger one"))
 }
 
 fn ask(reached: &Reached, is_store: bool) -> Result<Probe> {
@@ -234,6 +240,16 @@ mod tests {
         assert_eq!(taken.iter().map(|file| file.bytes).sum::<u64>(), BYTES_MAX);
         assert!(taken.iter().all(|file| file.bytes <= FILE_BYTES));
         assert_eq!(some(&[listed("empty", 0), listed("c", 5)]).len(), 1);
+    }
+
+    #[test]
+    fn a_bound_is_told_only_of_what_was_measured() {
+        let supply = Supply { bytes_per_second: 64e6, requests_per_second: 400.0, ..Supply::default() };
+        assert!(unbounded(&Probe { supply, is_enough: true, ..Probe::default() }).is_none());
+        let cached = Probe { supply, is_enough: true, given_percent: Some(5.0), ..Probe::default() };
+        assert!(unbounded(&cached).is_some_and(|found| found.said.contains("95 % of the probe's bytes")));
+        let found = unbounded(&Probe::default()).expect("nothing was read");
+        assert!(found.about == "bounds" && found.outcome == Outcome::Warning && found.cure.is_some(), "{found:?}");
     }
 
     #[test]

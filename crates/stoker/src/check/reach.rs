@@ -108,7 +108,7 @@ impl Way<'_> {
         };
         found.push(answered(&greeting, took));
         found.push(clock(&greeting.host, skew));
-        let whom = self.runtime.block_on(whom(&store, &settings));
+        let whom = self.runtime.block_on(whom(&store, location, &settings));
         let is_somebody = whom.is_ok();
         found.push(whom.unwrap_or_else(|error| Finding::of("credentials", &error)));
         is_somebody
@@ -179,12 +179,13 @@ fn clock(host: &str, skew: Option<f64>) -> Finding {
 }
 
 /// Who asks, and until when.
-async fn whom(store: &S3, settings: &Settings) -> Result<Finding> {
+async fn whom(store: &S3, location: &Location, settings: &Settings) -> Result<Finding> {
     let who = store.who().await?;
     if matches!(settings.s3.credentials, store::Credentials::Anonymous) {
         return Ok(Finding::ok("credentials", "none: requests are not signed"));
     }
-    Ok(until(in_short(&who), store::lend(&settings.s3).await?.ends, place::now()))
+    let source = store::lender(location, settings).await?.unwrap_or_default();
+    Ok(until(in_short(&who), &source, store::lend(&settings.s3).await?.ends, place::now()))
 }
 
 /// Letters, of what tells secrets apart, by which people compare principals.
@@ -197,15 +198,25 @@ fn in_short(who: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Who asks with credentials that end at this time, if they do.
-fn until(who: String, ends: Option<i64>, now: f64) -> Finding {
+/// Sources that give the same keys to the end; all others are asked again before keys run out.
+const FIXED: [&str; 2] = ["the environment", "these keys"];
+
+/// Who asks with credentials of this source that end at this time, if they do.
+fn until(who: String, source: &str, ends: Option<i64>, now: f64) -> Finding {
     let found = match ends.map(|end| end as f64 - now) {
         None => Finding::ok("credentials", who.clone()),
-        Some(left) if left < ENDS_SOON_S => Finding::warning(
+        Some(left) if left < ENDS_SOON_S && FIXED.contains(&source) => Finding::warning(
             "credentials",
             format!("{who}, which end in {}", show::left(left)),
-            "renew them, or use a role that renews itself: a node takes new ones where their source has some",
+            "mount with new ones, or by a profile or a role, which renew themselves",
         ),
+        Some(left) if left < ENDS_SOON_S => {
+            let renewed = format!("{source} gives new ones before they end in {}", show::left(left));
+            match who.starts_with("sso ") {
+                true => Finding::ok("credentials", format!("{who}; {renewed}, as long as the login lasts")),
+                false => Finding::ok("credentials", format!("{who}; {renewed}")),
+            }
+        }
         Some(left) => Finding::ok("credentials", format!("{who}, which end in {}", show::left(left))),
     };
     found.with("principal", who).with("end_at", ends)
@@ -277,15 +288,22 @@ mod tests {
     }
 
     #[test]
-    fn credentials_that_end_within_the_hour_are_told_of() {
-        for (ends, outcome, word) in [
-            (None, Outcome::Ok, "key AKIA"),
-            (Some(10_000 + 3_601), Outcome::Ok, "key AKIA, which end in "),
-            (Some(10_000 + 3_599), Outcome::Warning, "key AKIA, which end in "),
-            (Some(10_000), Outcome::Warning, "key AKIA, which end in "),
+    fn credentials_that_end_within_the_hour_are_told_of_where_nobody_renews_them() {
+        const CONTAINER: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+        for (who, source, ends, outcome, said) in [
+            ("key AKIA", "the environment", None, Outcome::Ok, "key AKIA"),
+            ("key AKIA", "the environment", Some(3_601), Outcome::Ok, "key AKIA, which end in "),
+            ("key AKIA", "the environment", Some(3_599), Outcome::Warning, "key AKIA, which end in "),
+            ("key AKIA", "these keys", Some(0), Outcome::Warning, "key AKIA, which end in "),
+            ("key ASIA", CONTAINER, Some(3_599), Outcome::Ok, "key ASIA; AWS_CONTAINER_CREDENTIALS_FULL_URI gives new"),
+            ("role r", "this machine's role", Some(3_599), Outcome::Ok, "role r; this machine's role gives new ones"),
+            ("role r", "profile a", Some(3_599), Outcome::Ok, "role r; profile a gives new ones before they end in "),
+            ("sso 1 r", "profile a", Some(3_599), Outcome::Ok, "sso 1 r; profile a gives new ones before they end in "),
         ] {
-            let found = until("key AKIA".into(), ends, 10_000.0);
-            assert!(found.outcome == outcome && found.said.starts_with(word), "{ends:?}: {found:?}");
+            let found = until(who.into(), source, ends.map(|ends| 10_000 + ends), 10_000.0);
+            assert!(found.outcome == outcome && found.said.starts_with(said), "{ends:?}: {found:?}");
+            assert_eq!(found.cure.is_some(), outcome == Outcome::Warning, "{found:?}");
+            assert_eq!(found.said.contains("as long as the login"), who.starts_with("sso"), "{found:?}");
         }
     }
 

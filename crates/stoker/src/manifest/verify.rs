@@ -1,8 +1,8 @@
 //! `stoker manifest verify`: whether a store still has what a manifest names.
 //!
 //! A listing costs a request for a thousand names of the prefix, and how many names that has by now only a listing tells. So it is
-//! listed until that has cost as many requests as asking for each object of the manifest would have; then each is asked for. Never
-//! more than twice the requests of the better way are sent.
+//! listed until that has cost as many requests as asking for each object of the manifest would have; then each is asked for. No
+//! more than twice the requests of the better way are sent, but for listings that are under way together with the last.
 
 use super::Verify;
 use super::diff::{are_comparable, compare, is_same};

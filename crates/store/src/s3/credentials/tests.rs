@@ -238,6 +238,33 @@ async fn what_names_nobody_is_left_to_the_container_and_the_machine() {
     }
 }
 
+#[tokio::test]
+async fn a_program_that_hands_out_keys_is_run_once_for_fifty_requests_at_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (program, runs) = (folder.path().join("keys"), folder.path().join("runs"));
+    let keys = r#"{"Version":1,"AccessKeyId":"a","SecretAccessKey":"s","SessionToken":"t","Expiration":"2099-01-01T00:00:00Z"}"#;
+    let script = format!("#!/bin/sh\necho >> {}\n/bin/sleep 0.2\necho '{keys}'\n", runs.display());
+    std::fs::write(&program, script).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it can be run");
+    let (_files, context) = machine(&format!("[profile slow]\ncredential_process = {}\n", program.display()), &[]);
+    let credentials = Credentials::Found { profile: Some("slow".into()) };
+    let signer = Signer::on(context, Role::default(), &credentials, "us-east-1");
+    let sign = async || {
+        let (mut parts, ()) = http::Request::get("http://127.0.0.1:9/b/k").body(()).expect("a request").into_parts();
+        signer.sign(&mut parts, "us-east-1", &"bucket").await.expect("a signature").expect("somebody")
+    };
+    for run in 1..3 {
+        let all = futures_util::future::join_all((0..50).map(|_| sign())).await;
+        assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])), "all of them by the same keys");
+        assert_eq!(std::fs::read_to_string(&runs).expect("it ran").lines().count(), run);
+        // Each of them hears that they ran out.
+        if run == 1 {
+            assert!(all.iter().all(|used| signer.forget(used, true)), "and is renewed");
+        }
+    }
+}
+
 #[test]
 fn what_is_secret_is_not_shown() {
     let keys = Credentials::Keys { id: "id".into(), secret: "hush".into(), token: Some("hush".into()) };
