@@ -9,7 +9,7 @@ mod secrets;
 
 pub use cluster::{Cluster, Member, Serving};
 pub use dead::{Dead, DeadMount};
-pub use hint::{HintRequest, Hinted, Order, Sampler};
+pub use hint::{Expected, HintRequest, Hinted, Numbered, Order, Sampler};
 pub use keeper::{HoldRequest, Keeper, Lease, Restart};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
 pub use secrets::{Keys, Variables};

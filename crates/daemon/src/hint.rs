@@ -3,7 +3,7 @@
 use crate::Host;
 use block::{Error, Result};
 use client::messages::{HintRequest, Hinted, MountPath};
-use node::prefetch::{Deal, Declaration, Sampler};
+use node::prefetch::{Deal, Declaration, Expected, Sampler, Source};
 use node::select::Wanted;
 use std::sync::Arc;
 
@@ -20,11 +20,24 @@ pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
     if request.forget {
         return Ok(Hinted { files: 0, replaced: mounted.view.prefetch().forget(&name) });
     }
+    let source = match request.source.as_deref() {
+        None | Some("declared") => Source::Declared,
+        Some("peeked") => Source::Peeked,
+        Some(other) => {
+            let error = Error::invalid(format!("an order is declared or peeked at, not `{other}`"), &request.path);
+            return Err(error.hint("leave its source out"));
+        }
+    };
     let deal = deal(&request)?;
+    let expected = request.expected.map(|expected| {
+        let names = expected.names.into_iter().map(|one| (one.number, one.name.into_bytes())).collect();
+        Expected { files: expected.files, names }
+    });
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     // There may be millions of files.
-    let declaring = move || mounted.view.declare(&name, Declaration { wanted, deal });
+    let declaring =
+        move || mounted.view.declare(&name, Declaration { wanted, deal, source, expected, read: Vec::new() });
     let declared = tokio::task::spawn_blocking(declaring).await;
     let (files, replaced) = declared.map_err(|_| Error::unavailable("the node is stopping", &request.path))??;
     Ok(Hinted { files, replaced })

@@ -320,6 +320,8 @@ impl Mounted {
 fn order(progress: node::prefetch::Progress) -> Order {
     Order {
         name: progress.name,
+        source: progress.source.name().into(),
+        misses: progress.misses,
         opened: progress.opened,
         skipped: progress.skipped,
         left: progress.left,

@@ -22,11 +22,47 @@ const OUT_OF_ORDER: usize = 1024;
 const STRAYS_MAX: u32 = 64;
 const OTHERS_MAX: u32 = 4096;
 
+/// The same of an order that no job said: it was concluded.
+const STRAYS_OF_GUESSED_MAX: u32 = 16;
+
+/// Files of an epoch that nobody said, after which it is believed to have begun as it was thought.
+const BEGUN_MIN: u32 = 4;
+
 /// Share of the past that an open takes off the estimate of how fast files are read.
 const FORGOTTEN: f64 = 1.0 / 64.0;
 
 /// Between two files, before it is known how fast they are read: the order counts.
 const PACE_UNKNOWN: Duration = Duration::from_millis(1);
+
+/// How an order is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// A job said so.
+    #[default]
+    Declared,
+    /// Its sampler was looked at.
+    Peeked,
+    /// From opens alone: those that a sampler deals.
+    Formula,
+    /// From opens alone: an epoch repeats the one before.
+    Repeat,
+}
+
+impl Source {
+    /// As it stands in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Declared => "declared",
+            Source::Peeked => "peeked",
+            Source::Formula => "formula",
+            Source::Repeat => "repeat",
+        }
+    }
+
+    fn is_guessed(self) -> bool {
+        matches!(self, Source::Formula | Source::Repeat)
+    }
+}
 
 /// All orders of a data set, by name.
 #[derive(Default)]
@@ -42,6 +78,7 @@ pub struct Order {
     /// Among all that there ever were: a name may be given again.
     id: u64,
     pub name: String,
+    pub source: Source,
     /// Files that are still to be opened, as nodes; the first ones are in the window.
     files: VecDeque<u64>,
     window: VecDeque<Seen>,
@@ -59,9 +96,14 @@ pub struct Order {
     others: u32,
     /// Whether more files will be said when these run out.
     pub goes_on: bool,
+    /// Number of the first file of an epoch that is only thought to come, and how many of its files were opened.
+    held: Option<u64>,
+    begun: u32,
     /// Opened as said; and left out.
     pub opened: u64,
     pub skipped: u64,
+    /// Opens of files that no order names, while it was followed.
+    pub misses: u64,
 }
 
 /// A file of the window.
@@ -90,12 +132,13 @@ pub struct Next {
 
 impl Orders {
     /// An order begins, in place of one of that name.
-    pub fn begin(&mut self, name: &str, files: Vec<u64>, goes_on: bool) -> u64 {
+    pub fn begin(&mut self, name: &str, source: Source, files: Vec<u64>, goes_on: bool) -> u64 {
         self.forget(name);
         self.ids += 1;
         self.all.push(Order {
             id: self.ids,
             name: name.into(),
+            source,
             files: files.into(),
             window: VecDeque::new(),
             first: 0,
@@ -107,8 +150,11 @@ impl Orders {
             strays: 0,
             others: 0,
             goes_on,
+            held: None,
+            begun: 0,
             opened: 0,
             skipped: 0,
+            misses: 0,
         });
         self.ids
     }
@@ -116,7 +162,13 @@ impl Orders {
     /// Files that come after those of an order. False if there is no such order any more.
     pub fn go_on(&mut self, id: u64, files: Vec<u64>, goes_on: bool) -> bool {
         let order = self.all.iter_mut().find(|order| order.id == id);
-        order.map(|order| (order.files.extend(files), order.goes_on = goes_on)).is_some()
+        let Some(order) = order else { return false };
+        if order.source.is_guessed() && order.held.is_none() {
+            (order.held, order.begun) = (Some(order.first + order.files.len() as u64), 0);
+        }
+        order.files.extend(files);
+        order.goes_on = goes_on;
+        true
     }
 
     /// Whether there was one of that name.
@@ -125,6 +177,25 @@ impl Orders {
         let mut order = self.all.remove(at);
         order.let_go(&mut self.let_go);
         true
+    }
+
+    /// Forget those that were found out and that rest.
+    pub fn forget_unfollowed(&mut self) {
+        let unfollowed = self.all.extract_if(.., |order| order.source.is_guessed() && order.rests());
+        for mut order in unfollowed {
+            order.let_go(&mut self.let_go);
+        }
+    }
+
+    /// Of an order that has just begun, these were opened already.
+    pub fn read(&mut self, id: u64, nodes: &[u64], now: Instant) {
+        let Some(order) = self.all.iter_mut().find(|order| order.id == id) else { return };
+        for node in nodes {
+            match order.distance(*node) {
+                Some(_) => order.opened(*node, now, &mut self.let_go),
+                None => drop(order.catch_up(*node, &mut self.let_go)),
+            }
+        }
     }
 
     /// Whether an order is still there.
@@ -148,12 +219,14 @@ impl Orders {
 
     /// The order whose files are about to run out, if more are to be had.
     pub fn runs_out(&self) -> Option<u64> {
-        let short = |order: &&Order| order.goes_on && order.files.len() - order.window.len() < WINDOW_FILES;
+        let short = |order: &&Order| {
+            order.goes_on && order.held.is_none() && order.files.len() - order.window.len() < WINDOW_FILES
+        };
         self.all.iter().find(short).map(|order| order.id)
     }
 
-    /// A file was opened.
-    pub fn opened(&mut self, node: u64, now: Instant) {
+    /// A file was opened. Whether an order names it.
+    pub fn opened(&mut self, node: u64, now: Instant) -> bool {
         // Of several that name it, the one whose reader is nearest to it.
         let near = self.all.iter().enumerate().filter_map(|(at, order)| Some((order.distance(node)?, at))).min();
         let found = match near {
@@ -166,12 +239,14 @@ impl Orders {
         };
         for (_, order) in self.all.iter_mut().enumerate().filter(|(at, _)| Some(*at) != found) {
             let rested = order.rests();
+            order.misses += u64::from(found.is_none() && !rested);
             let count = if found.is_some() { &mut order.others } else { &mut order.strays };
             *count = count.saturating_add(1);
             if order.rests() && !rested {
                 order.let_go(&mut self.let_go);
             }
         }
+        found.is_some()
     }
 
     /// The file that is due first of those that were not asked for, while less than so many bytes that were are not opened.
@@ -197,7 +272,8 @@ impl Orders {
 impl Order {
     /// Whether nobody follows it at the moment.
     pub fn rests(&self) -> bool {
-        self.strays >= STRAYS_MAX || self.others >= OTHERS_MAX
+        self.strays >= if self.source.is_guessed() { STRAYS_OF_GUESSED_MAX } else { STRAYS_MAX }
+            || self.others >= OTHERS_MAX
     }
 
     /// Files that are still to be opened, of those that were said.
@@ -216,7 +292,8 @@ impl Order {
     }
 
     fn next(&self, now: Instant) -> Option<Next> {
-        if self.rests() || self.window.len() >= WINDOW_FILES {
+        let is_held = self.held.is_some_and(|held| self.end() >= held);
+        if self.rests() || is_held || self.window.len() >= WINDOW_FILES {
             return None;
         }
         let node = *self.files.get(self.window.len())?;
@@ -233,6 +310,7 @@ impl Order {
     fn opened(&mut self, node: u64, now: Instant, let_go: &mut Vec<u64>) {
         let Some(number) = self.take_place(node) else { return };
         self.furthest = self.furthest.max(number);
+        self.believe(number);
         let seen = &mut self.window[(number - self.first) as usize];
         (seen.is_open, self.strays, self.others, self.opened) = (true, 0, 0, self.opened + 1);
         self.ahead_bytes -= seen.bytes;
@@ -260,11 +338,21 @@ impl Order {
         }
         let number = self.take_place(node).expect("it was just put there");
         self.window[(number - self.first) as usize].is_open = true;
+        self.believe(number);
         (self.strays, self.others, self.opened, self.furthest) = (0, 0, self.opened + 1, number);
         while self.window.front().is_some_and(|seen| seen.is_open) || self.window.len() > WINDOW_FILES {
             self.pass(let_go);
         }
         true
+    }
+
+    /// A file of this number was opened as it was thought.
+    fn believe(&mut self, number: u64) {
+        let is_next = self.held.is_some_and(|held| number >= held);
+        self.begun += u32::from(is_next);
+        if is_next && self.begun >= BEGUN_MIN {
+            self.held = None;
+        }
     }
 
     /// The first place of a node in the window.
@@ -315,130 +403,4 @@ impl Pace {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Ask for all that may be; the nodes, in order.
-    fn ask_all(orders: &mut Orders, asked_max: u64, now: Instant) -> Vec<u64> {
-        let mut asked = Vec::new();
-        while let Some(next) = orders.next(asked_max, now) {
-            orders.asked(&next, 10, 10);
-            asked.push(next.node);
-        }
-        asked
-    }
-
-    #[test]
-    fn files_are_asked_for_in_their_order_as_far_as_there_is_room_and_further_as_they_are_opened() {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        orders.begin("a", vec![5, 3, 9, 3, 7], false);
-        assert_eq!(ask_all(&mut orders, 25, now), [5, 3, 9]);
-        orders.opened(3, now);
-        assert_eq!(ask_all(&mut orders, 25, now), [3], "the second time that it is to be opened");
-        assert!(orders.all()[0].left() == 5 && orders.all()[0].opened == 1, "the first one is still to come");
-        orders.opened(5, now);
-        orders.opened(9, now);
-        assert_eq!((ask_all(&mut orders, 25, now), orders.all()[0].left()), (vec![7], 2));
-        orders.opened(3, now);
-        orders.opened(7, now);
-        let order = &orders.all()[0];
-        assert_eq!((order.left(), order.opened, order.skipped, order.asked_bytes, order.places.len()), (0, 5, 0, 0, 0));
-        assert_eq!(orders.next(25, now), None);
-    }
-
-    #[test]
-    fn of_several_orders_the_one_that_is_read_faster_is_asked_for_further() {
-        let (mut orders, mut now) = (Orders::default(), Instant::now());
-        orders.begin("fast", (0..10_000).collect(), false);
-        orders.begin("slow", (10_000..20_000).collect(), false);
-        ask_all(&mut orders, 2_000, now);
-        for step in 0..400 {
-            now += Duration::from_millis(10);
-            orders.opened(step, now);
-            if step % 4 == 0 {
-                orders.opened(10_000 + step / 4, now);
-            }
-            ask_all(&mut orders, 2_000, now);
-        }
-        let [fast, slow] = orders.all() else { panic!("two") };
-        assert_eq!(fast.asked_bytes + slow.asked_bytes, 2_000);
-        let share = fast.asked_bytes as f64 / slow.asked_bytes as f64;
-        assert!((3.0..5.0).contains(&share), "four times as fast, and asked for {share} times as far");
-        let due = orders.next(u64::MAX, now).expect("more").due - now;
-        assert!((1.0..2.0).contains(&due.as_secs_f64()), "1,600 bytes at 1,000 a second: {due:?}");
-    }
-
-    #[test]
-    fn an_order_that_nobody_follows_rests_until_somebody_does() {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        orders.begin("wrong", (0..1_000).collect(), false);
-        orders.begin("right", (5_000..5_200).collect(), false);
-        ask_all(&mut orders, 100, now);
-        for number in 0..200 {
-            orders.opened(5_000 + number, now);
-            ask_all(&mut orders, 100, now);
-        }
-        assert!(!orders.all()[0].rests(), "what others read as they said says little of this one");
-        (0..STRAYS_MAX.into()).for_each(|number| orders.opened(9_000 + number, now));
-        assert!(orders.all().iter().all(Order::rests) && orders.next(u64::MAX, now).is_none());
-        assert!(!orders.take_let_go().is_empty() && orders.all()[0].asked_bytes == 0);
-        // Another one has all the room.
-        orders.begin("new", (20_000..20_100).collect(), false);
-        assert_eq!(ask_all(&mut orders, 100, now).len(), 10);
-        orders.opened(2, now);
-        assert!(!orders.all()[0].rests() && orders.next(u64::MAX, now).is_some());
-    }
-
-    #[test]
-    fn files_that_are_left_out_are_passed_and_readers_may_be_ahead_of_whoever_asks() {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        orders.begin("a", (0..10_000).collect(), true);
-        assert_eq!(orders.runs_out(), Some(1));
-        ask_all(&mut orders, 50_000, now);
-        (0..4_000).filter(|node| node % 2 == 0).for_each(|node| orders.opened(node, now));
-        let order = &orders.all()[0];
-        let passed = 3_998 - OUT_OF_ORDER as u64 + 1;
-        assert_eq!((order.opened, order.left(), order.skipped), (2_000, 10_000 - passed, passed / 2));
-        // Behind all that was asked for.
-        (4_000..5_000).for_each(|node| orders.opened(node, now));
-        orders.opened(5_500, now);
-        orders.opened(5_499, now);
-        assert_eq!((orders.all()[0].opened, orders.next(u64::MAX, now).map(|next| next.node)), (3_002, Some(5_501)));
-        assert!(orders.go_on(1, (0..20_000).collect(), false) && !orders.go_on(2, Vec::new(), false));
-        assert_eq!(orders.runs_out(), None);
-        assert!(orders.forget("a") && !orders.forget("a") && !orders.has(1));
-    }
-
-    #[test]
-    fn readers_of_the_same_files_don_t_drive_each_other_s_orders_nor_does_a_file_that_is_opened_again() {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        // Two ranks that change halves with each epoch, on a disk that has all: nothing is asked for.
-        let half = |number: u64| number % 2 * 2_000..number % 2 * 2_000 + 2_000;
-        let epochs = |first: u64| (0..4).flat_map(move |epoch| half(first + epoch));
-        orders.begin("rank 0", epochs(0).collect(), false);
-        orders.begin("rank 1", epochs(1).collect(), false);
-        while let Some(next) = orders.next(u64::MAX, now) {
-            orders.asked(&next, 10, 0);
-        }
-        for (zero, one) in epochs(0).zip(epochs(1)).take(3_000) {
-            orders.opened(one, now);
-            orders.opened(zero, now);
-            // It is validated, or tried again.
-            orders.opened(zero, now);
-        }
-        for order in orders.all() {
-            assert_eq!((order.opened, order.skipped, order.left()), (3_000, 0, 5_000), "{}", order.name);
-        }
-    }
-
-    #[test]
-    fn an_order_that_takes_the_place_of_another_is_not_given_its_files() {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        orders.begin("a", vec![1, 2], false);
-        let next = orders.next(100, now).expect("the first");
-        orders.begin("a", vec![3, 4], false);
-        orders.asked(&next, 10, 10);
-        orders.opened(1, now);
-        assert_eq!((orders.all()[0].opened, ask_all(&mut orders, 100, now)), (0, vec![3, 4]));
-    }
-}
+mod tests;

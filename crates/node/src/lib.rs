@@ -12,6 +12,7 @@
 //! - [`kept`]: how much of a data set lies in the cache.
 //! - [`fill`]: fetch the rest of an epoch at spare bandwidth.
 //! - [`prefetch`]: what jobs said that they will read, asked for in time; `declared`, how far they are.
+//! - `unsaid`: orders that nobody said, from opens alone.
 //! - `handover`: what happens to bytes when members change.
 //! - [`copy`]: copy a data set to a folder, without a node.
 //! - [`select`]: which files of a data set are meant.
@@ -35,6 +36,7 @@ mod snapshots;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod unsaid;
 mod view;
 
 pub use cluster::Membership;

@@ -42,6 +42,7 @@ pub use generations::{Generations, Held, Holder, RETAINED_MAX};
 pub use keys::Keys;
 pub(crate) use layout::MAGIC as SNAPSHOT_MARK;
 pub use layout::Totals;
+pub(crate) use layout::{node as node_at, place as place_of};
 pub use names::Odd;
 pub use refresh::stale;
 pub use text::{Head, TEXT_MARK, Text, parse_moment, write};

@@ -4,6 +4,7 @@
 //! Deliberately waits for no block and holds none: what is asked for comes through the tiers that readers use, and gives way
 //! to what they need. A wrong order costs what was asked for in vain, never content.
 
+pub use crate::declared::Source;
 use crate::declared::{FILES_MAX, Next, Order, Orders};
 use crate::load::{self, Reach};
 use crate::select::Wanted;
@@ -34,6 +35,20 @@ pub struct Declaration {
     /// Its files: of what is wanted in the order of their names, or those of a list as it has them.
     pub wanted: Wanted,
     pub deal: Deal,
+    pub source: Source,
+    /// What its numbers rely on.
+    pub expected: Option<Expected>,
+    /// Files that were opened already, in this order.
+    pub read: Vec<u64>,
+}
+
+/// How whoever says an order numbers the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Files in all.
+    pub files: u64,
+    /// Some of them, by number, as paths below the folder.
+    pub names: Vec<(u32, Vec<u8>)>,
 }
 
 /// Which of the files, and in which order.
@@ -45,6 +60,8 @@ pub enum Deal {
     Numbers(Vec<u32>),
     /// Those that PyTorch's sampler deals to a rank, from this epoch on until before that one.
     Sampler { sampler: Sampler, epoch: u64, until: u64 },
+    /// These nodes, in each epoch.
+    Again(Arc<[u64]>),
 }
 
 /// What was said of a data set, and the work that follows.
@@ -63,6 +80,8 @@ pub struct Prefetch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub name: String,
+    pub source: Source,
+    pub misses: u64,
     pub left: u64,
     pub opened: u64,
     pub skipped: u64,
@@ -75,6 +94,8 @@ impl Prefetch {
     /// A job says what it will read. How many files that are, of its first epoch, and whether it said something else before by
     /// this name.
     pub fn declare(&self, name: &str, declaration: Declaration, reach: &Reach) -> Result<(u64, bool)> {
+        let (source, read) = (declaration.source, declaration.read.clone());
+        let declaration = Declaration { read: Vec::new(), ..declaration };
         let (files, rest) = dealt(reach, declaration)?;
         let count = files.len() as u64;
         let mut orders = self.orders();
@@ -87,7 +108,8 @@ impl Prefetch {
             let what = format!("orders of more than {FILES_MAX} files together are more than is remembered");
             return Err(Error::invalid(what, name).hint("`stoker hint --forget --name NAME` forgets one"));
         }
-        let id = orders.begin(name, files, rest.is_some());
+        let id = orders.begin(name, source, files, rest.is_some());
+        orders.read(id, &read, Instant::now());
         drop(orders);
         let mut dealt = self.dealt();
         dealt.retain(|known, _| self.orders().has(*known));
@@ -105,12 +127,20 @@ impl Prefetch {
         was_there
     }
 
-    /// A file was opened, whichever way it is read then.
-    pub fn opened(&self, node: u64) {
-        if self.runs.load(Relaxed) {
-            self.orders().opened(node, Instant::now());
-            self.news.notify_one();
+    /// Forget orders that were found out and that nobody follows.
+    pub fn forget_unfollowed(&self) {
+        self.orders().forget_unfollowed();
+        self.dealt().retain(|known, _| self.orders().has(*known));
+    }
+
+    /// A file was opened, whichever way it is read then. Whether an order names it.
+    pub fn opened(&self, node: u64) -> bool {
+        if !self.runs.load(Relaxed) {
+            return false;
         }
+        let is_named = self.orders().opened(node, Instant::now());
+        self.news.notify_one();
+        is_named
     }
 
     /// Whether anybody said anything.
@@ -127,6 +157,8 @@ impl Prefetch {
     pub fn progress(&self) -> Vec<Progress> {
         let progress = |order: &Order| Progress {
             name: order.name.clone(),
+            source: order.source,
+            misses: order.misses,
             left: order.left(),
             opened: order.opened,
             skipped: order.skipped,
@@ -237,8 +269,14 @@ impl Prefetch {
 
 /// The files of the next epoch, as nodes, and what is to be dealt after it.
 fn dealt(reach: &Reach, declaration: Declaration) -> Result<(Vec<u64>, Option<Declaration>)> {
-    let files = files(reach, &declaration.wanted)?;
     let under = if declaration.wanted.under.is_empty() { "the data set" } else { &declaration.wanted.under };
+    if let Deal::Again(nodes) = &declaration.deal {
+        return bounded(nodes.to_vec(), under).map(|dealt| (dealt, Some(declaration.clone())));
+    }
+    let files = files(reach, &declaration.wanted)?;
+    if let Some(expected) = &declaration.expected {
+        check(reach, &declaration.wanted.under, &files, expected)?;
+    }
     let file = |number: &u32| {
         let wrong = || {
             let what = format!("there is no file of number {number}: there are {}, counted from 0", files.len());
@@ -247,6 +285,7 @@ fn dealt(reach: &Reach, declaration: Declaration) -> Result<(Vec<u64>, Option<De
         files.get(*number as usize).copied().ok_or_else(wrong)
     };
     let (dealt, rest) = match &declaration.deal {
+        Deal::Again(_) => unreachable!("it names its files itself"),
         Deal::All => return bounded(files, under).map(|files| (files, None)),
         Deal::Numbers(numbers) => (numbers.iter().map(file).collect::<Result<Vec<u64>>>()?, None),
         Deal::Sampler { sampler, epoch, until } => {
@@ -258,6 +297,20 @@ fn dealt(reach: &Reach, declaration: Declaration) -> Result<(Vec<u64>, Option<De
     };
     let rest = rest.map(|deal| Declaration { deal, ..declaration.clone() });
     bounded(dealt, under).map(|dealt| (dealt, rest))
+}
+
+/// Whether files are numbered as whoever says an order expects.
+fn check(reach: &Reach, under: &str, files: &[u64], expected: &Expected) -> Result<()> {
+    let above = if under.is_empty() { Vec::new() } else { format!("{under}/").into_bytes() };
+    let is_right = |(number, name): &(u32, Vec<u8>)| {
+        let path = files.get(*number as usize).and_then(|node| reach.manifest.path(*node));
+        path.is_some_and(|path| path.strip_prefix(&above[..]) == Some(name))
+    };
+    if expected.files == files.len() as u64 && expected.names.iter().all(is_right) {
+        return Ok(());
+    }
+    let what = format!("the {} files here are not those that are numbered", files.len());
+    Err(Error::invalid(what, under).hint("name the files of the order one by one"))
 }
 
 fn bounded(files: Vec<u64>, under: &str) -> Result<Vec<u64>> {

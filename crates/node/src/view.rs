@@ -17,6 +17,7 @@ use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
 use crate::node::Node;
 use crate::prefetch::{Declaration, Prefetch};
 use crate::select::Wanted;
+use crate::unsaid::Unsaid;
 use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
@@ -56,6 +57,7 @@ pub struct View {
     refreshing: tokio::sync::Mutex<()>,
     fill: Arc<Fill>,
     prefetch: Arc<Prefetch>,
+    unsaid: Arc<Unsaid>,
     /// Reads of its own disk, which may hang while that of the cache does not.
     local_reads: Arc<Semaphore>,
     /// Opens that had to wait for their file, which the kernel then read through all the same.
@@ -117,6 +119,7 @@ impl View {
     pub fn close(&self) {
         self.fill.end();
         self.prefetch.end();
+        self.unsaid.end();
         self.entrance.close();
     }
 
@@ -166,8 +169,13 @@ impl View {
         &self.prefetch
     }
 
+    /// What is concluded of its readers.
+    pub(crate) fn unsaid(&self) -> &Unsaid {
+        &self.unsaid
+    }
+
     /// What it takes to fetch the files of the data set as it is now.
-    fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         Reach { manifest: self.manifest(), stack: self.node.stack.clone(), via: self.door() }
     }
 
@@ -239,7 +247,7 @@ impl View {
     }
 
     /// Open an object that the names led to.
-    fn open_object(&self, node: u64, object: Arc<Object>) -> Opening {
+    fn open_object(&self, node: u64, object: Arc<Object>, thread: u32) -> Opening {
         if object.size == 0 {
             return Opening::Ready(Ok(Arc::new(Empty)));
         }
@@ -248,7 +256,8 @@ impl View {
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
         self.node.stack.opened(&object, self.totals().bytes);
-        self.prefetch.opened(node);
+        let is_named = self.prefetch.opened(node);
+        self.unsaid.opened(node, thread, is_named, Instant::now());
         let standing = self.node.stack.find(&object);
         if matches!(standing, Standing::Absent)
             && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())
@@ -351,6 +360,7 @@ impl Drop for View {
     fn drop(&mut self) {
         self.fill.end();
         self.prefetch.end();
+        self.unsaid.end();
     }
 }
 
@@ -402,8 +412,12 @@ impl Namespace for View {
     }
 
     fn open(&self, node: u64) -> Opening {
+        self.open_by(node, 0)
+    }
+
+    fn open_by(&self, node: u64, thread: u32) -> Opening {
         match self.names.object(node) {
-            Some(object) => self.open_object(node, object),
+            Some(object) => self.open_object(node, object, thread),
             None => {
                 Opening::Ready(Err(Error::changed("the file is not in the data set any more", format!("node {node}"))))
             }

@@ -2,7 +2,7 @@
 
 use crate::{
     bench, cache, check, config, debug, demo, down, emulate, evict, hint, hosts, keep, keys, logs, manifest, observe,
-    plan, print, restart, umount, up,
+    plan, print, restart, run, umount, up,
 };
 use ::emulate::parse::{duration, size};
 use block::Error;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Exit codes: 0 done; 1 it failed, and the message says what to try; 2 the command line is wrong, or names what isn't there
 /// (`bench`); 130 interrupted;
 /// `load` also: 3 not all files fitted into the cache, 4 some files failed; `bench train`: 3 accelerators were not busy
-/// enough, 5 no verdict, for the run was too short or a check of it failed; `observe`: that of its command.
+/// enough, 5 no verdict, for the run was too short or a check of it failed; `observe` and `run`: that of their command.
 #[derive(Parser)]
 #[command(name = "stoker", version, max_term_width = 110)]
 pub struct Typed {
@@ -70,6 +70,9 @@ pub enum Command {
     /// Say what a job will read and in which order, so that it is there in time
     #[command(after_help = hint::EXAMPLES)]
     Hint(hint::Args),
+    /// Run a command whose PyTorch loaders say by themselves in which order they read
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Args),
     /// List a mounted data set again
     Refresh(Refresh),
     /// Let go of what this machine keeps of a mounted file or folder

@@ -104,8 +104,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (client, _, path) = node_of(&args.dir)?;
     let (include, exclude) = (args.include.clone(), args.exclude.clone());
     let path = path.to_string_lossy().into_owned();
-    let request =
-        HintRequest { path, name: name.clone(), forget: args.forget, include, exclude, list, numbers, sampler };
+    let (name, forget) = (name.clone(), args.forget);
+    let more = HintRequest::default();
+    let request = HintRequest { path, name: name.clone(), forget, include, exclude, list, numbers, sampler, ..more };
     let hinted: Hinted = client.ask(Method::POST, "/v1/hint", &request).map_err(show::refused)?;
     if args.json {
         say!("{}", serde_json::to_string(&hinted)?)?;

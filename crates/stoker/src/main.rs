@@ -41,6 +41,7 @@ mod plan;
 mod refresh;
 mod report;
 mod restart;
+mod run;
 mod show;
 mod status;
 mod umount;
@@ -96,6 +97,7 @@ fn run(typed: Typed) -> anyhow::Result<ExitCode> {
         Command::Keep(args) => keep::run(&args),
         Command::Load(args) => load::run(args),
         Command::Hint(args) => hint::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Refresh(args) => refresh::run(&args),
         Command::Evict(args) => evict::run(&args),
         Command::Status(args) => status::run(&args),

@@ -27,6 +27,29 @@ pub struct HintRequest {
     /// Of those files, what a sampler deals.
     #[serde(default)]
     pub sampler: Option<Sampler>,
+    /// Who says so: `declared`, or `peeked` for what was seen of a job's sampler without its doing.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// What the numbers rely on.
+    #[serde(default)]
+    pub expected: Option<Expected>,
+}
+
+/// How whoever asks numbers the files: refused where the node numbers them in another way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// Files in all.
+    pub files: u64,
+    /// Some of them.
+    #[serde(default)]
+    pub names: Vec<Numbered>,
+}
+
+/// A file by its number, and its path below the folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered {
+    pub number: u32,
+    pub name: String,
 }
 
 /// PyTorch's `DistributedSampler`, from one epoch on.
@@ -62,10 +85,17 @@ pub struct Hinted {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
+    /// How it is known: `declared` by the job, `peeked` at in its sampler, or from opens alone: by the `formula` of a sampler, or
+    /// because an epoch `repeat`s the one before.
+    #[serde(default)]
+    pub source: String,
     /// Files opened as it said, files that its reader left out, and those that are still to come in what was dealt so far.
     pub opened: u64,
     pub skipped: u64,
     pub left: u64,
+    /// Opens of files that no order names, while this one was followed.
+    #[serde(default)]
+    pub misses: u64,
     /// Files that were looked at ahead of the reader, and bytes of them that were asked for.
     pub ahead_files: u64,
     pub ahead_bytes: u64,

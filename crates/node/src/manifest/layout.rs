@@ -49,6 +49,11 @@ pub fn index(node: u64) -> Option<u32> {
     u32::try_from((node & ((1 << NODE_BITS) - 1)).checked_sub(1)?).ok()
 }
 
+/// Both.
+pub fn place(node: u64) -> Option<(u32, u32)> {
+    Some((generation(node), index(node)?))
+}
+
 /// A range of the file and the XXH3 of its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Section {

@@ -13,6 +13,7 @@ use crate::manifest::{Generations, Held, Manifest};
 use crate::namespace::Stale;
 use crate::node::Node;
 use crate::snapshots;
+use crate::unsaid::Unsaid;
 use block::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -89,6 +90,7 @@ impl View {
         let entrance = node.enter(&source.store, &name);
         // What lies on a local disk already is not copied.
         let when = if source.local.is_some() { When::Off } else { fill };
+        let unsaid = Arc::new(Unsaid::new(when != When::Off));
         let fill = Arc::new(Fill::new(when, names.current().totals().files));
         let view = View {
             snapshot: node.snapshots().join(format!("{set:032x}")),
@@ -104,6 +106,7 @@ impl View {
             refreshing: Default::default(),
             fill,
             prefetch: Arc::default(),
+            unsaid,
             fetched: Default::default(),
             damage_told: Default::default(),
         };
@@ -115,6 +118,7 @@ impl View {
         }
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
+        view.node.runtime.spawn(view.unsaid.clone().run(Arc::downgrade(&view)));
         if view.fill.at_once() {
             tokio::spawn(fill::run(view.reach(), view.fill.clone(), Vec::new()));
         }

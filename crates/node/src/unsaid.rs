@@ -1,0 +1,285 @@
+//! Orders that nobody said: concluded from opens alone, and then asked for in time as those that jobs say.
+//!
+//! Two ways. An epoch that begins as the one before is taken to go on like it ([`Record`]). And the first opens of each
+//! reader say what `DistributedSampler` deals them, if one does ([`order::Trail`]): that is searched for in the
+//! background, on a thread of the lowest priority and within a share of processor time.
+//!
+//! What is concluded is advice, as all orders are: it is forgotten as soon as readers don't keep to it. Invariant: an open
+//! costs a lock and a few comparisons here, and what is remembered is four bytes and a bit a file.
+
+mod record;
+mod search;
+
+use crate::prefetch::{Deal, Declaration, Sampler, Source};
+use crate::select::Wanted;
+use crate::view::View;
+use order::Finding;
+use record::Record;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Opens of one reader that are looked at, and readers.
+const OPENS_MAX: usize = 16;
+const READERS_MAX: usize = 256;
+
+/// Opens in all after which it is searched for the first time, and by how much more they are each time after.
+const OPENS_FIRST: usize = 16;
+
+/// Readers that pause for so long begin something new.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Processor time for searches: to begin with, and as a part of all time.
+const SEARCH_FIRST: Duration = Duration::from_secs(10);
+const SEARCH_PART: u32 = 200;
+
+/// Epochs that a sampler is taken to go on.
+const EPOCHS: u64 = 1 << 20;
+
+/// What is known of one data set.
+pub struct Unsaid {
+    /// Whether anything is concluded at all.
+    is_on: bool,
+    state: Mutex<State>,
+    news: Notify,
+    over: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    record: Record,
+    /// First opens by thread, since readers began.
+    readers: Vec<(u32, Vec<u64>)>,
+    opens: usize,
+    /// Opens at which the next search begins; none while one runs.
+    next: Option<usize>,
+    last: Option<Instant>,
+    /// Processor time that searches took.
+    spent: Duration,
+    /// The last sum of seed and epoch that was found.
+    sum: Option<u64>,
+    repeats: Option<Vec<u64>>,
+}
+
+/// What is to be looked into.
+enum Work {
+    Repeat(Vec<u64>),
+    Search { readers: Vec<Vec<u64>>, sum: Option<u64> },
+}
+
+impl Unsaid {
+    pub fn new(is_on: bool) -> Unsaid {
+        let state = State { next: Some(OPENS_FIRST), ..State::default() };
+        Unsaid { is_on, state: Mutex::new(state), news: Notify::new(), over: AtomicBool::new(false) }
+    }
+
+    /// A thread opened a file, which an order names or none.
+    pub fn opened(&self, node: u64, thread: u32, is_named: bool, now: Instant) {
+        if !self.is_on {
+            return;
+        }
+        let mut state = self.state();
+        let turned = state.record.opened(node);
+        if let Some(turn) = turned {
+            // The same readers begin anew.
+            state.begin();
+            state.repeats = turn.repeats;
+        }
+        if !is_named {
+            state.note(node, thread, now);
+        }
+        let is_work = state.repeats.is_some() || state.next.is_some_and(|next| state.opens >= next);
+        drop(state);
+        if is_work {
+            self.news.notify_one();
+        }
+    }
+
+    /// The mount has ended.
+    pub fn end(&self) {
+        self.over.store(true, Relaxed);
+        self.news.notify_one();
+    }
+
+    /// Look into what readers do until the mount has ended.
+    pub async fn run(self: Arc<Unsaid>, view: Weak<View>) {
+        if !self.is_on {
+            return;
+        }
+        let began = Instant::now();
+        loop {
+            self.news.notified().await;
+            let Some(view) = view.upgrade().filter(|_| !self.over.load(Relaxed)) else { return };
+            match self.work(began.elapsed()) {
+                Some(Work::Repeat(nodes)) => {
+                    let _ = tokio::task::spawn_blocking(move || repeat(&view, nodes)).await;
+                }
+                Some(Work::Search { readers, sum }) => self.search(view, readers, sum).await,
+                None => {}
+            }
+        }
+    }
+
+    fn work(&self, since: Duration) -> Option<Work> {
+        let mut state = self.state();
+        if let Some(nodes) = state.repeats.take() {
+            return Some(Work::Repeat(nodes));
+        }
+        let is_enough = state.next.is_some_and(|next| state.opens >= next);
+        if !is_enough || state.spent > SEARCH_FIRST + since / SEARCH_PART {
+            return None;
+        }
+        state.next = None;
+        let readers = state.readers.iter().map(|(_, opens)| opens.clone()).collect();
+        Some(Work::Search { readers, sum: state.sum })
+    }
+
+    /// Search on a thread that gives way to all others.
+    async fn search(self: &Arc<Unsaid>, view: Arc<View>, readers: Vec<Vec<u64>>, sum: Option<u64>) {
+        let (done, found) = tokio::sync::oneshot::channel();
+        let (unsaid, searching, reach) = (self.clone(), view.clone(), view.reach());
+        let work = move || {
+            let _ = rustix::process::setpriority_process(None, 19);
+            let found = search::search(&reach, &readers, sum, &|| unsaid.over.load(Relaxed));
+            let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            unsaid.state().spent += Duration::try_from(spent).unwrap_or_default();
+            let _ = done.send(found.map(|found| unsaid.take(&searching, found)));
+        };
+        let started = std::thread::Builder::new().name("stoker-order".into()).spawn(work);
+        let found = if started.is_ok() { found.await.ok().flatten() } else { None };
+        drop(view);
+        let mut state = self.state();
+        let more = state.opens + state.opens / 2;
+        state.next = Some(if found.is_some() { OPENS_FIRST } else { more.max(OPENS_FIRST) });
+        if found.is_some() {
+            state.readers.clear();
+            state.opens = 0;
+        }
+    }
+
+    /// Have what was found asked for.
+    fn take(&self, view: &Arc<View>, found: search::Found) {
+        let search::Found { wanted, nodes, finding } = found;
+        let Finding { sum, world, ranks, .. } = finding;
+        let (is_still, read) = {
+            let mut state = self.state();
+            (state.sum.replace(sum) == Some(sum), state.record.recent())
+        };
+        for rank in ranks {
+            let sampler = Sampler { seed: sum, rank, world, shuffle: true, drop_last: false };
+            // Without set_epoch all epochs are the same.
+            let deal = match is_still {
+                true => Deal::Again(sampler.deal(0, nodes.len() as u64).iter().map(|at| nodes[*at as usize]).collect()),
+                false => Deal::Sampler { sampler, epoch: 0, until: EPOCHS },
+            };
+            let wanted = wanted.clone();
+            let declaration = Declaration { wanted, deal, source: Source::Formula, expected: None, read: read.clone() };
+            let name = format!("rank {rank} of {world}, seed + epoch = {sum}");
+            say(view, &name, declaration);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn begin(&mut self) {
+        self.readers.clear();
+        self.opens = 0;
+        self.next = self.next.map(|_| OPENS_FIRST);
+    }
+
+    fn note(&mut self, node: u64, thread: u32, now: Instant) {
+        let paused = self.last.replace(now).is_some_and(|last| now.saturating_duration_since(last) > PAUSE);
+        let known = self.readers.iter().position(|(known, _)| *known == thread);
+        let all_full = || self.readers.iter().all(|(_, opens)| opens.len() >= OPENS_MAX);
+        // Workers of an epoch are new, or pause before it.
+        if !self.readers.is_empty() && (paused || known.is_none() && all_full()) {
+            self.begin();
+        }
+        let at = self.readers.iter().position(|(known, _)| *known == thread).unwrap_or(self.readers.len());
+        if at == self.readers.len() {
+            if at == READERS_MAX {
+                return;
+            }
+            self.readers.push((thread, Vec::with_capacity(OPENS_MAX)));
+        }
+        let opens = &mut self.readers[at].1;
+        if opens.len() < OPENS_MAX && opens.last() != Some(&node) {
+            opens.push(node);
+            self.opens += 1;
+        }
+    }
+}
+
+fn repeat(view: &Arc<View>, nodes: Vec<u64>) {
+    let orders = view.prefetch().progress();
+    if orders.iter().any(|order| order.source != Source::Formula && !order.rests) {
+        return;
+    }
+    let read = view.unsaid().state().record.recent();
+    let deal = Deal::Again(nodes.into());
+    let declaration = Declaration { wanted: Wanted::default(), deal, source: Source::Repeat, expected: None, read };
+    say(view, "the epoch before", declaration);
+}
+
+fn say(view: &Arc<View>, name: &str, declaration: Declaration) {
+    view.prefetch().forget_unfollowed();
+    match view.declare(name, declaration) {
+        Ok(_) => tracing::info!("files of {} are read in the order `{name}`", view.url()),
+        Err(error) => tracing::debug!("an order that was found out is not followed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unsaid() -> Unsaid {
+        Unsaid::new(true)
+    }
+
+    #[test]
+    fn readers_that_are_new_or_paused_begin_anew_and_only_their_first_opens_count() {
+        let (unsaid, now) = (unsaid(), Instant::now());
+        for node in 0..40 {
+            unsaid.opened(100 + node, 1, false, now);
+        }
+        assert_eq!((unsaid.state().opens, unsaid.state().readers.len()), (OPENS_MAX, 1));
+        unsaid.opened(500, 2, false, now);
+        assert_eq!(unsaid.state().readers, [(2, vec![500])], "the other one is in the middle");
+        unsaid.opened(501, 1, false, now);
+        unsaid.opened(501, 1, false, now);
+        assert_eq!(unsaid.state().opens, 2, "opened twice in a row");
+        unsaid.opened(502, 1, false, now + 2 * PAUSE);
+        assert_eq!(unsaid.state().readers, [(1, vec![502])]);
+        unsaid.opened(503, 1, true, now + 2 * PAUSE);
+        assert_eq!(unsaid.state().opens, 1, "an order names it");
+    }
+
+    #[test]
+    fn searches_begin_with_enough_opens_one_at_a_time_and_end_when_they_took_too_long() {
+        let (unsaid, now) = (unsaid(), Instant::now());
+        (0..15).for_each(|node| unsaid.opened(node, 1, false, now));
+        assert!(unsaid.work(Duration::ZERO).is_none());
+        unsaid.opened(15, 1, false, now);
+        assert!(matches!(unsaid.work(Duration::ZERO), Some(Work::Search { readers, .. }) if readers[0].len() == 16));
+        (0..16).for_each(|node| unsaid.opened(100 + node, 2, false, now));
+        assert!(unsaid.work(Duration::ZERO).is_none(), "one runs");
+        unsaid.state().next = Some(1);
+        unsaid.state().spent = SEARCH_FIRST * 2;
+        assert!(unsaid.work(SEARCH_FIRST).is_none());
+        assert!(unsaid.work(SEARCH_FIRST * SEARCH_PART).is_some());
+    }
+
+    #[test]
+    fn where_nothing_is_to_be_concluded_nothing_is_remembered() {
+        let unsaid = Unsaid::new(false);
+        (0..100).for_each(|node| unsaid.opened(node, 1, false, Instant::now()));
+        assert!(unsaid.state().readers.is_empty() && unsaid.state().record.recent().is_empty());
+    }
+}
