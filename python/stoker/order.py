@@ -164,15 +164,15 @@ def _place(files):
     first, last = (os.path.dirname(os.path.abspath(files.path(at))) for at in (0, -1))
     above = os.path.commonpath([first, last])
     real = os.path.realpath(above)
-    mounts = [at for at in _mounts() if real == at or real.startswith(at.rstrip("/") + "/")]
+    mounts = [one for one in _mounts() if real == one[0] or real.startswith(one[0].rstrip("/") + "/")]
     if not mounts:
         return None
-    node = _node_of(max(mounts, key=len))
+    node = _node_of(*max(mounts, key=lambda one: len(one[0])))
     return node and _Place(above.rstrip("/") + "/", real, node)
 
 
 def _mounts():
-    """Where Stoker has mounts, as this process sees them."""
+    """Where Stoker has mounts, as this process sees them, and which user made each."""
     found = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
@@ -181,20 +181,22 @@ def _mounts():
                 at = fields.split(" ")[4]
                 for escaped, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
                     at = at.replace(escaped, plain)
-                found.append(at)
+                users = [word[8:] for word in rest.replace("\n", "").split(",") if word.startswith("user_id=")]
+                found.append((at, int(users[0]) if users else -1))
     return found
 
 
-def _node_of(mount):
-    for at in _sockets():
-        answer = _ask(at, "GET", "/v1/status", b"")
+def _node_of(mount, user):
+    for at, owner in _sockets():
+        # What the node of another user claims is not believed.
+        answer = _ask(at, "GET", "/v1/status", b"") if owner == user else None
         if answer and any(one.get("path") == mount for one in answer.get("mounts", ())):
             return at
     return None
 
 
 def _sockets():
-    """Sockets of nodes that this user may ask, by the rules of the command `stoker`."""
+    """Sockets of nodes that this user may ask, by the rules of the command `stoker`, and whose they are."""
     user, named = os.geteuid(), os.environ.get("STOKER_RUNTIME_DIR")
     if named:
         folders = [named + "/stoker"]
@@ -216,7 +218,7 @@ def _sockets():
         except OSError:
             continue
         for name in names[:64]:
-            yield os.path.join(folder, name)
+            yield os.path.join(folder, name), owner.st_uid
 
 
 def _say(place, files, numbers, request):

@@ -140,18 +140,19 @@ class Files(unittest.TestCase):
         def ask(at, method, path, body):
             text = json.loads(body) if body else None
             self.asked.append((method, path, text))
+            self.assertEqual(at, "/socket")
             if method == "GET":
                 return {"mounts": [{"path": self.root}]}
             return None if "expected" in text and self.refuses else {"files": 1}
 
-        self.refuses = False
+        self.refuses, self.sockets = False, [("/another's", 8), ("/socket", 7)]
         self.root = os.path.realpath(tempfile.mkdtemp())
         self.paths = [os.path.join(self.root, "train", c, "%d.jpg" % at) for c in "ab" for at in range(4)]
         for path in self.paths:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             open(path, "w").close()
         self.kept = order._ask, order._mounts, order._sockets
-        order._ask, order._mounts, order._sockets = ask, lambda: [self.root], lambda: ["/socket"]
+        order._ask, order._mounts, order._sockets = ask, lambda: [(self.root, 7)], lambda: self.sockets
 
     def tearDown(self):
         order._ask, order._mounts, order._sockets = self.kept
@@ -200,6 +201,8 @@ class Files(unittest.TestCase):
     def test_nothing_is_told_of_files_elsewhere_or_of_none(self):
         for has in ({}, {"samples": []}, {"samples": [(1, 2)]}, {"samples": [("/etc/hostname", 0)]}):
             self.assertEqual(self.said(self.loader(**has))[1], [])
+        self.sockets = self.sockets[:1]
+        self.assertEqual(self.said(self.loader(files=self.paths))[1], [])
         order._mounts = lambda: []
         self.assertEqual(self.said(self.loader(files=self.paths))[1], [])
 

@@ -22,8 +22,8 @@ const OUT_OF_ORDER: usize = 1024;
 const STRAYS_MAX: u32 = 64;
 const OTHERS_MAX: u32 = 4096;
 
-/// The same of an order that no job said: it was concluded.
-const STRAYS_OF_GUESSED_MAX: u32 = 16;
+/// The same of an order that no job said, or of which no file was opened yet.
+const STRAYS_UNPROVEN_MAX: u32 = 16;
 
 /// Files of an epoch that nobody said, after which it is believed to have begun as it was thought.
 const BEGUN_MIN: u32 = 4;
@@ -272,8 +272,8 @@ impl Orders {
 impl Order {
     /// Whether nobody follows it at the moment.
     pub fn rests(&self) -> bool {
-        self.strays >= if self.source.is_guessed() { STRAYS_OF_GUESSED_MAX } else { STRAYS_MAX }
-            || self.others >= OTHERS_MAX
+        let is_unproven = self.source.is_guessed() || self.opened == 0;
+        self.strays >= if is_unproven { STRAYS_UNPROVEN_MAX } else { STRAYS_MAX } || self.others >= OTHERS_MAX
     }
 
     /// Files that are still to be opened, of those that were said.

@@ -104,11 +104,10 @@ impl Unsaid {
     }
 
     /// Look into what readers do until the mount has ended.
-    pub async fn run(self: Arc<Unsaid>, view: Weak<View>) {
+    pub async fn run(self: Arc<Unsaid>, view: Weak<View>, began: Instant) {
         if !self.is_on {
             return;
         }
-        let began = Instant::now();
         loop {
             self.news.notified().await;
             let Some(view) = view.upgrade().filter(|_| !self.over.load(Relaxed)) else { return };
@@ -163,6 +162,10 @@ impl Unsaid {
     fn take(&self, view: &Arc<View>, found: search::Found) {
         let search::Found { wanted, nodes, finding } = found;
         let Finding { sum, world, ranks, .. } = finding;
+        let orders = view.prefetch().progress();
+        if orders.iter().any(|order| order.source == Source::Repeat && !order.rests) {
+            return;
+        }
         let (is_still, read) = {
             let mut state = self.state();
             (state.sum.replace(sum) == Some(sum), state.record.recent())

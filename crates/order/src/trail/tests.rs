@@ -1,3 +1,5 @@
+//! Opens as loaders make them, and what is concluded from those; of chance nothing.
+
 use super::*;
 use crate::Sampler;
 
