@@ -56,6 +56,8 @@ struct State {
     /// Opens at which the next search begins; none while one runs.
     next: Option<usize>,
     last: Option<Instant>,
+    /// The first open of all, and the last.
+    seen: Option<(Instant, Instant)>,
     /// Processor time that searches took.
     spent: Duration,
     /// The last sum of seed and epoch that was found.
@@ -81,6 +83,7 @@ impl Unsaid {
             return;
         }
         let mut state = self.state();
+        state.seen = Some((state.seen.map_or(now, |(first, _)| first), now));
         let turned = state.record.opened(node);
         if let Some(turn) = turned {
             // The same readers begin anew.
@@ -104,14 +107,14 @@ impl Unsaid {
     }
 
     /// Look into what readers do until the mount has ended.
-    pub async fn run(self: Arc<Unsaid>, view: Weak<View>, began: Instant) {
+    pub async fn run(self: Arc<Unsaid>, view: Weak<View>) {
         if !self.is_on {
             return;
         }
         loop {
             self.news.notified().await;
             let Some(view) = view.upgrade().filter(|_| !self.over.load(Relaxed)) else { return };
-            match self.work(began.elapsed()) {
+            match self.work() {
                 Some(Work::Repeat(nodes)) => {
                     let _ = tokio::task::spawn_blocking(move || repeat(&view, nodes)).await;
                 }
@@ -121,11 +124,12 @@ impl Unsaid {
         }
     }
 
-    fn work(&self, since: Duration) -> Option<Work> {
+    fn work(&self) -> Option<Work> {
         let mut state = self.state();
         if let Some(nodes) = state.repeats.take() {
             return Some(Work::Repeat(nodes));
         }
+        let since = state.seen.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
         let is_enough = state.next.is_some_and(|next| state.opens >= next);
         if !is_enough || state.spent > SEARCH_FIRST + since / SEARCH_PART {
             return None;
@@ -268,15 +272,16 @@ mod tests {
     fn searches_begin_with_enough_opens_one_at_a_time_and_end_when_they_took_too_long() {
         let (unsaid, now) = (unsaid(), Instant::now());
         (0..15).for_each(|node| unsaid.opened(node, 1, false, now));
-        assert!(unsaid.work(Duration::ZERO).is_none());
+        assert!(unsaid.work().is_none());
         unsaid.opened(15, 1, false, now);
-        assert!(matches!(unsaid.work(Duration::ZERO), Some(Work::Search { readers, .. }) if readers[0].len() == 16));
+        assert!(matches!(unsaid.work(), Some(Work::Search { readers, .. }) if readers[0].len() == 16));
         (0..16).for_each(|node| unsaid.opened(100 + node, 2, false, now));
-        assert!(unsaid.work(Duration::ZERO).is_none(), "one runs");
+        assert!(unsaid.work().is_none(), "one runs");
         unsaid.state().next = Some(1);
         unsaid.state().spent = SEARCH_FIRST * 2;
-        assert!(unsaid.work(SEARCH_FIRST).is_none());
-        assert!(unsaid.work(SEARCH_FIRST * SEARCH_PART).is_some());
+        assert!(unsaid.work().is_none());
+        unsaid.opened(200, 2, true, now + SEARCH_FIRST * SEARCH_PART);
+        assert!(unsaid.work().is_some());
     }
 
     #[test]

@@ -17,7 +17,6 @@ use crate::unsaid::Unsaid;
 use block::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tokio::time::Instant;
 
 /// What names are known by, once it is settled whose they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +118,7 @@ impl View {
         }
         snapshots::used(&view.snapshot);
         snapshots::bound(&view.node.snapshots(), &view.node.snapshots_in_use());
-        view.node.runtime.spawn(view.unsaid.clone().run(Arc::downgrade(&view), Instant::now()));
+        view.node.runtime.spawn(view.unsaid.clone().run(Arc::downgrade(&view)));
         if view.fill.at_once() {
             tokio::spawn(fill::run(view.reach(), view.fill.clone(), Vec::new()));
         }
