@@ -99,8 +99,8 @@ fn readers_of_the_same_files_don_t_drive_each_other_s_orders_nor_does_a_file_tha
     // Two ranks that change halves with each epoch, on a disk that has all: nothing is asked for.
     let half = |number: u64| number % 2 * 2_000..number % 2 * 2_000 + 2_000;
     let epochs = |first: u64| (0..4).flat_map(move |epoch| half(first + epoch));
-    orders.begin("rank 0", epochs(0).collect(), false);
-    orders.begin("rank 1", epochs(1).collect(), false);
+    orders.begin("rank 0", Source::Declared, epochs(0).collect(), false);
+    orders.begin("rank 1", Source::Declared, epochs(1).collect(), false);
     while let Some(next) = orders.next(u64::MAX, now) {
         orders.asked(&next, 10, 0);
     }
@@ -134,9 +134,9 @@ fn of_an_epoch_that_is_only_thought_to_come_nothing_is_asked_for_before_it_begin
     assert_eq!(orders.runs_out(), None, "one at a time");
     assert_eq!(ask_all(&mut orders, u64::MAX, now).len(), 100);
     (0..100).for_each(|node| _ = orders.opened(node, now));
-    assert_eq!(ask_all(&mut orders, u64::MAX, now), []);
+    assert!(ask_all(&mut orders, u64::MAX, now).is_empty());
     (97..100).rev().for_each(|node| _ = orders.opened(node, now));
-    assert_eq!(ask_all(&mut orders, u64::MAX, now), []);
+    assert!(ask_all(&mut orders, u64::MAX, now).is_empty());
     orders.opened(96, now);
     assert_eq!(ask_all(&mut orders, u64::MAX, now).len(), 96);
     assert_eq!((orders.all()[0].opened, orders.runs_out()), (104, Some(id)));
