@@ -1,17 +1,23 @@
 //! What is said on the control socket. Names and units are the documented interface of `stoker status --json`.
 
 mod cluster;
+mod data;
 mod dead;
 mod hint;
 mod keeper;
 mod kept;
+mod log;
 mod secrets;
 
 pub use cluster::{Cluster, Member, Serving};
+pub use data::{
+    Ask, DATA_VERSION, Hello, ITEMS_MAX, Item, Items, Lending, Listed, Names, Opened, Select, Wanted, Welcome,
+};
 pub use dead::{Dead, DeadMount};
 pub use hint::{Expected, HintRequest, Hinted, Numbered, Order, Sampler};
 pub use keeper::{HoldRequest, Keeper, Lease, Restart};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
+pub use log::{Level, Log, Record};
 pub use secrets::{Keys, Variables};
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +43,11 @@ pub struct Status {
     /// Data sets that it has for other members of its cluster, without a mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serving: Vec<Serving>,
+    /// Data sets that programs read without a mount, and what they are lent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opened: Vec<Opened>,
+    #[serde(default)]
+    pub lending: Lending,
     /// Data sets that are being listed for the first time, to be mounted.
     #[serde(default)]
     pub listing: Vec<Listing>,
@@ -65,33 +76,6 @@ pub struct Status {
     /// Whether its mounts outlive its process.
     #[serde(default)]
     pub keeper: Keeper,
-}
-
-/// Where a node writes what happened, and how much of it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Log {
-    /// Empty if it writes to no file.
-    pub path: String,
-    /// `error`, `warn`, `info` or `debug`.
-    pub level: String,
-    /// `text` or `json`.
-    pub format: String,
-}
-
-/// One thing that happened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Seconds since 1970.
-    pub at: f64,
-    /// `error`, `warn`, `info` or `debug`.
-    pub level: String,
-    pub text: String,
-}
-
-/// `PUT /v1/log`: write from now on what is at least this grave.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Level {
-    pub level: String,
 }
 
 /// A data set and where it is mounted.
@@ -475,6 +459,7 @@ mod tests {
             errors: vec![Record::default()],
             mounts: vec![mount],
             serving: vec![Serving::default()],
+            opened: vec![Opened { orders: vec![Order::default()], ..Opened::default() }],
             listing: vec![Listing::default()],
             stores: vec![store],
             cluster: Some(Cluster { members: vec![member], members_trouble: text(), ..Cluster::default() }),

@@ -16,6 +16,11 @@ pub fn of_cache(runtime: &Path, cache: &Path) -> PathBuf {
     runtime.join(format!("{hash:016x}.sock"))
 }
 
+/// The data socket beside a control socket.
+pub fn of_data(control: &Path) -> PathBuf {
+    control.with_extension("data")
+}
+
 /// The turn to change which sockets are in a folder; given back when dropped. Where folders can't be locked there is none.
 pub fn turn(runtime: &Path) -> Option<File> {
     let folder = File::open(runtime).ok()?;
@@ -31,6 +36,7 @@ pub(crate) async fn remove_dead(socket: &Path) {
     let asked = UnixStream::connect(socket).await;
     if asked.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         let _ = std::fs::remove_file(socket);
+        let _ = std::fs::remove_file(of_data(socket));
     }
 }
 

@@ -201,7 +201,7 @@ fn line(message: &impl Serialize) -> Bytes {
     text.into()
 }
 
-fn problem(error: &Error) -> Problem {
+pub(crate) fn problem(error: &Error) -> Problem {
     let kind = error.kind.name().to_owned();
     Problem { kind, what: error.what.clone(), on: error.on.clone(), hint: error.hint.clone() }
 }

@@ -3,6 +3,7 @@
 use crate::Host;
 use block::{Error, Result};
 use client::messages::{HintRequest, Hinted, MountPath};
+use node::View;
 use node::prefetch::{Deal, Declaration, Expected, Sampler, Source};
 use node::select::Wanted;
 use std::sync::Arc;
@@ -12,13 +13,18 @@ const NAME_MAX: usize = 255;
 
 pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
     let (mounted, rest) = host.find(&MountPath { path: request.path.clone(), ..MountPath::default() })?;
+    declare(&mounted.view, rest.to_string_lossy().into_owned(), request).await
+}
+
+/// The same of a data set that was found, and a folder in it.
+pub async fn declare(view: &Arc<View>, under: String, request: HintRequest) -> Result<Hinted> {
     let name = request.name.clone();
     if name.len() > NAME_MAX || name.chars().any(char::is_control) {
         let error = Error::invalid("this is no name of an order", &request.path);
         return Err(error.hint(format!("choose up to {NAME_MAX} letters that can be shown")));
     }
     if request.forget {
-        return Ok(Hinted { files: 0, replaced: mounted.view.prefetch().forget(&name) });
+        return Ok(Hinted { files: 0, replaced: view.prefetch().forget(&name) });
     }
     let source = match request.source.as_deref() {
         None | Some("declared") => Source::Declared,
@@ -33,11 +39,10 @@ pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
         let names = expected.names.into_iter().map(|one| (one.number, one.name.into_bytes())).collect();
         Expected { files: expected.files, names }
     });
-    let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     // There may be millions of files.
-    let declaring =
-        move || mounted.view.declare(&name, Declaration { wanted, deal, source, expected, read: Vec::new() });
+    let view = view.clone();
+    let declaring = move || view.declare(&name, Declaration { wanted, deal, source, expected, read: Vec::new() });
     let declared = tokio::task::spawn_blocking(declaring).await;
     let (files, replaced) = declared.map_err(|_| Error::unavailable("the node is stopping", &request.path))??;
     Ok(Hinted { files, replaced })

@@ -5,6 +5,7 @@
 mod agree;
 mod restart;
 
+use crate::data::{Desk, Shown};
 use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
@@ -55,6 +56,8 @@ pub struct Host {
     keeper: OnceLock<Arc<Keeper>>,
     restart: Notify,
     visitors: watch::Sender<Visitors>,
+    /// What programs read without the kernel.
+    pub(crate) desk: Arc<Desk>,
     /// Requests that are being answered.
     pub(crate) commands: watch::Sender<usize>,
     /// Whether requests are heard by now.
@@ -127,6 +130,7 @@ impl Host {
             ids: AtomicU64::new(0),
             keeper: OnceLock::new(),
             restart: Notify::new(),
+            desk: Arc::default(),
             visitors: watch::channel(Visitors::default()).0,
             commands: watch::channel(0).0,
             hears: watch::channel(false).0,
@@ -167,13 +171,14 @@ impl Host {
         visit: Visit,
         terms: Option<OwnedFd>,
     ) -> Result<Arc<Mounted>> {
+        let shown = Shown::of(&options(&request, &view));
         let terms = terms.map_or_else(|| resume::terms(&request, &view, &session), Ok)?;
         self.ids.fetch_max(id, Ordering::Relaxed);
         let held = match self.keeper() {
             Some(keeper) if session.can_go_on() => resume::hold(keeper, id, terms, &view, &session)?,
             _ => Vec::new(),
         };
-        let mounted = Arc::new(Mounted::new(id, view, session, request.immutable, visit, held));
+        let mounted = Arc::new(Mounted::new(id, view, session, (request.immutable, shown), visit, held));
         self.mounts().push(mounted.clone());
         if let Err(error) = self.watch(&mounted) {
             // Nobody would notice its end.
@@ -212,7 +217,7 @@ impl Host {
     }
 
     /// Open a data set, listing it if it was never listed.
-    async fn open(&self, request: &MountRequest, progress: impl Fn(u64)) -> Result<Arc<View>> {
+    pub(crate) async fn open(&self, request: &MountRequest, progress: impl Fn(u64)) -> Result<Arc<View>> {
         let source = self.source(request).await?;
         let listing = self.lists(request);
         let progress = |names| {
@@ -259,6 +264,11 @@ impl Host {
             true => Ok(Visit(self.clone())),
             false => Err(self.ending()),
         }
+    }
+
+    /// Ends when the node does.
+    pub(crate) async fn closes(&self) {
+        let _ = self.visitors.subscribe().wait_for(|visitors| visitors.closing).await;
     }
 
     fn ending(&self) -> Error {

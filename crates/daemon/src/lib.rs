@@ -4,6 +4,7 @@
 //! Layout:
 //! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
 //! - [`control`]: its socket. [`status`]: what it does and holds.
+//! - [`data`]: the socket by which programs read without the kernel.
 //! - [`keeper`]: who holds what outlives this process. `resume`: how the next one goes on with it.
 //! - `upkeep`: what is kept of a mount is read again, or let go of.
 //! - `hint`: what a job says of the order in which it will read.
@@ -14,6 +15,7 @@
 //! Invariant: it reads no environment and no arguments, and prints nothing.
 
 pub mod control;
+pub mod data;
 mod hint;
 mod host;
 pub mod journal;

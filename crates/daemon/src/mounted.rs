@@ -2,6 +2,7 @@
 //!
 //! Invariant: it is ended by itself and never by its path, at which something else may be mounted by now.
 
+use crate::data::Shown;
 use crate::host::Visit;
 use crate::keeper::Held;
 use block::Result;
@@ -41,6 +42,8 @@ pub struct Mounted {
     pub id: u64,
     pub path: PathBuf,
     pub view: Arc<View>,
+    /// Whom its names are shown to.
+    pub(crate) shown: Shown,
     session: Session,
     immutable: bool,
     detached: AtomicBool,
@@ -72,7 +75,7 @@ impl Mounted {
         id: u64,
         view: Arc<View>,
         session: Session,
-        immutable: bool,
+        (immutable, shown): (bool, Shown),
         visit: Visit,
         held: Vec<Held>,
     ) -> Mounted {
@@ -82,6 +85,7 @@ impl Mounted {
             id,
             path: session.mount_point().to_owned(),
             view,
+            shown,
             session,
             immutable,
             detached: AtomicBool::new(is_detached),
@@ -317,7 +321,7 @@ impl Mounted {
     }
 }
 
-fn order(progress: node::prefetch::Progress) -> Order {
+pub(crate) fn order(progress: node::prefetch::Progress) -> Order {
     Order {
         name: progress.name,
         source: progress.source.name().into(),

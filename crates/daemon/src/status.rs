@@ -48,6 +48,8 @@ pub fn status(host: &Host) -> Status {
         errors: host.journal().errors(),
         mounts,
         serving: host.served().iter().map(|view| serving(view)).collect(),
+        opened: host.desk.opened(),
+        lending: host.desk.figures(),
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
         ending: host.is_ending(),

@@ -15,7 +15,7 @@ use client::sockets;
 use daemon::control::Bound;
 use daemon::journal::Form;
 use daemon::keeper::Named;
-use daemon::{Host, Journal, Keeper, Lease, Life, control};
+use daemon::{Host, Journal, Keeper, Lease, Life, control, data};
 use futures_util::future::OptionFuture;
 use node::{Home, Node};
 use peer::Leave;
@@ -175,6 +175,8 @@ struct Begun {
     leave: Option<Leave>,
     listener: UnixListener,
     bound: Bound,
+    /// The data socket.
+    lends: (UnixListener, Bound),
 }
 
 /// A node that others of its cluster may ask from now on. Commands may connect meanwhile; they are answered when it is there.
@@ -208,7 +210,7 @@ async fn begin(
         });
     }
     go_on(&host, terms.life, lock, left).await?;
-    Ok(Begun { host, leave, listener, bound })
+    Ok(Begun { host, leave, listener, bound, lends: data::bind(socket)? })
 }
 
 /// Wait until somebody wants the node to end.
@@ -296,7 +298,7 @@ async fn serve(
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
 async fn until_the_end(
-    Begun { host, leave, listener, bound }: Begun,
+    Begun { host, leave, listener, bound, lends }: Begun,
     mut signals: Ends,
     journal: &Journal,
     terms: &Terms,
@@ -304,6 +306,8 @@ async fn until_the_end(
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
+    let (lender, _lends) = lends;
+    data::listen(&host, lender);
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
     let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);

@@ -1,0 +1,220 @@
+"""Images a second and processor time an image of readers in Python, with no step between batches: `open().read()` of the
+local disk, Stoker without a mount (cold and warm), obstore and s3torchconnector where they are installed.
+
+    python3 benchmarks/python/readers.py target/release/stoker --files 4000 --rounds 3 > raw.json
+
+All read the same files of one `stoker emulate` on this machine, in one shuffled order an epoch that is dealt to so many
+processes. A round is each reader once, in an order that turns; the processor time of Stoker's node is counted with its readers'.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
+
+import stoker  # noqa: E402
+
+BATCH = 64
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(pid):
+    """Seconds of processor that a process has had."""
+    with open("/proc/%d/stat" % pid) as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Local:
+    def __init__(self, bed):
+        self.folder = bed["folder"]
+
+    def read(self, names):
+        out = []
+        for name in names:
+            with open(os.path.join(self.folder, name), "rb") as file:
+                out.append(file.read())
+        return out
+
+
+class Stoker:
+    def __init__(self, bed):
+        self.data = stoker.open("s3://bucket", cache=bed["cache"], **bed["reach"])
+
+    def read(self, names):
+        return self.data.read_many(names)
+
+
+class Obstore:
+    """A batch at a time as well, all of it in flight."""
+
+    def __init__(self, bed):
+        import obstore
+        from obstore.store import S3Store
+
+        self.get = obstore.get_async
+        self.loop = asyncio.new_event_loop()
+        self.store = S3Store(
+            "bucket",
+            endpoint=bed["reach"]["endpoint"],
+            region="us-east-1",
+            skip_signature=True,
+            virtual_hosted_style_request=False,
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+
+    def read(self, names):
+        async def one(name):
+            return bytes(await (await self.get(self.store, name)).bytes_async())
+
+        async def all_of_them():
+            return await asyncio.gather(*(one(name) for name in names))
+
+        return self.loop.run_until_complete(all_of_them())
+
+
+class Connector:
+    """Amazon's, one after the other, as its data sets read."""
+
+    def __init__(self, bed):
+        os.environ.update(AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+        from s3torchconnector import S3ClientConfig
+        from s3torchconnector._s3client import S3Client
+
+        config = S3ClientConfig(force_path_style=True)
+        self.client = S3Client("us-east-1", endpoint=bed["reach"]["endpoint"], s3client_config=config)
+
+    def read(self, names):
+        return [self.client.get_object("bucket", name).read() for name in names]
+
+
+def reader(kind, bed, names, ready, go, out):
+    client = kind(bed)
+    client.read(names[:1])
+    ready.release()
+    go.wait()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.monotonic()
+    got = sum(len(one) for at in range(0, len(names), BATCH) for one in client.read(names[at : at + BATCH]))
+    ended = time.monotonic()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    out.put((began, ended, cpu, got))
+
+
+def epoch(kind, bed, names, processes, node=None):
+    order = list(names)
+    random.Random(len(names)).shuffle(order)
+    context = multiprocessing.get_context("fork")
+    ready, go, out = context.Semaphore(0), context.Event(), context.Queue()
+    parts = [order[number::processes] for number in range(processes)]
+    workers = [context.Process(target=reader, args=(kind, bed, part, ready, go, out)) for part in parts]
+    [worker.start() for worker in workers]
+    for _ in workers:
+        while not ready.acquire(timeout=1):
+            if any(worker.exitcode not in (None, 0) for worker in workers):
+                raise SystemExit("a reader failed: " + kind.__name__)
+    pids = [pid for pid in [node() if node else None] if pid]
+    before = [cpu_of(pid) for pid in pids]
+    at_server = cpu_of(bed["server"])
+    go.set()
+    found = [out.get(timeout=600) for _ in workers]
+    [worker.join() for worker in workers]
+    of_node = sum(cpu_of(pid) - was for pid, was in zip(pids, before))
+    seconds = max(ended for _, ended, _, _ in found) - min(began for began, _, _, _ in found)
+    of_readers = sum(cpu for _, _, cpu, _ in found)
+    return {
+        "images": len(names),
+        "bytes": sum(got for _, _, _, got in found),
+        "seconds": seconds,
+        "images_per_second": len(names) / seconds,
+        "cpu_us_per_image": (of_readers + of_node) / len(names) * 1e6,
+        "node_cpu_us_per_image": of_node / len(names) * 1e6,
+        "server_cpu_us_per_image": (cpu_of(bed["server"]) - at_server) / len(names) * 1e6,
+    }
+
+
+def main():
+    words = argparse.ArgumentParser()
+    words.add_argument("program")
+    words.add_argument("--files", type=int, default=4000)
+    words.add_argument("--size", type=int, default=100_000)
+    words.add_argument("--processes", type=int, default=8)
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--latency", default="")
+    words.add_argument("--folder", default=None)
+    asked = words.parse_args()
+    scratch = tempfile.mkdtemp(prefix="stoker-readers-", dir=asked.folder)
+    os.environ.update(STOKER_BIN=os.path.abspath(asked.program), STOKER_RUNTIME_DIR=scratch + "/run", HOME=scratch)
+    for name in ("STOKER_SOCKET", "AWS_PROFILE"):
+        os.environ.pop(name, None)
+    folder = os.path.join(scratch, "bucket")
+    names = ["%02d/%06d.jpg" % (number % 40, number) for number in range(asked.files)]
+    chance = random.Random(1)
+    for name in names:
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(chance.randbytes(asked.size))
+        os.utime(os.path.join(folder, name), (1_600_000_000, 1_600_000_000))
+    more = ["--latency", asked.latency] if asked.latency else []
+    server = subprocess.Popen(
+        [os.path.abspath(asked.program), "emulate", folder, "--bucket", "bucket", *more], stdout=subprocess.PIPE, text=True
+    )
+    line = server.stdout.readline()
+    while "http://" not in line:
+        line = server.stdout.readline()
+    endpoint = "http://" + line.split("http://", 1)[1].split()[0].rstrip("/").replace("/bucket", "")
+    reach = {"endpoint": endpoint, "region": "us-east-1", "anonymous": True}
+    bed = {"folder": folder, "reach": reach, "cache": scratch + "/cache", "server": server.pid}
+    kinds = [("open().read()", Local), ("stoker", Stoker)]
+    for name, module, kind in (("obstore", "obstore", Obstore), ("s3torchconnector", "s3torchconnector", Connector)):
+        try:
+            __import__(module)
+            kinds.append((name, kind))
+        except ImportError:
+            print("SKIPPED: %s is not installed" % name, file=sys.stderr)
+    samples = []
+    try:
+        for number in range(asked.rounds):
+            for name, kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
+                for state in ("cold", "warm") if kind is Stoker else ("cold",):
+                    if state == "cold" and kind is Stoker:
+                        shutil.rmtree(bed["cache"], ignore_errors=True)
+                    held = stoker.open("s3://bucket", cache=bed["cache"], **reach) if kind is Stoker else None
+                    node = (lambda: stoker.status(cache=bed["cache"])["pid"]) if kind is Stoker else None
+                    found = epoch(kind, bed, names, asked.processes, node)
+                    samples.append({"round": number, "reader": name, "state": state if kind is not Local else "warm", **found})
+                    print(json.dumps(samples[-1]), file=sys.stderr, flush=True)
+                    if held is not None and state == "warm":
+                        held.close()
+                        pid = stoker.status(cache=bed["cache"])["pid"]
+                        os.kill(pid, 15)
+                        while os.path.exists("/proc/%d" % pid):
+                            [one.poll() for one in stoker._place._started]
+                            time.sleep(0.05)
+                    assert samples[-1]["bytes"] == asked.files * asked.size
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(json.dumps({"asked": vars(asked), "samples": samples}, indent=1))
+    for name, state in sorted({(one["reader"], one["state"]) for one in samples}):
+        of_it = [one for one in samples if (one["reader"], one["state"]) == (name, state)]
+        rate, cpu = (statistics.median(one[key] for one in of_it) for key in ("images_per_second", "cpu_us_per_image"))
+        print("%-18s %-5s %9.0f images/s %7.1f us of processor an image" % (name, state, rate, cpu), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,556 @@
+"""A data set: its names, and their bytes, a batch at a time.
+
+Invariant: whatever ends a call (an exception, a signal, a fork, the end of the node) leaves nothing behind that the next
+one could take for its own answer, and no descriptor open.
+"""
+
+import builtins
+import errno
+import json
+import os
+import socket
+import time
+import zlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from . import _place
+from ._wire import ITEMS_MAX, VERSION, Gone, Line, TooMany, Unreachable, problem
+
+#: How long a node that is gone may take to be there again: a restart takes a moment, and killed it is started anew.
+WITHIN_SECONDS = 20.0
+
+#: How long a node that was never there is looked for, where none may be started.
+_THERE_SECONDS = 2.0
+
+#: Between two looks for a node that is being started.
+_PAUSE_SECONDS = 0.02
+
+#: Bytes of lent files, of which more is given back at once, so that the cache may let go of them.
+_LENT_BYTES = 64 << 20
+
+#: The most that one call of the system reads.
+_READ_BYTES = 1 << 30
+
+#: Times that a file is begun again because it was replaced meanwhile, or arrived damaged.
+_BEGUN_AGAIN = 5
+
+Name = Union[str, "os.PathLike[str]"]
+Result = Union[bytes, bytearray, memoryview, OSError]
+
+
+def open(
+    url: Name,
+    *,
+    endpoint: Optional[str] = None,
+    region: Optional[str] = None,
+    profile: Optional[str] = None,
+    anonymous: bool = False,
+    cache: Optional[str] = None,
+    socket: Optional[str] = None,
+) -> "Data":
+    """Open a data set: a bucket or a part of it by its URL, a mount of Stoker or a folder by its path.
+
+    The words mean what the flags of `stoker mount` mean. `socket` is that of a node, else `STOKER_SOCKET`, else the node of
+    the cache folder, which is started if there is none.
+    """
+    data = Data(url, endpoint=endpoint, region=region, profile=profile, anonymous=anonymous, cache=cache, socket=socket)
+    data.connect()
+    return data
+
+
+def status(socket: Optional[str] = None, cache: Optional[str] = None) -> Dict[str, Any]:
+    """What the node does and holds (docs/status.md)."""
+    path = _place.control_socket(socket or _place.socket_named() or _place.of_cache(_place.cache(cache)))
+    return _get(path, "/v1/status")
+
+
+class Data:
+    """A data set. Processes that are forked from this one may use it, and so may those that it is pickled to."""
+
+    def __init__(self, url: Name, **asked: Any) -> None:
+        text = os.fspath(url)
+        self.url = text if "://" in text else os.path.abspath(text)
+        self._asked = {name: value for name, value in asked.items() if value}
+        self._idle: List[Line] = []
+        self._welcome: Dict[str, Any] = {}
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return (_again, (self.url, self._asked))
+
+    def __repr__(self) -> str:
+        return "stoker.open(%r)" % self.url
+
+    def __enter__(self) -> "Data":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> Dict[str, Any]:
+        """Ask what the data set is, if nobody did."""
+        if not self._welcome:
+            self._give_back(self._line())
+        return self._welcome
+
+    def close(self) -> None:
+        """Let go of the node. What is asked later connects again."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def files(self) -> int:
+        """How many there are."""
+        return int(self.connect()["objects"])
+
+    @property
+    def bytes(self) -> int:
+        """How many they have."""
+        return int(self.connect()["bytes"])
+
+    @property
+    def mounted(self) -> Optional[str]:
+        """Where it is mounted, if it was opened by a path in a mount."""
+        return self.connect().get("mounted")
+
+    # Reading
+
+    def read(self, name: Name, offset: int = 0, length: Optional[int] = None) -> builtins.bytes:
+        """A file, or so many bytes of it from an offset: fewer only at its end."""
+        ranges = None if offset == 0 and length is None else [(offset, length)]
+        found = self._read([os.fspath(name)], ranges, None)[0]
+        if isinstance(found, OSError):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    def read_many(
+        self,
+        names: Iterable[Name],
+        into: Optional[Any] = None,
+        ranges: Optional[Sequence[Tuple[int, Optional[int]]]] = None,
+        errors: str = "raise",
+    ) -> List[Any]:
+        """Files in one question each 64. `ranges` are an offset and a length for each, or None.
+
+        They come as bytes; with `into`, a buffer that can be written and has room for all of them, as writable views
+        that follow each other in it. With `errors="return"` what failed is given as an exception in its place.
+        """
+        wanted = [os.fspath(name) for name in names]
+        asked = list(ranges) if ranges is not None else None
+        if asked is not None and len(asked) != len(wanted):
+            raise ValueError("%d names with %d ranges" % (len(wanted), len(asked)))
+        buffer = None if into is None else memoryview(into).cast("B")
+        out: List[Any] = []
+        for start in range(0, len(wanted), ITEMS_MAX):
+            part = None if asked is None else asked[start : start + ITEMS_MAX]
+            found = self._read(wanted[start : start + ITEMS_MAX], part, buffer)
+            if errors == "raise":
+                for one in found:
+                    if isinstance(one, OSError):
+                        raise one
+            if buffer is not None:
+                buffer = buffer[sum(len(one) for one in found if not isinstance(one, OSError)) :]
+            out.extend(found)
+        return out
+
+    def path(self, name: Name) -> Optional[str]:
+        """A path of the local file system with these bytes, for programs that want one; None if it is not complete here.
+
+        In a mount that is the file in it. Otherwise it is the file of the cache: open it soon, as it goes when its place
+        is needed; who has it open reads on.
+        """
+        text = os.fspath(name)
+        if self.mounted is not None:
+            return os.path.join(self.mounted, text)
+        found: List[Optional[str]] = [None]
+
+        def ask(line: Line) -> Dict[str, Any]:
+            lent: List[int] = []
+            try:
+                line.say({"read": {"names": [text], "ranges": [(0, 0)]}})
+                item = _checked(line.hear(lent))["items"][0]
+                if "descriptor" in item:
+                    found[0] = _path_of(lent[item["descriptor"]])
+            finally:
+                for number in lent:
+                    os.close(number)
+            return item  # type: ignore[no-any-return]
+
+        item = self._call(ask, named=text)
+        if item["size"] == 0 and found[0] is None:
+            return os.devnull
+        return found[0]
+
+    def _read(
+        self,
+        names: Sequence[str],
+        ranges: Optional[Sequence[Tuple[int, Optional[int]]]],
+        buffer: Optional[memoryview],
+    ) -> List[Any]:
+        """Up to 64 of them."""
+        batch = _Batch(names, ranges, buffer)
+        while batch.left:
+            self._call(batch.ask)
+        return batch.found
+
+    # Names
+
+    def list(self, under: str = "", sizes: bool = False) -> List[Any]:
+        """All files below a folder, by their paths from it, in the order of their names; with `sizes` as pairs."""
+        return self._names(under, True, sizes)
+
+    def entries(self, folder: str = "") -> List[Tuple[str, int]]:
+        """What is directly in a folder: names and sizes, those of folders with a slash behind."""
+        return self._names(folder, False, True)
+
+    def look(self, names: Iterable[Name]) -> List[Dict[str, Any]]:
+        """What there is to say of files and folders: `size`, `folder`, `modified_ns`. A name that is not there is an error."""
+        wanted = [os.fspath(name) for name in names]
+        out: List[Dict[str, Any]] = []
+        for start in range(0, len(wanted), ITEMS_MAX):
+            some = wanted[start : start + ITEMS_MAX]
+            answer = self._call(lambda line: line.ask({"look": {"names": some}}))
+            for name, item in zip(some, answer["items"]):
+                if "error" in item:
+                    raise problem(item["error"], name)
+                out.append({"name": name, "folder": False, **item})
+        return out
+
+    def _names(self, under: str, deep: bool, sizes: bool) -> List[Any]:
+        def ask(line: Line) -> Dict[str, Any]:
+            out: List[Any] = []
+            line.say({"list": {"under": under, "deep": deep}})
+            more = True
+            while more:
+                answer = _checked(line.hear())
+                out.extend(tuple(pair) for pair in answer["names"]) if sizes else out.extend(
+                    name for name, _ in answer["names"]
+                )
+                more = answer["more"]
+            return {"names": out}
+
+        return self._call(ask)["names"]  # type: ignore[no-any-return]
+
+    # Ahead of reading
+
+    def load(
+        self,
+        under: str = "",
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        names: Optional[Iterable[str]] = None,
+        verify: bool = False,
+        progress: Optional[Callable[[Dict[str, Any]], None]] = None,
+    ) -> Dict[str, Any]:
+        """Fetch what is wanted into the cache, and return when it is there: what `stoker load` does, as it says it."""
+        select: Dict[str, Any] = {"under": under, "include": list(include), "exclude": list(exclude), "verify": verify}
+        if names is not None:
+            select["list"] = list(names)
+
+        def ask(line: Line) -> Dict[str, Any]:
+            line.say({"load": select})
+            while True:
+                said = line.hear()
+                if said.get("over"):
+                    return _checked(said)
+                _checked(said)
+                if progress is not None:
+                    progress(said)
+
+        return self._call(ask)
+
+    def hint(self, order: Optional[Iterable[Any]] = None, name: str = "", under: str = "", **more: Any) -> Dict[str, Any]:
+        """Say in which order files will be read: by their names, or by their numbers in `list(under)`; nothing means that
+        order itself. What is said is advice: a wrong order costs speed, and never a byte. `name` is that of the reader."""
+        request: Dict[str, Any] = {"path": under, "name": name, **more}
+        if order is not None:
+            said = list(order)
+            numbers = bool(said) and not isinstance(said[0], (str, os.PathLike))
+            request["numbers" if numbers else "list"] = [int(one) if numbers else os.fspath(one) for one in said]
+        return self._call(lambda line: line.ask({"hint": request}))
+
+    def refresh(self) -> None:
+        """List the data set again."""
+        self._welcome = self._call(lambda line: line.ask({"refresh": {}}))
+
+    # The node
+
+    def _call(self, ask: Callable[[Line], Dict[str, Any]], named: Optional[str] = None) -> Dict[str, Any]:
+        """Have something asked on a connection that nobody else uses. If the node goes away meanwhile, ask the next one."""
+        until = time.monotonic() + WITHIN_SECONDS
+        while True:
+            line = self._line()
+            try:
+                answer = _checked(ask(line), named)
+            except Gone as error:
+                line.close()
+                if time.monotonic() > until:
+                    raise Unreachable(errno.ECONNREFUSED, "the node ends again and again", self.url) from error
+                # Others are idle on the node that is gone.
+                self.close()
+                continue
+            except OSError as error:
+                # What a node said is said to its end.
+                if getattr(error, "was_said", False):
+                    self._give_back(line)
+                else:
+                    line.close()
+                raise
+            except BaseException:
+                line.close()
+                raise
+            self._give_back(line)
+            return answer
+
+    def _give_back(self, line: Line) -> None:
+        self._idle.append(line)
+
+    def _line(self) -> Line:
+        """A connection of this process that is not in use."""
+        me = os.getpid()
+        while self._idle:
+            # Taken by one thread alone.
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                break
+            if line.pid == me:
+                return line
+            line.close()
+        return self._connect()
+
+    def _connect(self) -> Line:
+        named = self._asked.get("socket") or _place.socket_named()
+        folder = None if named else _place.cache(self._asked.get("cache"))
+        path = _place.data_socket(named) if named else _place.of_cache(folder or "")
+        goes_on = bool(folder or self._welcome)
+        until = time.monotonic() + (WITHIN_SECONDS if goes_on else _THERE_SECONDS)
+        pause = _PAUSE_SECONDS
+        while True:
+            try:
+                return self._greet(Line(path), named is None)
+            except (FileNotFoundError, ConnectionRefusedError, Gone) as error:
+                if time.monotonic() > until:
+                    raise Unreachable(errno.ECONNREFUSED, "no node answers (is one running?)", path) from error
+                if folder is not None and not isinstance(error, Gone):
+                    _place.start(folder)
+                time.sleep(pause)
+                pause = min(2 * pause, 0.4)
+
+    def _greet(self, line: Line, is_own: bool) -> Line:
+        try:
+            if is_own and line.peer != os.geteuid():
+                raise PermissionError(errno.EACCES, "user %d listens where this user's node should" % line.peer)
+            asked = {name: self._asked.get(name) for name in ("endpoint", "region", "profile", "anonymous")}
+            hello: Dict[str, Any] = {"version": VERSION, **_place.reach(self.url, asked)}
+            hello["url" if "://" in self.url else "path"] = self.url
+            # A node of somebody else is told nothing of who we are.
+            if line.peer == os.geteuid():
+                hello.update(_place.credentials(self.url))
+            answer = line.ask(hello)
+            if "error" in answer:
+                raise problem(answer["error"])
+            line.welcome = self._welcome = answer
+            return line
+        except BaseException:
+            line.close()
+            raise
+
+
+class _Batch:
+    """Up to 64 files that are read, and how far each has come."""
+
+    def __init__(self, names: Sequence[str], ranges: Any, buffer: Optional[memoryview]) -> None:
+        self.names, self.ranges, self.buffer = names, ranges, buffer
+        self.found: List[Any] = [None] * len(names)
+        self.left: List[int] = list(range(len(names)))
+        #: Of those that come in parts: the node, how many bytes are there, and these.
+        self.begun: Dict[int, Tuple[int, int, List[builtins.bytes]]] = {}
+        self.again: Dict[int, int] = {}
+        self.room = 0
+
+    def ask(self, line: Line) -> Dict[str, Any]:
+        """Ask for what is left, as much as can be at a time."""
+        some = self.left[: line.batch]
+        wanted: Dict[str, Any] = {"names": [self.names[number] for number in some]}
+        if self.begun or self.ranges is not None:
+            wanted["ranges"] = [self._range(number) for number in some]
+            wanted["nodes"] = [self.begun[number][0] if number in self.begun else 0 for number in some]
+        lent: List[int] = []
+        try:
+            line.say({"read": wanted})
+            try:
+                answer = _checked(line.hear(lent))
+            except TooMany:
+                if line.batch == 1:
+                    raise
+                line.batch //= 2
+                return {}
+            bytes_lent = self._take(some, answer["items"], lent)
+        except Gone:
+            # What was begun is the old node's.
+            self.begun.clear()
+            raise
+        finally:
+            for number in lent:
+                os.close(number)
+        self.left = [number for number in self.left if self.found[number] is None]
+        if not self.left and bytes_lent > _LENT_BYTES:
+            try:
+                line.say({"done": {}})
+            except Gone:
+                # It was given back with the end of the node.
+                pass
+        return {}
+
+    def _range(self, number: int) -> Tuple[int, Optional[int]]:
+        offset, length = self.ranges[number] if self.ranges is not None else (0, None)
+        if number in self.begun:
+            got = self.begun[number][1]
+            return (offset + got, None if length is None else length - got)
+        return (offset, length)
+
+    def _take(self, some: List[int], items: List[Dict[str, Any]], lent: List[int]) -> int:
+        total = 0
+        for number, item in zip(some, items):
+            if "error" in item:
+                self._failed(number, item)
+                continue
+            offset, length = self._range(number)
+            size = item["size"]
+            left = max(0, size - offset) if length is None else max(0, min(length, size - offset))
+            if "descriptor" in item:
+                total += size
+                self._done(number, lent[item["descriptor"]], offset, left)
+            else:
+                self._part(number, item, lent, left)
+                # Memory is given back at once.
+                total += _LENT_BYTES + 1 if item["length"] else 0
+        return total
+
+    def _failed(self, number: int, item: Dict[str, Any]) -> None:
+        was_begun = self.begun.pop(number, None) is not None
+        if was_begun and item["error"].get("kind") == "changed" and self._may_begin_again(number):
+            return
+        self.found[number] = problem(item["error"], self.names[number], item.get("folder", False))
+
+    def _may_begin_again(self, number: int) -> bool:
+        self.again[number] = self.again.get(number, 0) + 1
+        return self.again[number] <= _BEGUN_AGAIN
+
+    def _done(self, number: int, file: int, offset: int, length: int) -> None:
+        """The rest, from a file that is complete."""
+        before = self.begun.pop(number, None)
+        if self.buffer is None and before is None and length <= _READ_BYTES:
+            bytes_read: Any = os.pread(file, length, offset) if length else b""
+            if len(bytes_read) == length:
+                self.found[number] = bytes_read
+                return
+        if self.buffer is not None and before is None:
+            self._fill(number, file, offset, self._room(length))
+            return
+        rest = bytearray(length)
+        _fill(file, memoryview(rest), offset)
+        pieces = (before[2] if before else []) + [rest]
+        self._give(number, pieces)
+
+    def _part(self, number: int, item: Dict[str, Any], lent: List[int], left: int) -> None:
+        """Some bytes out of the memory that came with the answer."""
+        length = item["length"]
+        piece = os.pread(lent[-1], length, item["at"]) if length else b""
+        if len(piece) != length or zlib.crc32(piece) != item["crc"]:
+            self.begun.pop(number, None)
+            if not self._may_begin_again(number):
+                self.found[number] = OSError(errno.EIO, "the bytes arrived damaged", self.names[number])
+            return
+        node, got, pieces = self.begun.pop(number, (item["node"], 0, []))
+        if length:
+            pieces.append(piece)
+        if length >= left:
+            self._give(number, pieces)
+        elif got + length:
+            self.begun[number] = (node, got + length, pieces)
+
+    def _give(self, number: int, pieces: List[Any]) -> None:
+        if self.buffer is None:
+            only = len(pieces) == 1 and isinstance(pieces[0], builtins.bytes)
+            self.found[number] = pieces[0] if only else b"".join(pieces)
+            return
+        view, at = self._room(sum(len(piece) for piece in pieces)), 0
+        for piece in pieces:
+            view[at : at + len(piece)] = piece
+            at += len(piece)
+        self.found[number] = view
+
+    def _room(self, length: int) -> memoryview:
+        assert self.buffer is not None
+        if self.room + length > len(self.buffer):
+            raise ValueError("the buffer has room for %d bytes less than what is read" % (self.room + length - len(self.buffer)))
+        view = self.buffer[self.room : self.room + length]
+        self.room += length
+        return view
+
+    def _fill(self, number: int, file: int, offset: int, view: memoryview) -> None:
+        _fill(file, view, offset)
+        self.found[number] = view
+
+
+def _fill(file: int, view: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(view):
+        got = os.preadv(file, [view[done : done + _READ_BYTES]], offset + done)
+        if not got:
+            raise OSError(errno.ESTALE, "the file has another length than when it was opened")
+        done += got
+
+
+def _checked(answer: Dict[str, Any], name: Optional[str] = None) -> Dict[str, Any]:
+    if answer.get("error"):
+        error = problem(answer["error"], name, answer.get("folder", False))
+        error.was_said = True  # type: ignore[attr-defined]
+        raise error
+    return answer
+
+
+def _again(url: str, asked: Dict[str, Any]) -> Data:
+    return Data(url, **asked)
+
+
+def _path_of(file: int) -> Optional[str]:
+    """The path of a descriptor, if this process can see it."""
+    try:
+        path = os.readlink("/proc/self/fd/%d" % file)
+        there, here = os.stat(path), os.fstat(file)
+    except OSError:
+        return None
+    return path if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino) else None
+
+
+def _get(path: str, what: str) -> Dict[str, Any]:
+    """Ask the control socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        try:
+            asking.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise Unreachable(errno.ECONNREFUSED, "no node answers", path) from error
+        asking.sendall(("GET %s HTTP/1.1\r\nhost: stoker\r\nconnection: close\r\n\r\n" % what).encode())
+        answer = b""
+        while True:
+            more = asking.recv(1 << 16)
+            if not more:
+                break
+            answer += more
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" in head.lower():
+        body = b"".join(_chunks(body))
+    said: Dict[str, Any] = json.loads(body)
+    return said
+
+
+def _chunks(body: builtins.bytes) -> Iterator[builtins.bytes]:
+    while body:
+        length, _, rest = body.partition(b"\r\n")
+        size = int(length, 16)
+        yield rest[:size]
+        body = rest[size + 2 :]
+        if not size:
+            return

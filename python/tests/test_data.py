@@ -1,0 +1,372 @@
+"""Bytes and names, as a data set gives them, whatever happens meanwhile."""
+
+import errno
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import support
+from support import Bed, descriptors, noise
+
+import stoker
+
+SMALL = {"%s/%04d" % ("abc"[n % 3], n): noise(1000 + n, n) for n in range(150)}
+
+
+def _read_all(data, names, out):
+    out.put([len(one) for one in data.read_many(names)])
+
+
+def _same(data, content):
+    names = list(content)
+    found = data.read_many(names)
+    return all(content[name] == one for name, one in zip(names, found))
+
+
+class Reading(Bed):
+    content = {**SMALL, "empty": b""}
+
+    def test_a_batch_is_what_the_bucket_has_in_the_order_of_the_question(self):
+        data = self.open()
+        names = sorted(SMALL, reverse=True)
+        self.assertEqual(data.list(), sorted(self.content))
+        for _ in range(2):
+            self.assertEqual(data.read_many(names), [SMALL[name] for name in names])
+        self.assertEqual(data.read("empty"), b"")
+        self.assertEqual((data.files, data.bytes), (151, sum(map(len, self.content.values()))))
+        self.assertEqual(data.list("a")[0], "0000")
+        self.assertEqual(data.entries(), [("a/", 0), ("b/", 0), ("c/", 0), ("empty", 0)])
+        lending = stoker.status(cache=self.cache)["lending"]
+        self.assertGreaterEqual(lending["files_lent"], 300, "complete files are lent, not copied")
+
+    def test_ranges_are_cut_at_the_end_and_a_buffer_is_filled(self):
+        data = self.open()
+        name = "a/0000"
+        self.assertEqual(data.read(name, 10, 20), SMALL[name][10:30])
+        self.assertEqual(data.read(name, 990, 100), SMALL[name][990:])
+        self.assertEqual(data.read(name, 5000, 1), b"")
+        self.assertEqual(data.read_many([name, name], ranges=[(0, 1), (1, None)]), [SMALL[name][:1], SMALL[name][1:]])
+        names = sorted(SMALL)[:100]
+        buffer = bytearray(sum(len(SMALL[name]) for name in names))
+        views = data.read_many(names, into=buffer)
+        self.assertEqual([bytes(view) for view in views], [SMALL[name] for name in names])
+        self.assertFalse(views[0].readonly)
+        with self.assertRaises(ValueError):
+            data.read_many(names, into=bytearray(100))
+        self.assertEqual(data.read(name), SMALL[name], "the connection is as good as before")
+
+    def test_failures_are_python_s_own_and_others_of_the_batch_come(self):
+        data = self.open()
+        with self.assertRaises(FileNotFoundError) as caught:
+            data.read("a/none")
+        self.assertEqual(caught.exception.filename, "a/none")
+        for odd in ("..", "../bucket", "a/../a/0000", "/../../etc/passwd", "", "a\0b", "x" * 4000):
+            with self.assertRaises(OSError, msg=odd):
+                data.read(odd)
+        with self.assertRaises(IsADirectoryError):
+            data.read("a")
+        with self.assertRaises(OSError) as caught:
+            data.read("x" * 5000)
+        self.assertEqual(caught.exception.errno, errno.EINVAL)
+        found = data.read_many(["a/0000", "nope", "empty"], errors="return")
+        self.assertEqual((found[0], found[2]), (SMALL["a/0000"], b""))
+        self.assertIsInstance(found[1], FileNotFoundError)
+        with self.assertRaises(stoker.Unreachable):
+            stoker.open("s3://bucket", socket=os.path.join(self.scratch, "nobody.data"))
+
+    def test_a_path_is_that_of_a_local_file_with_the_same_bytes(self):
+        data = self.open()
+        path = data.path("a/0000")
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), SMALL["a/0000"])
+
+    def test_what_is_pickled_is_short_and_finds_its_node_again(self):
+        data = self.open()
+        text = pickle.dumps(data)
+        self.assertLessEqual(len(text), 1024)
+        self.assertEqual(pickle.loads(text).read("a/0000"), SMALL["a/0000"])
+
+    def test_processes_of_each_kind_read_beside_a_client_that_was_used_before(self):
+        data = self.open()
+        self.assertTrue(_same(data, SMALL))
+        for kind in ("fork", "spawn", "forkserver"):
+            context = multiprocessing.get_context(kind)
+            with context.Pool(4) as pool:
+                results = [pool.apply_async(_same, (data, SMALL)) for _ in range(16)]
+                self.assertTrue(_same(data, SMALL), kind)
+                self.assertTrue(all(result.get(120) for result in results), kind)
+
+    def test_threads_share_a_client_and_no_answer_is_mixed_up(self):
+        data = self.open()
+        wrong = []
+
+        def read():
+            for _ in range(20):
+                if not _same(data, SMALL):
+                    wrong.append(1)
+
+        threads = [threading.Thread(target=read) for _ in range(6)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(wrong, [])
+
+    def test_descriptors_are_the_same_number_after_as_before_also_where_few_are_allowed(self):
+        data = self.open()
+        self.assertTrue(_same(data, SMALL))
+        before = descriptors()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(64, before + 20), limits[1]))
+            for _ in range(20):
+                self.assertTrue(_same(data, SMALL))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(descriptors(), before)
+
+    def test_an_interrupt_amid_a_batch_leaves_nothing_that_the_next_could_take_for_its_own(self):
+        data = self.open()
+        before = descriptors()
+
+        class Interrupt(BaseException):
+            pass
+
+        def interrupt(*_):
+            raise Interrupt()
+
+        old = signal.signal(signal.SIGALRM, interrupt)
+        caught = 0
+        try:
+            for number in range(60):
+                signal.setitimer(signal.ITIMER_REAL, 0.0002 + number * 0.0001)
+                try:
+                    while True:
+                        data.read_many(["a/0000", "b/0001"])
+                except Interrupt:
+                    caught += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                self.assertTrue(_same(data, {"c/0002": SMALL["c/0002"]}))
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        self.assertEqual(caught, 60)
+        self.assertLessEqual(descriptors(), before + 2)
+
+    def test_a_node_that_is_killed_or_ended_under_its_reader_costs_no_error(self):
+        data = self.open()
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            self.assertTrue(_same(data, SMALL))
+            self.kill_node(how)
+            self.assertTrue(_same(data, SMALL))
+
+    def test_a_node_that_is_killed_amid_batches_costs_no_error(self):
+        data = self.open()
+        self.assertTrue(_same(data, SMALL))
+        over = threading.Event()
+
+        def kill():
+            for _ in range(3):
+                time.sleep(0.3)
+                self.kill_node()
+            over.set()
+
+        killing = threading.Thread(target=kill)
+        killing.start()
+        while not over.is_set():
+            self.assertTrue(_same(data, SMALL))
+        killing.join()
+
+    def test_a_node_ends_with_its_last_reader(self):
+        data = self.open()
+        pid = self.node()
+        data.close()
+        until = time.monotonic() + 60
+        while os.path.exists("/proc/%d" % pid) and time.monotonic() < until:
+            [node.poll() for node in support._place._started]
+            time.sleep(0.1)
+        self.assertFalse(os.path.exists("/proc/%d" % pid))
+
+    def test_what_is_loaded_is_lent_and_asked_of_no_store_again(self):
+        data = self.open()
+        seen = []
+        done = data.load("a", progress=seen.append)
+        self.assertEqual((done["files_done"], done["files_failed"]), (50, 0))
+        gets = stoker.status(cache=self.cache)["store"]["gets"]
+        data.read_many([name for name in SMALL if name.startswith("a/")])
+        self.assertEqual(stoker.status(cache=self.cache)["store"]["gets"], gets)
+
+    def test_an_order_by_numbers_and_names_is_taken_and_shown(self):
+        data = self.open()
+        self.assertEqual(data.hint([3, 1, 2], name="one")["files"], 3)
+        self.assertEqual(data.hint(["a/0003", "a/0000"])["files"], 2)
+        opened = stoker.status(cache=self.cache)["opened"]
+        self.assertEqual((len(opened), opened[0]["url"], len(opened[0]["orders"])), (1, "s3://bucket", 2))
+
+    def test_a_refresh_shows_what_came(self):
+        data = self.open()
+        self.put("new", b"new")
+        with self.assertRaises(FileNotFoundError):
+            data.read("new")
+        data.refresh()
+        self.assertEqual(data.read("new"), b"new")
+
+    def test_a_local_folder_is_read_where_it_lies(self):
+        data = stoker.open(self.bucket, cache=self.cache)
+        self.addCleanup(data.close)
+        self.assertTrue(_same(data, SMALL))
+        self.assertEqual(data.path("a/0000"), os.path.join(self.bucket, "a/0000"))
+
+
+class Sizes(Bed):
+    content = {
+        str(size): noise(size, size)
+        for size in (0, 1, 4096, 65536, 262143, 262144, 262145, 1 << 20, (1 << 20) + 1, 9_000_001, 50_000_000, 300_000_000)
+    }
+
+    def test_every_size_is_equal_byte_by_byte_cold_and_warm(self):
+        data = self.open()
+        for _ in range(3):
+            for name in self.content:
+                self.assertTrue(data.read(name) == self.content[name], name)
+        names = [name for name in self.content if int(name) < 10_000_000]
+        self.assertTrue(data.read_many(names) == [self.content[name] for name in names])
+
+
+class Unkept(Bed):
+    """A cache that keeps next to nothing: bytes are copied."""
+
+    content = {"%03d" % n: noise(100_000 + n, n) for n in range(100)}
+
+    def test_what_is_not_kept_is_copied_checked_and_given_back(self):
+        node = subprocess.Popen(
+            [support.BIN, "node", "--cache", self.cache, "--cache-size", "1MB", "--memory", "64MiB"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.addCleanup(node.wait)
+        self.addCleanup(node.terminate)
+        until = time.monotonic() + 30
+        while self.node() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        data = self.open()
+        for _ in range(2):
+            self.assertTrue(_same(data, self.content))
+        until = time.monotonic() + 30
+        while True:
+            lending = stoker.status(cache=self.cache)["lending"]
+            if lending["lent_memory"] == 0 or time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        self.assertGreater(lending["bytes_copied"], 10_000_000)
+        self.assertEqual(lending["lent_memory"], 0)
+
+
+class Trees(Bed):
+    """The doors of frameworks."""
+
+    content = {"cat/1.jpg": b"one", "cat/2.jpg": b"two", "dog/1.jpg": b"three", "dog/x/0.jpg": b"four", "dog/z.txt": b"no"}
+
+    def test_an_image_folder_numbers_as_a_walk_through_folders_does(self):
+        from stoker.torch import Files, ImageFolder
+
+        images = ImageFolder(self.open(), loader=bytes)
+        walked = []
+        for number, name in enumerate(sorted(os.listdir(self.bucket))):
+            for root, _, files in sorted(os.walk(os.path.join(self.bucket, name))):
+                for file in sorted(files):
+                    if file.endswith(".jpg"):
+                        walked.append((os.path.relpath(os.path.join(root, file), self.bucket), number))
+        self.assertEqual(images.samples, walked)
+        self.assertEqual(images.__getitems__([3, 0]), [(b"four", 1), (b"one", 0)])
+        again = pickle.loads(pickle.dumps(images))
+        self.assertEqual((len(again), again[1]), (4, (b"two", 0)))
+        self.assertLessEqual(len(pickle.dumps(Files(self.open()))), 1024)
+        self.assertEqual(Files(self.open(), ["dog/z.txt"], transform=len)[0], 2)
+
+    def test_the_examples_in_the_documentation_are_true(self):
+        import doctest
+
+        import stoker.torch
+
+        self.given("STOKER_SOCKET", support._place.of_cache(self.cache))
+        self.open()
+        for path in list(self.content):
+            if path not in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+                os.remove(os.path.join(self.bucket, path))
+        self.open().refresh()
+        opened = stoker.open
+        self.addCleanup(setattr, stoker, "open", opened)
+        for module in (stoker, stoker.torch):
+            self.given("AWS_ENDPOINT_URL", self.endpoint)
+            self.given("AWS_REGION", "us-east-1")
+            self.given("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST")
+            self.given("AWS_SECRET_ACCESS_KEY", "nobody")
+            done = doctest.testmod(module, extraglobs={"URL": self.url})
+            self.assertEqual(done.failed, 0, module.__name__)
+            self.assertGreater(done.attempted, 2)
+
+    def test_the_names_that_credentials_go_by_are_those_of_the_command(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, "../../crates/stoker/src/place.rs")) as file:
+            text = file.read()
+        names = [*_names(text, "const GOOGLE"), *_names(text, "const AZURE"), *_names(text, "const HDFS"), *_names(text, "const PATHS")]
+        ours = (*support._place._GOOGLE, *support._place._AZURE, *support._place._HDFS, *support._place._PATHS)
+        self.assertEqual(sorted(names), sorted(ours))
+
+
+def _names(text, begins):
+    start = text.index(begins)
+    body = text[text.index("= [", start) : text.index("];", start)]
+    return body.split('"')[1::2]
+
+
+@unittest.skipUnless(__import__("importlib").util.find_spec("fsspec"), "SKIPPED: there is no fsspec here")
+class Fsspec(Bed):
+    content = {"a/1": b"one", "a/b/2": b"twotwo", "c": b"three"}
+
+    def test_names_bytes_and_ranges_come_as_fsspec_wants_them(self):
+        from stoker.fsspec import FileSystem
+
+        fs = FileSystem(url=self.url, **self.reach)
+        self.assertEqual(sorted(fs.ls("", detail=False)), ["a", "c"])
+        self.assertEqual(fs.find(""), ["a/1", "a/b/2", "c"])
+        self.assertEqual(fs.cat("c"), b"three")
+        self.assertEqual(fs.cat(["a/1", "c"]), {"a/1": b"one", "c": b"three"})
+        self.assertEqual(fs.cat_ranges(["c", "a/b/2"], [1, -3], [3, None]), [b"hr", b"two"])
+        self.assertEqual((fs.isdir("a"), fs.isfile("a"), fs.exists("x")), (True, False, False))
+        with fs.open("a/b/2") as file:
+            self.assertEqual((file.read(3), file.read()), (b"two", b"two"))
+        with self.assertRaises(OSError):
+            fs.open("a/1", "wb")
+        with self.assertRaises(FileNotFoundError):
+            fs.cat("x")
+        again = pickle.loads(pickle.dumps(fs))
+        self.assertEqual(again.cat("s3://bucket/c"), b"three")
+        target = os.path.join(self.scratch, "got")
+        fs.get("a", target, recursive=True)
+        with open(os.path.join(target, "b/2"), "rb") as file:
+            self.assertEqual(file.read(), b"twotwo")
+        self.assertGreater(fs.modified("c").timestamp(), 1e9)
+        self.assertNotEqual(fs.ukey("c"), fs.ukey("a/1"))
+
+    def test_open_local_gives_a_path(self):
+        import fsspec
+
+        from stoker.fsspec import FileSystem
+
+        fsspec.register_implementation("stoker", FileSystem, clobber=True)
+        path = fsspec.open_local("stoker://c", url=self.url, **self.reach)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), b"three")
+        with fsspec.open("stoker://s3://bucket/a/1", **self.reach) as file:
+            self.assertEqual(file.read(), b"one")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+//! The client in Python and the data socket: each test runs a part of python/tests with the python3 at hand, which
+//! needs nothing beside its own library.
+//!
+//! What is tested stands there; here it has the names by which docs/semantics.md calls it.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Run tests of a file by their names. Without python3 it is skipped, and said so.
+fn python(tests: &[&str]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("python3");
+    command.args(["-X", "dev", "-W", "ignore::DeprecationWarning", "-m", "unittest", "-v"]).args(tests);
+    command.current_dir(root.join("python/tests")).env("STOKER_BIN", env!("CARGO_BIN_EXE_stoker"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let done = match command.output() {
+        Ok(done) => done,
+        Err(error) => {
+            eprintln!("SKIPPED: there is no python3 here: {error}");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&done.stderr);
+    eprintln!("{said}");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+}
+
+#[test]
+fn python_reads_batches_ranges_and_into_buffers_what_the_bucket_has() {
+    python(&[
+        "test_data.Reading.test_a_batch_is_what_the_bucket_has_in_the_order_of_the_question",
+        "test_data.Reading.test_ranges_are_cut_at_the_end_and_a_buffer_is_filled",
+        "test_data.Reading.test_a_path_is_that_of_a_local_file_with_the_same_bytes",
+        "test_data.Reading.test_a_local_folder_is_read_where_it_lies",
+        "test_data.Reading.test_a_refresh_shows_what_came",
+    ]);
+}
+
+#[test]
+fn python_reads_every_size_byte_by_byte_cold_and_warm() {
+    python(&["test_data.Sizes"]);
+}
+
+#[test]
+fn python_gets_what_is_not_kept_as_checked_copies_that_are_given_back() {
+    python(&["test_data.Unkept"]);
+}
+
+#[test]
+fn python_gets_failures_as_its_own_exceptions_beside_what_did_not_fail() {
+    python(&["test_data.Reading.test_failures_are_python_s_own_and_others_of_the_batch_come"]);
+}
+
+#[test]
+fn python_reads_in_forked_spawned_and_threaded_readers_without_mixing_answers() {
+    python(&[
+        "test_data.Reading.test_processes_of_each_kind_read_beside_a_client_that_was_used_before",
+        "test_data.Reading.test_threads_share_a_client_and_no_answer_is_mixed_up",
+        "test_data.Reading.test_what_is_pickled_is_short_and_finds_its_node_again",
+    ]);
+}
+
+#[test]
+fn python_leaks_no_descriptor_where_few_are_allowed_or_calls_are_interrupted() {
+    python(&[
+        "test_data.Reading.test_descriptors_are_the_same_number_after_as_before_also_where_few_are_allowed",
+        "test_data.Reading.test_an_interrupt_amid_a_batch_leaves_nothing_that_the_next_could_take_for_its_own",
+    ]);
+}
+
+#[test]
+fn python_reads_on_when_its_node_is_killed_or_ended_under_it() {
+    python(&[
+        "test_data.Reading.test_a_node_that_is_killed_or_ended_under_its_reader_costs_no_error",
+        "test_data.Reading.test_a_node_that_is_killed_amid_batches_costs_no_error",
+    ]);
+}
+
+#[test]
+fn python_starts_a_node_that_ends_with_its_last_reader() {
+    python(&["test_data.Reading.test_a_node_ends_with_its_last_reader"]);
+}
+
+#[test]
+fn python_loads_and_says_orders_without_a_mount() {
+    python(&[
+        "test_data.Reading.test_what_is_loaded_is_lent_and_asked_of_no_store_again",
+        "test_data.Reading.test_an_order_by_numbers_and_names_is_taken_and_shown",
+    ]);
+}
+
+#[test]
+fn python_s_doors_for_frameworks_give_the_same_bytes_and_numbers() {
+    python(&["test_data.Trees", "test_data.Fsspec"]);
+}
+
+#[test]
+fn the_data_socket_refuses_what_it_is_not_meant_for_and_serves_others_on() {
+    python(&["test_socket.Hostile"]);
+}
+
+#[test]
+fn the_data_socket_shows_a_mount_to_whom_its_mode_lets_and_to_nobody_else() {
+    python(&["test_socket.Others"]);
+}
