@@ -195,7 +195,7 @@ mod tests {
                 assert_eq!(*source.get(&"o").await.expect("it is good"), 1);
             }
         }
-        assert!((1 + 80 / 6..1 + 80 / 4).contains(&desk.asked.load(Relaxed)), "{desk:?}");
+        assert!((1 + 80 / 12..1 + 80 / 4).contains(&desk.asked.load(Relaxed)), "{desk:?}");
         tokio::time::advance(GOOD_FOR).await;
         let error = source.get(&"o").await.expect_err("it ran out");
         assert!(error.passes() && error.what.contains("a desk"), "{error}");

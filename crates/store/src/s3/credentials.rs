@@ -15,11 +15,10 @@ pub(crate) mod profiles;
 use super::wire::causes;
 use crate::retry::Chance;
 use process::Process;
-use profiles::{Profile, Profiles};
+use profiles::{FileKeys, Profile, Profiles};
 use reqsign_aws_v4::{
     AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider,
-    EnvCredentialProvider, IMDSv2CredentialProvider, ProfileCredentialProvider, RequestSigner, SSOCredentialProvider,
-    StaticCredentialProvider,
+    EnvCredentialProvider, IMDSv2CredentialProvider, RequestSigner, SSOCredentialProvider, StaticCredentialProvider,
 };
 use reqsign_core::{Context, Error, ProvideCredential, ProvideCredentialDyn, Result, Signer, StaticEnv};
 use std::collections::{BTreeMap, HashMap};
@@ -254,10 +253,19 @@ impl Search<'_> {
         if profile.get("sso_start_url").or(profile.get("sso_session")).is_some() {
             let part = |name| profile.get(name).unwrap_or_default();
             let who = format!("sso {} {}", part("sso_account_id"), part("sso_role_name"));
-            return Ok(Some(Found::new(name, Some(who), SSOCredentialProvider::default().with_profile(profile.name))));
+            let all = ["sso_start_url", "sso_region", "sso_account_id", "sso_role_name"].map(|name| profile.get(name));
+            let source = SSOCredentialProvider::default().with_profile(profile.name);
+            // Told all of it, the library doesn't read the file, in which it takes quotes for its own.
+            let source = match all {
+                [Some(url), Some(region), Some(account), Some(role)] => {
+                    source.with_start_url(url).with_region(region).with_account_id(account).with_role_name(role)
+                }
+                _ => source,
+            };
+            return Ok(Some(Found::new(name, Some(who), source)));
         }
         if profile.has_keys()? {
-            return Ok(Some(Found::new(name, None, ProfileCredentialProvider::new().with_profile(profile.name))));
+            return Ok(Some(Found::new(name, None, FileKeys(profile.name.into()))));
         }
         let Some(command) = profile.get("credential_process") else { return Ok(None) };
         let process = Process::of(command, self.context)?;

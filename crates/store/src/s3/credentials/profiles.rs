@@ -6,7 +6,8 @@
 use super::super::wire::finds;
 use crate::files::is_absent;
 use ini::{Ini, ParseOption};
-use reqsign_core::{Context, Error, Result};
+use reqsign_aws_v4::Credential;
+use reqsign_core::{Context, Error, ProvideCredential, Result};
 
 /// The two files of profiles.
 pub struct Profiles {
@@ -65,6 +66,29 @@ impl Profile<'_> {
             }
         }
         Ok(false)
+    }
+}
+
+/// The keys of the profile of this name, as they are by then.
+#[derive(Debug)]
+pub struct FileKeys(pub String);
+
+impl ProvideCredential for FileKeys {
+    type Credential = Credential;
+
+    async fn provide_credential(&self, context: &Context) -> Result<Option<Credential>> {
+        let files = Profiles::read(context).await?;
+        let Some(profile) = files.profile(&self.0) else { return Err(files.unknown(&self.0)) };
+        let keys = |section: &ini::Properties| {
+            let part = |name| section.get(name).map(str::to_owned);
+            Some(Credential {
+                access_key_id: part("aws_access_key_id")?,
+                secret_access_key: part("aws_secret_access_key")?,
+                session_token: part("aws_session_token").filter(|token| !token.is_empty()),
+                expires_in: None,
+            })
+        };
+        Ok(profile.sections.into_iter().flatten().find_map(keys))
     }
 }
 
