@@ -61,7 +61,7 @@ pub fn measure(reached: &Reached, disk: Option<Speed>, found: &mut Vec<Finding>)
     if let Some(counts) = reached.end.counts() {
         found.extend(complaints(counts.throttled, counts.retries, counts.errors));
     }
-    if let Some(unknown) = unbounded(&probed) {
+    if let Some(unknown) = no_bounds(&probed) {
         found.push(unknown);
         return Vec::new();
     }
@@ -70,7 +70,7 @@ pub fn measure(reached: &Reached, disk: Option<Speed>, found: &mut Vec<Finding>)
 }
 
 /// Why nothing follows from what was read.
-fn unbounded(probed: &Probe) -> Option<Finding> {
+fn no_bounds(probed: &Probe) -> Option<Finding> {
     let why = probed.no_bound()?;
     Some(Finding::warning("bounds", format!("not known: {why}"), "name more of the set, or a larger one"))
 }
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn a_bound_is_told_only_of_what_was_measured() {
         let supply = Supply { bytes_per_second: 64e6, requests_per_second: 400.0, ..Supply::default() };
-        assert!(unbounded(&Probe { supply, is_enough: true, ..Probe::default() }).is_none());
+        assert!(no_bounds(&Probe { supply, is_enough: true, ..Probe::default() }).is_none());
         let cached = Probe { supply, is_enough: true, given_percent: Some(5.0), ..Probe::default() };
-        assert!(unbounded(&cached).is_some_and(|found| found.said.contains("95 % of the probe's bytes")));
-        let found = unbounded(&Probe::default()).expect("nothing was read");
+        assert!(no_bounds(&cached).is_some_and(|found| found.said.contains("95 % of the probe's bytes")));
+        let found = no_bounds(&Probe::default()).expect("nothing was read");
         assert!(found.about == "bounds" && found.outcome == Outcome::Warning && found.cure.is_some(), "{found:?}");
     }
 
