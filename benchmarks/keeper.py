@@ -238,6 +238,7 @@ def measure(rows, part, is_warm):
     after = [statistics.mean(rates.get(int(moment * 10) + tenth, 0) for tenth in tenths) for moment in moments]
     share, least = statistics.median(after) / usual, min(after) / usual
     name = f"{'upgrade to another build' if part == 'upgrade' and OTHER else part}, {how}"
+    first = len(rows)
     when = f"in {DEAD} s without a process" if part == "dead" else "in the second from the end on"
     rows.append([f"errors and wrong bytes of {files} files, {name} {TIMES} times", "0", len(errors) + wrong, len(errors) + wrong == 0])
     rows.append([f"rate of complete open files {when}, their pages of the mount dropped, median of {TIMES}, {name}", ">= 0.9", round(share, 3), share >= 0.9])
@@ -251,7 +252,7 @@ def measure(rows, part, is_warm):
     rows.append([f"GB that the store gave / that readers of whole files got, {name}", "told", f"{given / 1e9:.1f} / {sum(r[5] for r in read) / 1e9:.1f}", True])
     if part == "keeper":
         rows.append([f"restarts of the node, {name}", "0", status["mounts"][0]["restarts"], status["mounts"][0]["restarts"] == 0])
-    for row in rows[-9:]:
+    for row in rows[first:]:
         print(*row, sep=" | ", flush=True)
     for error in errors[:5]:
         print(error, file=sys.stderr)
