@@ -19,7 +19,7 @@ const FIRST_MAX: usize = 256;
 const FILES_MIN: usize = 64;
 
 /// A file that was opened that recently is opened twice, and not again.
-const TWICE_WITHIN: usize = 64;
+const TWICE_WITHIN: usize = 16;
 
 #[derive(Default)]
 pub struct Record {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(play(&mut record, (0..500).flat_map(|place| [place, place])), []);
         // Readers of the same few files.
         let mut record = Record::default();
-        assert_eq!(play(&mut record, (0..40).chain(0..40)), [] as [Option<usize>; 0]);
+        assert_eq!(play(&mut record, (0..40).chain(0..40)), [None]);
     }
 
     #[test]
