@@ -60,7 +60,8 @@ def open(
 
 def status(socket: Optional[str] = None, cache: Optional[str] = None) -> Dict[str, Any]:
     """What the node does and holds (docs/status.md)."""
-    path = _place.control_socket(socket or _place.socket_named() or _place.of_cache(_place.cache(cache)))
+    named = socket or (None if cache else _place.socket_named())
+    path = _place.control_socket(named or _place.of_cache(_place.cache(cache)))
     return _get(path, "/v1/status")
 
 
@@ -319,22 +320,29 @@ class Data:
         return self._connect()
 
     def _connect(self) -> Line:
-        named = self._asked.get("socket") or _place.socket_named()
+        named = self._asked.get("socket") or (None if self._asked.get("cache") else _place.socket_named())
         folder = None if named else _place.cache(self._asked.get("cache"))
         path = _place.data_socket(named) if named else _place.of_cache(folder or "")
         goes_on = bool(folder or self._welcome)
         until = time.monotonic() + (WITHIN_SECONDS if goes_on else _THERE_SECONDS)
         pause = _PAUSE_SECONDS
         while True:
+            failed: OSError
             try:
-                return self._greet(Line(path), named is None)
-            except (FileNotFoundError, ConnectionRefusedError, Gone) as error:
-                if time.monotonic() > until:
-                    raise Unreachable(errno.ECONNREFUSED, "no node answers (is one running?)", path) from error
-                if folder is not None and not isinstance(error, Gone):
+                line = Line(path)
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                failed = error
+                if folder is not None and time.monotonic() <= until:
                     _place.start(folder)
-                time.sleep(pause)
-                pause = min(2 * pause, 0.4)
+            else:
+                try:
+                    return self._greet(line, named is None)
+                except Gone as error:
+                    failed = error
+            if time.monotonic() > until:
+                raise Unreachable(errno.ECONNREFUSED, "no node answers (is one running?)", path) from failed
+            time.sleep(pause)
+            pause = min(2 * pause, 0.4)
 
     def _greet(self, line: Line, is_own: bool) -> Line:
         try:

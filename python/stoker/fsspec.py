@@ -1,6 +1,6 @@
 """The file system `stoker` of fsspec: what pandas, pyarrow, zarr and others read through it lies on the local disk.
 
-    fsspec.filesystem("stoker", url="s3://bucket/train").cat("a.jpg")
+    fsspec.filesystem("stoker", root="s3://bucket/train").cat("a.jpg")
     fsspec.open("stoker://s3://bucket/train/a.jpg")          # the data set is the bucket
     fsspec.open_local("stoker::s3://bucket/train/a.jpg")     # chained; asks for s3fs by fsspec's own rules
 
@@ -38,7 +38,7 @@ class FileSystem(_Base):  # type: ignore[misc]
 
     def __init__(
         self,
-        url: Optional[str] = None,
+        root: Optional[str] = None,
         target_protocol: Optional[str] = None,
         target_options: Optional[Dict[str, Any]] = None,
         fo: Optional[str] = None,
@@ -51,12 +51,12 @@ class FileSystem(_Base):  # type: ignore[misc]
         **storage_options: Any,
     ) -> None:
         super().__init__(**storage_options)
-        if target_protocol and not url:
+        if target_protocol and not root:
             bucket = (fo or "").lstrip("/").split("/", 1)[0]
-            url = fo if target_protocol == "file" else "%s://%s" % (target_protocol, bucket)
-        if not url:
-            raise ValueError("name the data set: fsspec.filesystem('stoker', url='s3://bucket/train')")
-        self.url = url.rstrip("/")
+            root = fo if target_protocol == "file" else "%s://%s" % (target_protocol, bucket)
+        if not root:
+            raise ValueError("name the data set: fsspec.filesystem('stoker', root='s3://bucket/train')")
+        self.url = root.rstrip("/")
         self._bare = self.url.split("://", 1)[-1] if target_protocol else None
         asked = {"endpoint": endpoint, "region": region, "profile": profile, "anonymous": anonymous}
         self.data = Data(self.url, cache=cache, socket=socket, **asked)
@@ -76,7 +76,7 @@ class FileSystem(_Base):  # type: ignore[misc]
     def _get_kwargs_from_urls(path: str) -> Dict[str, Any]:
         rest = path[len("stoker://") :] if path.startswith("stoker://") else ""
         scheme, found, behind = rest.partition("://")
-        return {"url": "%s://%s" % (scheme, behind.split("/", 1)[0])} if found else {}
+        return {"root": "%s://%s" % (scheme, behind.split("/", 1)[0])} if found else {}
 
     @property
     def fsid(self) -> str:

@@ -75,6 +75,8 @@ class Reading(Bed):
         with self.assertRaises(OSError) as caught:
             data.read("x" * 5000)
         self.assertEqual(caught.exception.errno, errno.EINVAL)
+        with self.assertRaises(FileNotFoundError):
+            stoker.open(os.path.join(self.scratch, "nothing"), cache=self.cache)
         found = data.read_many(["a/0000", "nope", "empty"], errors="return")
         self.assertEqual((found[0], found[2]), (SMALL["a/0000"], b""))
         self.assertIsInstance(found[1], FileNotFoundError)
@@ -294,8 +296,8 @@ class Trees(Bed):
 
         import stoker.torch
 
-        self.given("STOKER_SOCKET", support._place.of_cache(self.cache))
         self.open()
+        self.given("STOKER_SOCKET", support._place.of_cache(self.cache))
         for path in list(self.content):
             if path not in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
                 os.remove(os.path.join(self.bucket, path))
@@ -333,7 +335,7 @@ class Fsspec(Bed):
     def test_names_bytes_and_ranges_come_as_fsspec_wants_them(self):
         from stoker.fsspec import FileSystem
 
-        fs = FileSystem(url=self.url, **self.reach)
+        fs = FileSystem(root=self.url, **self.reach)
         self.assertEqual(sorted(fs.ls("", detail=False)), ["a", "c"])
         self.assertEqual(fs.find(""), ["a/1", "a/b/2", "c"])
         self.assertEqual(fs.cat("c"), b"three")
@@ -361,7 +363,7 @@ class Fsspec(Bed):
         from stoker.fsspec import FileSystem
 
         fsspec.register_implementation("stoker", FileSystem, clobber=True)
-        path = fsspec.open_local("stoker://c", url=self.url, **self.reach)
+        path = fsspec.open_local("stoker://c", root=self.url, **self.reach)
         with open(path, "rb") as file:
             self.assertEqual(file.read(), b"three")
         with fsspec.open("stoker://s3://bucket/a/1", **self.reach) as file:
