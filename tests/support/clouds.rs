@@ -95,7 +95,7 @@ impl Cloud {
             let behind = line.rsplit("HTTP/1.1").next().unwrap_or_default();
             behind.split(|letter: char| !letter.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
         };
-        given.map(numbers).map(|numbers| if matches!(numbers[0], 200 | 206) { numbers[1] } else { 0 }).sum()
+        given.map(|line| if let [200 | 206, bytes, ..] = numbers(line)[..] { bytes } else { 0 }).sum()
     }
 
     /// Write an object whose key needs no escapes.
