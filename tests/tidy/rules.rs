@@ -91,6 +91,7 @@ const BANS: [Ban; 6] = [
             ("crates/emulate/src/clock.rs", "the one place of that crate where time is read"),
             ("crates/store/src/folder.rs", "the default of a setting, which tests replace"),
             ("crates/store/src/s3/sign.rs", "a signature is of the moment in which it is made"),
+            ("crates/store/src/s3/credentials/sso.rs", "a login says when it ends by the time of day"),
             ("crates/store/src/cloud/azure/cli.rs", "a token says when it ends by the time of day"),
             (
                 "crates/node/src/view/listing.rs",

@@ -1,9 +1,9 @@
 //! Who we are: one source of credentials, found in the order that AWS's own tools use, and whom it stands for.
 //!
-//! The sources are `reqsign`'s, but for `process`; which of them is meant is settled here, and roles of a profile (`role_arn` with
+//! The sources are `reqsign`'s, but for `process` and `sso`; which of them is meant is settled here, and roles of a profile (`role_arn` with
 //! `source_profile` or `credential_source`), which it lacks, are added.
 //!
-//! Layout: `profiles` (the two files), `process` (a program), `machine` (what the sources may use of this machine).
+//! Layout: `profiles` (the two files), `process` (a program), `sso` (who logged in), `machine` (what the sources may use of this machine).
 //!
 //! Invariants: what is typed as a secret is never printed. A source that was named and fails is an error that names
 //! it; nobody becomes somebody else because of it.
@@ -11,6 +11,7 @@
 pub mod machine;
 mod process;
 pub(crate) mod profiles;
+mod sso;
 
 use super::wire::causes;
 use crate::retry::Chance;
@@ -18,9 +19,10 @@ use process::Process;
 use profiles::{FileKeys, Profile, Profiles};
 use reqsign_aws_v4::{
     AssumeRoleCredentialProvider, AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider,
-    EnvCredentialProvider, IMDSv2CredentialProvider, RequestSigner, SSOCredentialProvider, StaticCredentialProvider,
+    EnvCredentialProvider, IMDSv2CredentialProvider, RequestSigner, StaticCredentialProvider,
 };
 use reqsign_core::{Context, Error, ProvideCredential, ProvideCredentialDyn, Result, Signer, StaticEnv};
+use sso::Sso;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -251,18 +253,8 @@ impl Search<'_> {
     fn own(&self, profile: &Profile<'_>) -> Result<Option<Found>> {
         let name = format!("profile {}", profile.name);
         if profile.get("sso_start_url").or(profile.get("sso_session")).is_some() {
-            let part = |name| profile.get(name).unwrap_or_default();
-            let who = format!("sso {} {}", part("sso_account_id"), part("sso_role_name"));
-            let all = ["sso_start_url", "sso_region", "sso_account_id", "sso_role_name"].map(|name| profile.get(name));
-            let source = SSOCredentialProvider::default().with_profile(profile.name);
-            // Told all of it, the library doesn't read the file, in which it takes quotes for its own.
-            let source = match all {
-                [Some(url), Some(region), Some(account), Some(role)] => {
-                    source.with_start_url(url).with_region(region).with_account_id(account).with_role_name(role)
-                }
-                _ => source,
-            };
-            return Ok(Some(Found::new(name, Some(who), source)));
+            let sso = Sso::of(profile, &self.files)?;
+            return Ok(Some(Found::new(name, Some(sso.who()), sso)));
         }
         if profile.has_keys()? {
             return Ok(Some(Found::new(name, None, FileKeys(profile.name.into()))));

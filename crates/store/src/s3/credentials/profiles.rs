@@ -28,7 +28,9 @@ impl Profiles {
     pub async fn read(context: &Context) -> Result<Profiles> {
         let (config, first) = read(context, "AWS_CONFIG_FILE", "~/.aws/config").await?;
         let (credentials, second) = read(context, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials").await?;
-        Ok(Profiles { config, credentials, places: [first, second] })
+        // For who has no home at hand, as a unit of systemd, a tilde says nothing.
+        let places = [first, second].map(|place| context.expand_home_dir(&place).unwrap_or(place));
+        Ok(Profiles { config, credentials, places })
     }
 
     /// The same of texts.
@@ -43,6 +45,11 @@ impl Profiles {
         let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
         let sections = [self.credentials.section(Some(name)), self.config.section(Some(section))];
         sections.iter().any(Option::is_some).then_some(Profile { name, sections })
+    }
+
+    /// A section of `aws configure sso` by name.
+    pub fn session(&self, name: &str) -> Option<&ini::Properties> {
+        self.config.section(Some(format!("sso-session {name}")))
     }
 
     /// That there is no such profile.
