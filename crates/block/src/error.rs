@@ -100,6 +100,7 @@ impl Error {
             AlreadyExists | NotADirectory | IsADirectory => {
                 failed.hint("choose another name: something else has this one")
             }
+            PermissionDenied => failed.hint("see to its permissions, and to those of the folders above it"),
             _ if failed.passes() => failed.hint("try again; if it lasts, look into what the system says (dmesg)"),
             _ => failed,
         }
@@ -233,11 +234,17 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_system_does_not_blame_the_network() {
-        for (errno, word) in
-            [(17, "another name"), (20, "another name"), (21, "another name"), (30, "read-only"), (5, "dmesg")]
-        {
+        for (errno, word) in [
+            (17, "another name"),
+            (20, "another name"),
+            (21, "another name"),
+            (30, "read-only"),
+            (5, "dmesg"),
+            (13, "permissions"),
+        ] {
             let error = Error::io("cannot make the folder", "/data", &std::io::Error::from_raw_os_error(errno));
-            assert!(error.hint.contains(word) && !error.hint.contains("network"), "{error}");
+            assert!(error.hint.contains(word), "{error}");
+            assert!(!error.hint.contains("network") && !error.hint.contains("credentials"), "{error}");
         }
     }
 

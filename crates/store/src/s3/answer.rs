@@ -190,6 +190,8 @@ pub struct Refusal {
     message: String,
     region: Option<String>,
     retry_after: Option<Duration>,
+    /// It is a page for people: no server of S3 says no like that.
+    is_for_people: bool,
 }
 
 impl Refusal {
@@ -201,7 +203,11 @@ impl Refusal {
         let refusal = page::refusal(&body);
         Refusal {
             status: head.status,
-            region: text(&head.headers, "x-amz-bucket-region").map(str::to_owned).or(refusal.region),
+            region: text(&head.headers, "x-amz-bucket-region")
+                .or(refusal.region.as_deref())
+                .or_else(|| expected(&refusal.message))
+                .map(str::to_owned),
+            is_for_people: page::is_for_people(&body),
             retry_after: retry_after(&head.headers),
             message: if refusal.code.is_empty() { plain(&body) } else { brief(&refusal.message) },
             code: refusal.code,
@@ -243,10 +249,17 @@ impl Refusal {
                     .hint("check the name of the bucket")
             }
             (_, code) if is_denial(status, code) => return self.denied(host, on),
+            (404 | 410, _) if self.is_for_people => {
+                Error::missing(format!("{host} answers with a web page ({})", self.said()), on).hint(page::NO_ENDPOINT)
+            }
             (404 | 410, _) => Error::missing(format!("there is no such object ({})", self.said()), on),
             (412 | 416, _) => Error::changed(format!("the object has another version by now ({})", self.said()), on),
             (301 | 307 | 308, _) => Error::invalid(format!("{host} sends this bucket elsewhere ({})", self.said()), on)
-                .hint("set the bucket's own region or endpoint"),
+                .hint(self.own_region(route)),
+            (_, "AuthorizationHeaderMalformed") => {
+                Error::invalid(format!("{host} takes requests of another region ({})", self.said()), on)
+                    .hint(self.own_region(route))
+            }
             // Those above 504 are of proxies: out of bandwidth, and the origin down, unreachable or too slow.
             (408 | 429 | 500 | 502..=504 | 509 | 520..=530 | 598 | 599, _)
             | (_, "SlowDown" | "RequestTimeout" | "InternalError") => {
@@ -254,10 +267,21 @@ impl Refusal {
                 Error::new(kind, format!("{host} answered {}", self.said()), on)
             }
             _ => Error::invalid(format!("{host} refused the request: {}", self.said()), on)
-                .hint("check the endpoint and its log"),
+                .hint(if self.is_for_people { page::NO_ENDPOINT } else { "check the endpoint and its log" }),
         };
         tracing::debug!(status, code = self.code, message = self.message, "refused");
         error
+    }
+
+    /// What to try where a bucket lives elsewhere.
+    fn own_region(&self, route: &Route) -> String {
+        match &self.region {
+            Some(region) if route.is_given() && self.status.is_redirection() => {
+                format!("name the bucket's own region, --region {region}, and that region's endpoint, or none")
+            }
+            Some(region) => format!("name the bucket's own region: --region {region}"),
+            None => "set the bucket's own region or endpoint".into(),
+        }
     }
 
     fn denied(&self, host: &str, on: &(dyn Display + Sync)) -> Error {
@@ -274,11 +298,7 @@ impl Refusal {
             "InvalidToken" => ("does not accept the session token", "check AWS_SESSION_TOKEN"),
             "RequestTimeTooSkewed" => ("finds our clock too far off", "set this machine's clock (timedatectl)"),
             "InvalidObjectState" => ("keeps the object in an archive", "restore it first, or leave it out"),
-            _ => (
-                "refuses access",
-                "check that these credentials may list the bucket and get its objects (s3:ListBucket, s3:GetObject), \
-                 and put them where something is written (s3:PutObject)",
-            ),
+            _ => ("refuses access", MAY_READ),
         };
         Error::denied(format!("{host} {what} ({})", self.said()), on).hint(hint)
     }
@@ -291,6 +311,24 @@ impl Refusal {
         };
         if self.message.is_empty() { status } else { format!("{status}: {}", self.message) }
     }
+}
+
+/// What to try where access is refused to who reads, and to who writes.
+const MAY_READ: &str =
+    "check that these credentials may list the bucket and get its objects (s3:ListBucket, s3:GetObject)";
+const MAY_WRITE: &str = "check that these credentials may list the bucket, get its objects and put them (s3:ListBucket, \
+                         s3:GetObject, s3:PutObject)";
+
+/// A refusal of a request that was to write.
+pub fn of_write(error: Error) -> Error {
+    if error.hint == MAY_READ { error.hint(MAY_WRITE) } else { error }
+}
+
+/// The region in AWS's words for a wrong one: "the region 'us-east-1' is wrong; expecting 'eu-central-1'".
+fn expected(message: &str) -> Option<&str> {
+    let (region, _) = message.split_once("expecting '")?.1.split_once('\'')?;
+    let is_fine = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    Some(region).filter(|region| !region.is_empty() && region.bytes().all(is_fine))
 }
 
 /// Letters of a server's message that are shown.

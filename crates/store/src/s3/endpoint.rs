@@ -67,6 +67,11 @@ impl Route {
         Route::aws(bucket, region.into(), !self.path.is_empty())
     }
 
+    /// Whether the endpoint was given, rather than derived from the region.
+    pub fn is_given(&self) -> bool {
+        self.is_given
+    }
+
     pub fn is_secure(&self) -> bool {
         self.scheme == "https"
     }

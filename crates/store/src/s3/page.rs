@@ -34,9 +34,23 @@ pub struct Refusal {
     pub region: Option<String>,
 }
 
+/// What to try where a server answers with pages for people.
+pub const NO_ENDPOINT: &str = "this is no S3 endpoint: is it the right port? Consoles and proxies have others";
+
+/// Whether a body is a page for people, as a console or a proxy sends it.
+pub fn is_for_people(body: &[u8]) -> bool {
+    let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    let begins = |with: &[u8]| text.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
+    begins(b"<!doctype html") || begins(b"<html")
+}
+
 /// A page out of the body of an answer that was given in this second, by the clock of the server.
 pub fn parse(body: &[u8], given: Option<i64>, on: &(dyn Display + Sync)) -> Result<Page> {
     let wrong = |what: &str| Error::corrupt(format!("the store's listing {what}"), on);
+    // No further try would make S3 of it.
+    if is_for_people(body) {
+        return Err(Error::invalid("the server answers with a web page and not with a listing", on).hint(NO_ENDPOINT));
+    }
     let mut draft = Draft::default();
     walk(body, &mut |path, text| draft.take(path, text)).map_err(|_| wrong("is no XML"))?;
     if !draft.is_listing {
@@ -269,7 +283,12 @@ mod tests {
         assert!(listing("<IsTruncated>true</IsTruncated>").is_err(), "more is promised, but not where");
         assert!(listing("<Contents><Key>a</Key></Contents>").is_err(), "an entry without a size");
         assert!(parse(b"<ListBucketResult><Contents>", None, &"s3://b").is_err());
-        assert!(parse(b"<html>proxy</html>", None, &"s3://b").is_err());
+        for page in
+            [&b"<html>proxy</html>"[..], b"\n<!DOCTYPE html>\n<html lang=en><meta>console", b"\xef\xbb\xbf<HTML>"]
+        {
+            let error = parse(page, None, &"s3://b").expect_err("a page for people");
+            assert!(!error.passes() && error.hint.contains("is it the right port"), "{error}");
+        }
         assert!(parse(b"", None, &"s3://b").is_err());
     }
 

@@ -102,6 +102,7 @@ fn refusal(status: u16, code: &str) -> Refusal {
         message: "its own words".into(),
         region: Some("eu-west-1".into()),
         retry_after,
+        is_for_people: false,
     }
 }
 
@@ -145,4 +146,41 @@ fn a_bucket_that_lives_elsewhere_is_looked_for_there_once() {
     assert_eq!(refusal(400, "AuthorizationHeaderMalformed").region("us-east-1"), Some("eu-west-1"));
     assert_eq!(refusal(301, "PermanentRedirect").region("eu-west-1"), None);
     assert_eq!(refusal(404, "NoSuchKey").region("us-east-1"), None);
+}
+
+#[test]
+fn a_bucket_that_lives_elsewhere_is_told_with_its_region() {
+    let message = "The authorization header is malformed; the region 'us-east-1' is wrong; expecting 'eu-central-1'";
+    assert_eq!(expected(message), Some("eu-central-1"));
+    assert_eq!(expected("expecting 'a b'").or(expected("expecting 'x")), None);
+    let own = Route::of("b", &Settings::default()).expect("a route");
+    let given = Settings { endpoint: Some("http://h".into()), ..Settings::default() };
+    let given = Route::of("b", &given).expect("a route");
+    for (status, code, route, words) in [
+        (400, "AuthorizationHeaderMalformed", &own, "--region eu-west-1"),
+        (301, "PermanentRedirect", &own, "--region eu-west-1"),
+        (301, "", &given, "that region's endpoint, or none"),
+    ] {
+        let error = refusal(status, code).error(route, "b", &"s3://b");
+        assert!(error.hint.contains(words) && error.hint.contains("eu-west-1"), "{error}");
+    }
+}
+
+#[test]
+fn a_page_for_people_is_no_answer_of_s3() {
+    let route = Route::of("b", &Settings::default()).expect("a route");
+    for status in [404, 400] {
+        let error = Refusal { is_for_people: true, ..refusal(status, "") }.error(&route, "b", &"s3://b");
+        assert!(!error.passes() && error.hint.contains("is it the right port"), "{error}");
+    }
+    let busy = Refusal { is_for_people: true, ..refusal(503, "") }.error(&route, "b", &"s3://b");
+    assert!(busy.passes(), "a proxy whose server is down: {busy}");
+}
+
+#[test]
+fn who_reads_is_not_told_to_write() {
+    let route = Route::of("b", &Settings::default()).expect("a route");
+    let error = refusal(403, "AccessDenied").error(&route, "b", &"s3://b");
+    assert!(!error.hint.contains("PutObject"), "{error}");
+    assert!(of_write(error).hint.contains("s3:PutObject"));
 }
