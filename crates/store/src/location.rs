@@ -151,6 +151,10 @@ fn web(text: &str, scheme: &str, rest: &str) -> Result<Location> {
     const WRITTEN: &str =
         "write https://host/prefix, without a query; a bucket is s3://bucket/prefix, and its server --endpoint";
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if let Some((_, host)) = host.rsplit_once('@') {
+        let error = Error::invalid("user and password don't belong into the URL of a web server", host);
+        return Err(error.hint(format!("write {scheme}://{host}/..., and give a token by {WEB_TOKEN} if it wants one")));
+    }
     if host.is_empty() || rest.contains(['@', '?', '#']) {
         return Err(Error::invalid("this names no folder of a web server", scheme).hint(WRITTEN));
     }
@@ -253,5 +257,10 @@ mod tests {
             let error = text.parse::<Location>().expect_err(text);
             assert!(error.hint.starts_with("write") || error.hint.contains("s3://"), "{text}: {error}");
         }
+        let error = "https://bob:s3cr3t@host/x".parse::<Location>().expect_err("a password").to_string();
+        assert!(
+            error.contains("password don't belong") && !error.contains("s3cr3t") && !error.contains("bob"),
+            "{error}"
+        );
     }
 }

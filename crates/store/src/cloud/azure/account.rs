@@ -7,6 +7,9 @@ use super::super::Settings;
 use crate::s3::endpoint::Server;
 use block::{Error, Result};
 
+/// The variable of a connection string.
+const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
+
 /// The usual cloud; national ones have others.
 const SUFFIX: &str = "core.windows.net";
 
@@ -42,7 +45,13 @@ impl Account {
     /// The account: that of the location, else of the endpoint, else of the variables. What was typed is never
     /// overruled by a variable.
     pub fn of(host: Option<&str>, settings: &Settings) -> Result<Account> {
-        let text = Connection::parse(settings.variable("AZURE_STORAGE_CONNECTION_STRING").unwrap_or_default());
+        let told = settings.variable(CONNECTION).unwrap_or_default();
+        let text = Connection::parse(told);
+        if !told.trim().is_empty() && text == Connection::default() {
+            // It may be a key: nothing of it is shown.
+            let error = Error::invalid("the connection string is not understood", CONNECTION);
+            return Err(error.hint("it is written as AccountName=NAME;AccountKey=KEY; unset it if it is not meant"));
+        }
         let named =
             settings.variable("AZURE_STORAGE_ACCOUNT_NAME").or_else(|| settings.variable("AZURE_STORAGE_ACCOUNT"));
         let named = named.or(text.account);
@@ -119,7 +128,7 @@ fn nameless(what: &str) -> Error {
 }
 
 /// What a connection string says.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct Connection<'a> {
     account: Option<&'a str>,
     key: Option<&'a str>,
@@ -174,7 +183,17 @@ mod tests {
         account(host, endpoint, variables).expect("an account").identity("c")
     }
 
-    const TEXT: &str = "AZURE_STORAGE_CONNECTION_STRING";
+    const TEXT: &str = CONNECTION;
+
+    #[test]
+    fn a_connection_string_that_is_none_is_named_and_not_shown() {
+        for text in ["garbage", "s3cr3t==", "accountname=acc", "; ;"] {
+            let error = account(None, None, &[(TEXT, text), ("AZURE_STORAGE_ACCOUNT", "acc")]);
+            let error = error.map(|account| account.name).expect_err(text);
+            assert!(error.on == TEXT && !error.to_string().contains(text), "{error}");
+        }
+        assert!(account(None, None, &[(TEXT, " "), ("AZURE_STORAGE_ACCOUNT", "acc")]).is_ok(), "empty is unset");
+    }
 
     #[test]
     fn an_account_has_one_identity_however_it_is_named() {
