@@ -150,13 +150,15 @@ impl Host {
         self.agree(&request).map_err(|error| if self.is_ending() { self.ending() } else { error })?;
         let visit = self.enter()?;
         let path = PathBuf::from(&request.path);
+        let given_up = |error| Error::unavailable(format!("the mount was given up: {error}"), &request.path);
+        let at = path.clone();
+        tokio::task::spawn_blocking(move || mount::look(&at)).await.map_err(given_up)??;
         let view = self.open(&request, progress).await?;
         let options = options(&request, &view);
         let namespace: Arc<dyn Namespace> = view.clone();
         let runtime = tokio::runtime::Handle::current();
         let session = tokio::task::spawn_blocking(move || mount::attach(&options, namespace, runtime)).await;
-        let session = session
-            .map_err(|error| Error::unavailable(format!("the mount was given up: {error}"), path.display()))??;
+        let session = session.map_err(given_up)??;
         let id = self.ids.fetch_add(1, Ordering::Relaxed) + 1;
         self.take_in(id, request, view, session, visit, None)
     }

@@ -278,13 +278,33 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The mount point without links, free to be mounted on.
-fn prepare(mount_point: &Path) -> Result<PathBuf> {
-    let shown = mount_point.display();
+/// Refuse a mount point before anything is listed for it, which may take minutes. Nothing is changed.
+pub fn look(mount_point: &Path) -> Result<()> {
     if is_stale(mount_point) {
-        tracing::warn!("removing the mount that a dead daemon left at {shown}");
+        return Ok(());
+    }
+    let target = free(mount_point)?;
+    if !is_root() && rustix::fs::access(&target, rustix::fs::Access::WRITE_OK) == Err(Errno::ACCESS) {
+        let error = Error::denied(
+            "this user may not write into the mount point, without which it is not mounted on",
+            target.display(),
+        );
+        return Err(error.hint("choose a folder of your own, or have root give you this one (chown)"));
+    }
+    Ok(())
+}
+
+/// The mount point without links, free to be mounted on; a dead mount is taken away.
+fn prepare(mount_point: &Path) -> Result<PathBuf> {
+    if is_stale(mount_point) {
+        tracing::warn!("removing the mount that a dead daemon left at {}", mount_point.display());
         unmount(mount_point, true)?;
     }
+    free(mount_point)
+}
+
+fn free(mount_point: &Path) -> Result<PathBuf> {
+    let shown = mount_point.display();
     let target = resolve(mount_point).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing("the mount point does not exist", shown)
             .hint(format!("create it: mkdir -p {}", block::quoted(mount_point))),

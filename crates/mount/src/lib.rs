@@ -35,7 +35,9 @@ mod unmapped;
 mod used;
 mod wait;
 
-pub use attach::{Above, Number, above, dead, dead_above, is_mounted, is_stale, named, system_of, unmount, user_at};
+pub use attach::{
+    Above, Number, above, dead, dead_above, is_mounted, is_stale, look, named, system_of, unmount, user_at,
+};
 pub use counter::Counts;
 pub use service::{Passthrough, Space};
 pub use session::{ENDED, Left, Newest, Session, Terms, attach, resume};
