@@ -42,11 +42,36 @@ pub fn shortage(limits: &Limits, used: &Used, bytes: u64, files: u64) -> (u64, u
     (over_size.max(over_free), over_count.max(over_inodes))
 }
 
+/// With less than this, all that the cache holds counted in, it keeps nothing of use.
+const OF_USE: u64 = 1_000_000;
+
+/// Whether others have left no room for anything, whatever gives way. Who was told so is told otherwise once there is some
+/// more, so that nobody hears of each file that comes and goes.
+pub fn is_useless(limits: &Limits, used: &Used, was_told: bool) -> bool {
+    let least = limits.free_bytes_min.saturating_add(if was_told { 2 * OF_USE } else { OF_USE });
+    used.free_bytes.saturating_add(used.written) < least
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { bytes: 1_000, files: 10, free_bytes_min: 100, free_files_min: 5 };
+
+    #[test]
+    fn a_disk_that_others_filled_is_told_of_once_and_once_it_has_room_again() {
+        let mut told = Vec::new();
+        let mut was = false;
+        for (free, written) in
+            [(9_000_000, 0), (100, 0), (200, 0), (1_500_000, 0), (2_000_100, 0), (1_500_000, 0), (0, 5_000_000)]
+        {
+            let used = Used { free_bytes: free, written, ..Used::default() };
+            let is = is_useless(&LIMITS, &used, was);
+            told.extend((is != was).then_some((free, is)));
+            was = is;
+        }
+        assert_eq!(told, [(100, true), (2_000_100, false)]);
+    }
 
     #[test]
     fn each_limit_binds_by_itself() {

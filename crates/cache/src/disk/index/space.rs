@@ -49,11 +49,13 @@ pub struct Look {
     held_at: Option<Instant>,
     /// When it was counted what is probably not read any more, and the bytes of that.
     stale: Option<(Instant, u64)>,
+    /// It was told that others have left no room.
+    is_useless: bool,
 }
 
 impl Look {
     pub fn new(clock: Clock) -> Look {
-        Look { clock, at: None, admissions: 0, bytes: 0, full: false, held_at: None, stale: None }
+        Look { clock, at: None, admissions: 0, bytes: 0, full: false, held_at: None, stale: None, is_useless: false }
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -329,6 +331,7 @@ impl Index {
             Ok(found) => {
                 self.table.used.free_bytes = found.free_bytes.saturating_sub(self.unwritten());
                 self.table.used.free_files = found.free_files;
+                self.tell_of_room();
             }
             // Where nobody knows what is free, nothing is kept until the next look.
             Err(error) => {
@@ -339,6 +342,18 @@ impl Index {
                 self.look.full = true;
             }
         }
+    }
+
+    /// Say once that others have left no room for anything, and once that there is some again.
+    fn tell_of_room(&mut self) {
+        let (was, on) = (self.look.is_useless, self.folder.display());
+        let is = room::is_useless(&self.limits, &self.table.used, was);
+        match (was, is) {
+            (false, true) => tracing::warn!("the disk of {on} is full: nothing more is kept until it has room"),
+            (true, false) => tracing::warn!("the disk of {on} has room again"),
+            _ => {}
+        }
+        self.look.is_useless = is;
     }
 
     /// Ask the file system before anything else is admitted.
