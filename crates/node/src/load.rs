@@ -158,8 +158,8 @@ async fn pass(reach: &Reach, files: Vec<(u64, u64)>, verify: bool, tally: &Arc<L
 /// Files that are meant, as (node, size), in the order of their names: so they are laid out on the disk.
 pub fn chosen(manifest: &Manifest, wanted: &Wanted) -> Result<Vec<(u64, u64)>> {
     let selection = wanted.selection()?;
-    let object = |path: &[u8]| manifest.find(path).and_then(|node| manifest.object(node));
-    let unknown = selection.unknown(|path| object(path).is_some());
+    // find(1) names folders, too: that is no mistake.
+    let unknown = selection.unknown(|path| manifest.find(path).is_some());
     if let Some(first) = unknown.first() {
         let what = match unknown.len() {
             1 => "1 of the listed names is no file of the data set".to_owned(),

@@ -1,7 +1,7 @@
 //! `stoker load`: fetch a mounted data set ahead, or copy one to a folder.
 
 use crate::args::Load;
-use crate::mount::ask_of;
+use crate::mount::{ask_of, node_of};
 use crate::{ends, place, runtime, show};
 use block::Error;
 use client::Failure;
@@ -87,6 +87,10 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
         let error = Error::invalid("a mount is reached as it was mounted", &args.what);
         return Err(error.hint("leave out --endpoint, --region, --profile and --anonymous").into());
     }
+    let list = match list {
+        Some(list) if list.iter().any(|name| name.starts_with('/')) => Some(below_mount(&args.what, list)?),
+        list => list,
+    };
     let (bar, mut told) = (show::bar("load"), Ok(()));
     let last = ask_of(Path::new(&args.what), |client, path| {
         let (include, exclude, list) = (args.include.clone(), args.exclude.clone(), list.clone());
@@ -108,9 +112,24 @@ fn preload(args: &Load, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
     Ok(last)
 }
 
+/// Names from the top on, as find(1) gives them, as they lie below the mount point; however that was spelled.
+fn below_mount(what: &str, list: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let (_, status, path) = node_of(Path::new(what))?;
+    let mounts = status.mounts.iter().map(|mount| Path::new(&mount.path));
+    let mount = mounts.filter(|mount| path.starts_with(mount)).max_by_key(|mount| mount.components().count());
+    let typed = place::absolute(Path::new(what))?;
+    let deep = mount.and_then(|mount| path.strip_prefix(mount).ok()).map_or(0, |rest| rest.components().count());
+    let tops = [typed.ancestors().nth(deep), mount];
+    let below = |name: String| {
+        let rest = tops.iter().flatten().find_map(|top| Path::new(&name).strip_prefix(top).ok());
+        rest.map(|rest| rest.to_string_lossy().into_owned()).unwrap_or(name)
+    };
+    Ok(list.into_iter().map(below).collect())
+}
+
 /// To a folder, without a node.
 fn copy(args: &Load, folder: &Path, list: Option<Vec<String>>) -> anyhow::Result<Loaded> {
-    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach, &args.what);
+    let crate::args::Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach, &args.what)?;
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(&args.what));
     let runtime = runtime()?;
     let copied = runtime.block_on(async {

@@ -42,7 +42,7 @@ impl Pinned {
 
 /// A data set by its URL, and how its store is opened.
 pub async fn source(url: &str, asked: &Reach) -> Result<(DataSet, Settings)> {
-    let Reach { endpoint, region, profile, anonymous } = place::reach(asked, url);
+    let Reach { endpoint, region, profile, anonymous } = place::reach(asked, url)?;
     let settings = reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(url));
     store::check(&url.parse()?, &settings).await?;
     Ok((reach::source_in_time(&from_here(url)?, &settings).await?, settings))
@@ -77,10 +77,19 @@ pub async fn find(sink: &dyn Sink, key: &str, chance: &Chance) -> Result<Listed>
 /// The names that a mount goes by, if one is at this path.
 pub fn mounted(path: &str) -> anyhow::Result<Option<Pinned>> {
     let Ok((_, status, path)) = node_of(Path::new(path)) else { return Ok(None) };
-    let Some(Mount { url, snapshot, .. }) = status.mounts.into_iter().find(|mount| Path::new(&mount.path) == path)
-    else {
+    let is_above = |mount: &Mount| path.starts_with(&mount.path);
+    let mounts = status.mounts.into_iter().filter(is_above);
+    let Some(Mount { url, snapshot, path: at, .. }) = mounts.max_by_key(|mount| mount.path.len()) else {
         return Ok(None);
     };
+    if Path::new(&at) != path {
+        // Taken for a folder, its files would be named by where they happen to be mounted.
+        let below = path.strip_prefix(&at).unwrap_or(&path);
+        let error = Error::invalid(format!("this lies in a mount of {url}"), path.display());
+        let whole = format!("{}/{}", url.trim_end_matches('/'), below.display());
+        let (whole, at) = (block::quoted(Path::new(&whole)), block::quoted(Path::new(&at)));
+        return Err(error.hint(format!("name its own URL, {whole}, or the mount point, {at}")).into());
+    }
     opened(Path::new(&snapshot), url).map(Some).map_err(Into::into)
 }
 
