@@ -2,7 +2,8 @@
 //!
 //! Layout: one file a subcommand; `args` (what was typed), `place` (folders and limits of this user), `log` (events),
 //! `ends` (signals), `notify` (systemd), `show` (figures for people), `chart` (pictures for people), `report` (results
-//! as files), `print` (where it all comes out).
+//! as files), `print` (where it all comes out), `words` (how flags and variables are read), `surroundings` (variables, put in
+//! order).
 
 #[macro_use]
 mod print;
@@ -44,26 +45,34 @@ mod restart;
 mod run;
 mod show;
 mod status;
+mod surroundings;
 mod umount;
 mod up;
+mod words;
 
 use args::{Command, Typed};
-use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
+use words::Wrong;
 
 /// The exit code for a command line that is wrong, as clap has it.
 const WRONG_WORDS: u8 = 2;
 
 fn main() -> ExitCode {
     bound_the_allocator();
+    surroundings::settle();
     let mut words = std::env::args_os();
     // A process that this one starts is called by its file, whatever that is called.
     let is_inner = std::env::args_os().nth(1).is_some_and(|word| word == "node" || word == "keep");
     if helper::is_meant(words.next().as_deref()) && !is_inner {
         return helper::run(words, run);
     }
-    let done = Typed::try_parse().map_or_else(|error| explain(&error), run);
+    let typed: Vec<_> = std::env::args_os().collect();
+    let done = match words::parse(&typed) {
+        Ok(typed) => run(typed),
+        Err(Wrong::Words(error)) => explain(&error),
+        Err(Wrong::Variable(error)) => Err(error.into()),
+    };
     done.unwrap_or_else(|error| {
         if error.is::<print::Closed>() {
             return ExitCode::from(print::EXIT_CLOSED);
