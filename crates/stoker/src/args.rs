@@ -130,11 +130,11 @@ pub enum Command {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Store")]
 pub struct Reach {
-    /// Server, such as http://minio:9000; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or AWS itself. For gs:// else
+    /// Server, such as http://minio:9000; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, that of the profile, or AWS itself. For gs:// else
     /// STORAGE_EMULATOR_HOST, for az:// that of the account, else AZURE_STORAGE_ENDPOINT
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// Region to sign for; else AWS_REGION, or found out
+    /// Region to sign for; else AWS_REGION, AWS_DEFAULT_REGION, that of the profile, or found out
     #[arg(long)]
     pub region: Option<String>,
     /// Profile of the AWS configuration files; else AWS_PROFILE, unless the environment has keys
@@ -346,7 +346,7 @@ pub struct Load {
     /// Not files that match, by the same rule; may be given again
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
-    /// Only the files named on standard input, one a line, relative to the mount point
+    /// Only the files named on standard input, one a line, relative to the mount point or from the top on
     #[arg(long)]
     pub stdin: bool,
     /// Compare everything with the store's checksums, also what is there already

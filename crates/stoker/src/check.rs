@@ -5,7 +5,7 @@
 //! `limits`, `hosts` (the same on many).
 //! Invariants: nothing of it is left on the machine or in the store, and no secret is in what it says.
 
-mod disk;
+pub mod disk;
 pub mod finding;
 pub mod fuse;
 mod hosts;

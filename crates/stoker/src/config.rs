@@ -10,7 +10,7 @@ use crate::args::{NodeFlags, Reach, SetFlags, Shown};
 use crate::{place, print, runtime, show};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::Location;
+use store::{Location, Told};
 use value::{From, Value, chosen, fixed, set};
 
 pub const EXAMPLES: &str = "\
@@ -188,34 +188,55 @@ fn of_files(shown: &Shown) -> Vec<Value> {
 
 /// Each kind of store by the variables that its own tools read.
 fn of_store(location: &Location, reach: &Reach) -> Vec<Value> {
-    let flag = |by, value: &Option<String>| value.clone().map(|value| (by, value));
     let (endpoint, usual): (&[&'static str], _) = match location {
-        Location::S3 { .. } => (&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], "AWS"),
+        Location::S3 { .. } => return of_s3(reach),
         Location::Google { .. } => (&["STORAGE_EMULATOR_HOST"], "Google Cloud Storage"),
         Location::Azure { host: None, .. } => (&["AZURE_STORAGE_ENDPOINT"], "the account's"),
         Location::Azure { host: Some(_), .. } => (&[], "as the URL has it"),
         // Nothing of it can be told but what the URL and, for HDFS, Hadoop's own files say.
         Location::Web { .. } | Location::Hdfs { .. } | Location::Folder(_) => return Vec::new(),
     };
-    let endpoint = chosen("endpoint", flag("--endpoint", &reach.endpoint), endpoint, || usual.into());
-    let anonymous = chosen("anonymous", switch(reach.anonymous, "--anonymous"), &[], || "no".into());
-    if !matches!(location, Location::S3 { .. }) {
-        return vec![endpoint, anonymous];
-    }
+    vec![chosen("endpoint", typed("--endpoint", &reach.endpoint), endpoint, || usual.into()), anonymous(reach)]
+}
+
+fn typed(by: &'static str, value: &Option<String>) -> Option<(&'static str, String)> {
+    value.clone().map(|value| (by, value))
+}
+
+fn anonymous(reach: &Reach) -> Value {
+    chosen("anonymous", switch(reach.anonymous, "--anonymous"), &[], || "no".into())
+}
+
+/// A bucket of S3, as its variables and the files of profiles have it.
+fn of_s3(reach: &Reach) -> Vec<Value> {
+    let configured = place::aws::configured(reach);
+    let known = configured.as_ref();
+    let of = |name, flag, value: &Option<String>, told: Option<&Told>, usual: &str| match (value, told) {
+        (None, Some(told)) => {
+            let from = if told.is_variable { From::Environment } else { From::File };
+            fixed(name, &told.value, from, &told.by)
+        }
+        _ => chosen(name, typed(flag, value), &[], || known.map_or_else(|error| error.what.clone(), |_| usual.into())),
+    };
+    let (endpoint, region) = known.map_or((None, None), |known| (known.endpoint.as_ref(), known.region.as_ref()));
     // Keys in the environment go before a profile that is named there.
-    let profile: &[&str] = if place::reach(reach, S3).profile.is_some() { &["AWS_PROFILE"] } else { &[] };
+    let profile: &[&str] = if place::aws::profile(reach).is_some() { &["AWS_PROFILE"] } else { &[] };
     vec![
-        endpoint,
-        chosen("region", flag("--region", &reach.region), &["AWS_REGION"], || "found out".into()),
-        chosen("profile", flag("--profile", &reach.profile), profile, || "none".into()),
-        anonymous,
+        of("endpoint", "--endpoint", &reach.endpoint, endpoint, "AWS"),
+        of("region", "--region", &reach.region, region, "found out"),
+        chosen("profile", typed("--profile", &reach.profile), profile, || "none".into()),
+        anonymous(reach),
     ]
 }
 
 /// Who a mount would be to the store, as far as it is known without asking.
 fn of_credentials(args: &Args, location: &Location) -> anyhow::Result<Value> {
     let url = args.url.as_deref().unwrap_or(S3);
-    let Reach { endpoint, region, profile, anonymous } = place::reach(&args.reach, url);
+    let reach = place::reach(&args.reach, url);
+    let Reach { endpoint, region, profile, anonymous } = match reach {
+        Ok(reach) => reach,
+        Err(error) => return Ok(chosen("credentials", None, &[], || error.what)),
+    };
     // As they are looked for: keys of the environment are found there, and not handed over.
     let variables = if matches!(location, Location::S3 { .. }) { Default::default() } else { place::variables(url) };
     let settings = daemon::reach::settings(endpoint, region, profile, anonymous, None, variables);

@@ -6,7 +6,7 @@
 use crate::args::Mount;
 use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED, LAST};
-use crate::{log, notify, place, print, runtime, show};
+use crate::{check, log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
@@ -57,8 +57,7 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     let location = args.url.parse::<store::Location>()?;
     if matches!(location, store::Location::Web { .. }) && args.set.manifest.is_none() {
         let error = Error::invalid("a web server does not tell the names of its files", &args.url);
-        let hint = "name them by --manifest FILE (`stoker manifest import` makes one of a list); a bucket is s3://bucket/prefix";
-        return Err(error.hint(hint).into());
+        return Err(error.hint(named_or_bucket(&location)).into());
     }
     place::memory(args.node.memory)?;
     let (request, runtime) = (request(args, verbose)?, runtime()?);
@@ -66,6 +65,10 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     let cache = place::cache_named(args.node.cache.as_deref())?;
     place::are_apart(&cache, &args.dir)?;
     let cache = place::cache(Some(&cache))?;
+    if let Some(found) = check::disk::useless(&cache) {
+        let cure = found.cure.unwrap_or_default();
+        tracing::warn!("the cache in {}: {}; {cure}", cache.display(), found.said);
+    }
     let socket = sockets::of_cache(&place::runtime()?, &cache);
     let done = runtime.block_on(async {
         let mut ends = Ends::new();
@@ -93,6 +96,17 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     done
 }
 
+/// What to try where the names of a web server are not told: they are in a file, or it is a server of S3 that was meant.
+fn named_or_bucket(location: &store::Location) -> String {
+    let store::Location::Web { server, prefix } = location else { return String::new() };
+    let bucket = prefix.trim_end_matches('/');
+    let bucket = if bucket.is_empty() { "BUCKET" } else { bucket };
+    let hint =
+        "name them by --manifest FILE (`stoker manifest import` makes one of a list); if this is a server of S3, it is";
+    let bucket = block::quoted(Path::new(&format!("s3://{bucket}")));
+    format!("{hint} {bucket} --endpoint {server}")
+}
+
 /// A URL, or a folder as it is meant here: the node works in a folder of its own. No file system is asked, which may
 /// hang.
 pub fn from_here(url: &str) -> block::Result<String> {
@@ -105,7 +119,7 @@ pub fn from_here(url: &str) -> block::Result<String> {
 
 /// What this command asks of a node.
 fn request(args: &Mount, verbose: u8) -> anyhow::Result<MountRequest> {
-    let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach, &args.url));
+    let (path, reach) = (place::absolute(&args.dir)?, place::reach(&args.reach, &args.url)?);
     let path = path.to_str().ok_or_else(|| {
         let error = Error::invalid("the name of the mount point is not UTF-8", path.display());
         error.hint("choose another folder")

@@ -124,7 +124,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
 
 /// A data set that is to be there for other members.
 fn set(args: &args::Node, url: &str) -> block::Result<MountRequest> {
-    let reach = place::reach(&args.reach, url);
+    let reach = place::reach(&args.reach, url)?;
     Ok(MountRequest {
         url: from_here(url)?,
         endpoint: reach.endpoint,

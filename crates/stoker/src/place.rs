@@ -1,5 +1,6 @@
 //! Folders and limits of this user on this machine. The only reader of the environment beside the arguments.
 
+pub mod aws;
 mod cgroup;
 
 use crate::args::Reach;
@@ -206,34 +207,30 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// How the store of a URL is reached, with what the environment adds. AWS's keys in it go before AWS_PROFILE, `--profile`
-/// before both.
-pub fn reach(asked: &Reach, url: &str) -> Reach {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+/// A variable that is set to something.
+fn set(name: &str) -> Option<String> {
+    variable(name).filter(|value| !value.is_empty())
+}
+
+/// How the store of a URL is reached, with what the environment and, for S3, the files of profiles add.
+pub fn reach(asked: &Reach, url: &str) -> Result<Reach> {
     match url.parse() {
         Ok(Location::Google { .. }) => {
             // As in Google's own libraries: an emulator that is named there is asked as nobody.
             let emulator = set("STORAGE_EMULATOR_HOST").filter(|_| asked.endpoint.is_none());
             let emulator = emulator.map(|host| if host.contains("://") { host } else { format!("http://{host}") });
             let anonymous = asked.anonymous || emulator.is_some();
-            return Reach { endpoint: asked.endpoint.clone().or(emulator), anonymous, ..asked.clone() };
+            Ok(Reach { endpoint: asked.endpoint.clone().or(emulator), anonymous, ..asked.clone() })
         }
         Ok(Location::Azure { host, .. }) => {
             // A host that was typed is not overruled.
             let named = || set("AZURE_STORAGE_ENDPOINT").filter(|_| host.is_none());
             let endpoint = asked.endpoint.clone().or_else(named);
-            return Reach { endpoint, ..asked.clone() };
+            Ok(Reach { endpoint, ..asked.clone() })
         }
-        Ok(Location::Hdfs { .. } | Location::Web { .. }) => return asked.clone(),
-        _ => {}
+        Ok(Location::S3 { .. }) => aws::reach(asked),
+        _ => Ok(asked.clone()),
     }
-    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
-    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
-    let profile = asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody));
-    let endpoint = || set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
-    let endpoint = asked.endpoint.clone().or_else(endpoint);
-    let region = asked.region.clone().or_else(|| set("AWS_REGION"));
-    Reach { endpoint, region, profile, anonymous: asked.anonymous }
 }
 
 /// Static credentials of AWS.
@@ -316,7 +313,6 @@ fn whole(name: &str, value: String) -> String {
 
 /// Static AWS credentials of the environment, for a node that may not share it.
 pub fn keys() -> Option<client::messages::Keys> {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(client::messages::Keys {
         access_key: set("AWS_ACCESS_KEY_ID")?,
         secret_key: set("AWS_SECRET_ACCESS_KEY")?,

@@ -166,7 +166,7 @@ impl Args {
             let error = Error::invalid("credentials of AWS alone can be handed on", &self.url);
             return Err(error.hint("leave out --send-credentials: each host finds its own").into());
         }
-        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach, &self.url);
+        let Reach { endpoint, region, profile, anonymous } = place::reach(&self.reach, &self.url)?;
         let settings = daemon::reach::settings(endpoint, region, profile, anonymous, place::keys(), Default::default());
         Ok(Some(runtime()?.block_on(store::lend(&settings.s3))?))
     }
@@ -216,9 +216,9 @@ pub fn programs(named: &[(String, PathBuf)]) -> Result<Vec<Program>, Error> {
 }
 
 /// What `stoker mount` is told on each host.
-fn words(args: &Args) -> Vec<OsString> {
+fn words(args: &Args) -> block::Result<Vec<OsString>> {
     let handed = args.send_credentials.then_some(PROFILE);
-    let mut words = reach_words(&args.reach, &args.url, handed);
+    let mut words = reach_words(&args.reach, &args.url, handed)?;
     let bytes = |size: Option<u64>| size.map(|bytes| format!("{bytes}B"));
     let patience = args.each.patience.map(|time| format!("{}ms", time.as_millis()));
     let named = [
@@ -232,15 +232,15 @@ fn words(args: &Args) -> Vec<OsString> {
     }
     words.extend(args.each.immutable.then(|| OsString::from("--immutable")));
     words.extend(["--".into(), (&args.url).into(), (&args.dir).into()]);
-    words
+    Ok(words)
 }
 
 /// How a host reaches a store. Credentials are those that it finds for itself, unless it was handed a profile; the server is
 /// that of the environment here, which hosts don't have.
-pub fn reach_words(typed: &Reach, url: &str, handed: Option<&str>) -> Vec<OsString> {
+pub fn reach_words(typed: &Reach, url: &str, handed: Option<&str>) -> block::Result<Vec<OsString>> {
     let Reach { region, profile, .. } = typed;
     let is_store = !matches!(url.parse(), Ok(store::Location::Folder(_)));
-    let Reach { endpoint, anonymous, .. } = place::reach(typed, url);
+    let Reach { endpoint, anonymous, .. } = place::reach(typed, url)?;
     let endpoint = endpoint.filter(|_| is_store);
     let profile = handed.or(profile.as_deref());
     let named = [("--endpoint", endpoint.as_deref()), ("--region", region.as_deref()), ("--profile", profile)];
@@ -249,7 +249,7 @@ pub fn reach_words(typed: &Reach, url: &str, handed: Option<&str>) -> Vec<OsStri
         words.extend(value.iter().flat_map(|value| [name.into(), value.into()]));
     }
     words.extend(anonymous.then(|| OsString::from("--anonymous")));
-    words
+    Ok(words)
 }
 
 /// A pool on its way up.
@@ -281,8 +281,9 @@ struct Risen {
 impl<'a> Rising<'a> {
     fn all(&'a self, args: &Args, handed: &Handed) -> Result<Risen, Failed<'a>> {
         let (pool, stop, count) = (&self.pool, &self.conduct.stop, self.conduct.hosts.len());
-        let (words, is_cluster) = (words(args), count > 1);
+        let is_cluster = count > 1;
         let here = |why: String| Failure::Here(why);
+        let words = words(args).map_err(|error| here(error.to_string()));
         let credentials = handed.credentials().map_err(|error| here(error.to_string()));
         let found = self.step("looking at", &vec![false; count], |host| {
             let found = pool.look(host, &place::now, stop)?;
@@ -308,7 +309,8 @@ impl<'a> Rising<'a> {
         })?;
         self.step("mounting on", &begun, |host| {
             let taken = "give another --port: this one is taken there, or another node has it";
-            pool.start(host, &words, stop).map_err(|failure| failure.advised("cannot listen for other members", taken))
+            let words = words.as_ref().map_err(Clone::clone)?;
+            pool.start(host, words, stop).map_err(|failure| failure.advised("cannot listen for other members", taken))
         })?;
         if is_cluster {
             self.step("asking who reaches whom of", &begun, |host| {

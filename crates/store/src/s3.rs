@@ -3,13 +3,14 @@
 //! The requests are our own, because what decides is in the answer: its status, `Retry-After`, `ETag`,
 //! `Content-Range` and checksums. Nothing here retries (except pages of a listing) or limits.
 //!
-//! Layout: `endpoint` (where the bucket is), `greet` (who answers there), `wire` (HTTP), `trust` (TLS), `sign`, `credentials` and `lend` (who we are), `answer`
+//! Layout: `endpoint` (where the bucket is), `greet` (who answers there), `wire` (HTTP), `trust` (TLS), `configured` (where it was said to be), `sign`, `credentials` and `lend` (who we are), `answer`
 //! (what was said), `listing` and `page` (names), `write` (objects that are made here).
 //!
 //! Invariant: a body that leaves here is of the version and the range that were asked for, and no secret
 //! leaves here except as a signature.
 
 pub(crate) mod answer;
+mod configured;
 pub(crate) mod credentials;
 pub(crate) mod endpoint;
 mod greet;
@@ -21,6 +22,7 @@ mod trust;
 pub(crate) mod wire;
 mod write;
 
+pub use configured::{Configured, Told, configured};
 pub use credentials::{Credentials, Variables};
 pub use greet::Greeting;
 pub use lend::{Lent, lend, lender};
@@ -255,6 +257,7 @@ impl Bucket {
             let is_known = !is_last && (self.moved(&route, &refusal) || is_expired());
             if !is_known {
                 let error = refusal.error(&route, &self.name, on);
+                let error = if method.is_safe() { error } else { answer::of_write(error) };
                 if matches!(error.kind, Kind::Unavailable { .. }) && refusal.is_throttling() {
                     Counters::add(&self.counters.throttled, 1);
                     return Err(error.throttled());

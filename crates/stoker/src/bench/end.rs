@@ -22,7 +22,7 @@ impl End {
         if let Location::Folder(path) = &location {
             return Ok(End::Folder(Folder::at(path)?));
         }
-        let Reach { endpoint, region, profile, anonymous } = place::reach(reach, url);
+        let Reach { endpoint, region, profile, anonymous } = place::reach(reach, url)?;
         let settings = reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(url));
         let prefix = match location.prefix() {
             "" => String::new(),

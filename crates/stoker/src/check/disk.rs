@@ -3,7 +3,7 @@
 //! What it writes has no name, and is at most an eighth of what is free. Invariant: nothing is left, and no folder is
 //! made: of one that isn't there, the nearest above it is looked at.
 
-use super::finding::Finding;
+use super::finding::{Finding, Outcome};
 use crate::hosts::speed;
 use crate::{place, show};
 use block::{Error, Result};
@@ -55,6 +55,12 @@ pub fn look(asked: Option<&Path>, is_measured: bool) -> Result<(Vec<Finding>, Op
     };
     found.push(finding);
     Ok((found, speed))
+}
+
+/// What is to be said where a cache in this folder, which is there, would hold nothing of use.
+pub fn useless(folder: &Path) -> Option<Finding> {
+    let found = space(folder, folder, room(folder).ok()?);
+    (found.outcome == Outcome::Failed).then_some(found)
 }
 
 /// The folder itself, or the nearest one above it that exists.
@@ -200,7 +206,6 @@ fn measured(folder: &Path, there: &Path, room: Room) -> (Option<Speed>, Finding)
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Outcome;
     use super::*;
 
     #[test]

@@ -57,7 +57,7 @@ pub fn run(args: &Args, hosts: &Path) -> anyhow::Result<ExitCode> {
     let bar = show::spinner(&format!("checking {}", show::count_of(conduct.hosts.len() as u64, "host")));
     let is_coloured = place::colour(std::io::stdout().is_terminal());
     let printed = Mutex::new(Ok(()));
-    let words = words(args, url);
+    let words = words(args, url)?;
     let all = crew::each(&conduct.hosts, conduct.ssh.at_once, &conduct.stop, |host| {
         let found = of_host(&pool, host, &words, &conduct.stop, &complaints);
         let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,13 +75,13 @@ pub fn run(args: &Args, hosts: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// What the program is told there.
-fn words(args: &Args, url: &str) -> Vec<OsString> {
+fn words(args: &Args, url: &str) -> block::Result<Vec<OsString>> {
     let mut words: Vec<OsString> = vec!["check".into(), "--json".into()];
     words.extend(args.quick.then(|| "--quick".into()));
-    words.extend(up::reach_words(&args.reach, url, None));
+    words.extend(up::reach_words(&args.reach, url, None)?);
     words.extend(["--".into(), url.into()]);
     words.extend(args.cache.iter().map(|cache| cache.clone().into_os_string()));
-    words
+    Ok(words)
 }
 
 fn tell(args: &Args, host: &Host, found: &Found, is_coloured: bool) -> anyhow::Result<()> {

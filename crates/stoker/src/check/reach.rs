@@ -11,7 +11,7 @@ use block::{Error, Kind, Result};
 use daemon::reach;
 use fleet::pool::found::{SKEW_REFUSED_S, unfit_clock};
 use std::time::{Duration, Instant};
-use store::{Greeting, Location, S3, Settings, Store as _};
+use store::{Greeting, Location, S3, Settings, Store as _, Web};
 use targets::Listed;
 use tokio::runtime::Handle;
 
@@ -26,6 +26,9 @@ const NAMES_MAX: usize = 10_000;
 
 /// Answers of a server by which its latency is told: the first opens a connection.
 const GREETINGS: usize = 3;
+
+/// What is said of credentials where there are none.
+const UNSIGNED: &str = "none: requests are not signed";
 
 /// A store that answers, and files of it.
 pub struct Reached {
@@ -46,9 +49,10 @@ impl Way<'_> {
         let location: Location = self.url.parse()?;
         let is_open = match &location {
             Location::S3 { bucket, .. } => self.is_open(bucket, &location, found),
-            Location::Google { .. } | Location::Azure { .. } | Location::Hdfs { .. } | Location::Web { .. } => {
+            Location::Google { .. } | Location::Azure { .. } | Location::Hdfs { .. } => {
                 self.is_somebody(&location, found)
             }
+            Location::Web { server, .. } => self.is_there(server, found) && self.is_somebody(&location, found),
             Location::Folder(_) => true,
         };
         if !is_open {
@@ -70,20 +74,37 @@ impl Way<'_> {
         Ok(files.map(|files| Reached { end, files }))
     }
 
-    fn settings(&self) -> Settings {
-        let Reach { endpoint, region, profile, anonymous } = place::reach(self.typed, self.url);
-        reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(self.url))
+    fn settings(&self) -> Result<Settings> {
+        let Reach { endpoint, region, profile, anonymous } = place::reach(self.typed, self.url)?;
+        Ok(reach::settings(endpoint, region, profile, anonymous, place::keys(), place::variables(self.url)))
+    }
+
+    /// Whether a web server answers.
+    fn is_there(&self, server: &str, found: &mut Vec<Finding>) -> bool {
+        let began = Instant::now();
+        let greeted = self.settings().and_then(|settings| {
+            Web::check(server, &settings.cloud)?;
+            self.runtime.block_on(Web::open(server, &settings.cloud)?.greet())
+        });
+        let is_there = greeted.is_ok();
+        found.push(match greeted {
+            Ok(greeting) => answered(&greeting, began.elapsed()),
+            Err(error) => Finding::of("store", &error),
+        });
+        is_there
     }
 
     /// Whether we are somebody to a store of Google's or Azure's, or to HDFS. Whether it answers shows when it is listed.
     fn is_somebody(&self, location: &Location, found: &mut Vec<Finding>) -> bool {
-        let settings = self.settings();
-        let who = self.runtime.block_on(async {
-            store::check(location, &settings).await?;
-            store::open(location, &settings)?.who().await
+        let who = self.settings().and_then(|settings| {
+            self.runtime.block_on(async {
+                store::check(location, &settings).await?;
+                store::open(location, &settings)?.who().await
+            })
         });
         let is_somebody = who.is_ok();
         found.push(match who {
+            Ok(who) if who.is_empty() => Finding::ok("credentials", UNSIGNED),
             Ok(who) => Finding::ok("credentials", in_short(&who)).with("principal", in_short(&who)),
             Err(error) => Finding::of("credentials", &error),
         });
@@ -92,14 +113,18 @@ impl Way<'_> {
 
     /// Whether the server of a bucket answers, and we are somebody to it.
     fn is_open(&self, bucket: &str, location: &Location, found: &mut Vec<Finding>) -> bool {
-        let settings = self.settings();
         let mut failed = |about: &str, error: &Error| {
             found.push(Finding::of(about, error));
             false
         };
-        if let Err(error) = self.runtime.block_on(store::check(location, &settings)) {
-            return failed("settings", &error);
-        }
+        let checked = self.settings().and_then(|settings| {
+            self.runtime.block_on(store::check(location, &settings))?;
+            Ok(settings)
+        });
+        let settings = match checked {
+            Ok(settings) => settings,
+            Err(error) => return failed("settings", &error),
+        };
         let greeted = S3::open(bucket, settings.s3.clone())
             .and_then(|store| Ok((self.runtime.block_on(greeted(&store))?, store)));
         let ((greeting, took, skew), store) = match greeted {
@@ -182,7 +207,7 @@ fn clock(host: &str, skew: Option<f64>) -> Finding {
 async fn whom(store: &S3, location: &Location, settings: &Settings) -> Result<Finding> {
     let who = store.who().await?;
     if matches!(settings.s3.credentials, store::Credentials::Anonymous) {
-        return Ok(Finding::ok("credentials", "none: requests are not signed"));
+        return Ok(Finding::ok("credentials", UNSIGNED));
     }
     let source = store::lender(location, settings).await?.unwrap_or_default();
     Ok(until(in_short(&who), &source, store::lend(&settings.s3).await?.ends, place::now()))

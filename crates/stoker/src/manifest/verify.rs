@@ -67,7 +67,7 @@ fn open(args: &Verify) -> anyhow::Result<node::manifest::Text<std::io::BufReader
 
 /// The URL of a manifest, which may be anybody's: it must not lead credentials of ours to a server of theirs.
 fn trusted(url: String, store: &str, reach: &Reach) -> Result<String> {
-    if let Some(server) = elsewhere(&url.parse()?, store, place::reach(reach, &url).endpoint.is_some()) {
+    if let Some(server) = elsewhere(&url.parse()?, store, place::reach(reach, &url)?.endpoint.is_some()) {
         let error = Error::invalid(format!("the manifest is of {server}, and no endpoint is named"), &url);
         return Err(error.hint(format!("name it: --endpoint http://{server}, or https://")));
     }

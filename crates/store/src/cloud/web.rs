@@ -11,12 +11,13 @@ use crate::counters::InFlight;
 use crate::fingerprint;
 use crate::s3::answer::{self, check_range, check_version, text, time_of};
 use crate::s3::endpoint::{STRICT_PATH, Server};
-use crate::{Body, Counters, Listed, Pages, Sink, Store, Upload};
+use crate::{Body, Counters, Greeting, Listed, Pages, Sink, Store, Upload};
 use block::{Checksum, Error, Object, Result, Waiting};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use percent_encoding::utf8_percent_encode;
 use std::fmt::Display;
@@ -76,6 +77,18 @@ impl Web {
         });
         let site = Site::open(Service::Web, identity, server, settings)?;
         Ok(Web(Arc::new(Inner { site, token: Token(token.transpose()?) })))
+    }
+
+    /// Ask the server for nothing but an answer: whatever it thinks of the question, that it answered is what counts.
+    pub async fn greet(&self) -> Result<Greeting> {
+        let (site, on) = (&self.0.site, &self.0.site.identity);
+        let request = self.0.request(Method::HEAD, "", HeaderMap::new(), on)?.map(Full::new);
+        let answer = site.wire.send(request, &site.counters, &site.server.authority, on).await?;
+        Ok(Greeting {
+            host: site.server.authority.clone(),
+            is_secure: site.server.scheme == "https",
+            clock: text(answer.headers(), header::DATE.as_str()).and_then(answer::second),
+        })
     }
 
     /// Refuse what can't be meant.

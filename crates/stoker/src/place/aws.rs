@@ -1,0 +1,29 @@
+//! How a bucket of S3 is reached: what was typed, with what AWS's own tools were told.
+
+use super::set;
+use crate::args::Reach;
+use block::Result;
+use store::Configured;
+
+/// What AWS's tools were told beside what was typed.
+pub fn configured(asked: &Reach) -> Result<Configured> {
+    let needs = (asked.endpoint.is_none(), asked.region.is_none());
+    store::configured(&set, asked.profile.as_deref(), needs)
+}
+
+/// AWS's keys in the environment go before AWS_PROFILE, `--profile` before both; where the store is, a profile tells in any
+/// case.
+pub fn reach(asked: &Reach) -> Result<Reach> {
+    let profile = profile(asked);
+    let Configured { endpoint, region } = configured(asked)?;
+    let endpoint = asked.endpoint.clone().or_else(|| endpoint.map(|told| told.value));
+    let region = asked.region.clone().or_else(|| region.map(|told| told.value));
+    Ok(Reach { endpoint, region, profile, anonymous: asked.anonymous })
+}
+
+/// The profile whose credentials are meant, if one is named.
+pub fn profile(asked: &Reach) -> Option<String> {
+    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
+    asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody))
+}
