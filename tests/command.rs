@@ -458,3 +458,16 @@ fn the_manual_page_and_completions_name_every_command() {
     }
     assert!(page.contains("--effective") && page.contains("--quick"));
 }
+
+#[test]
+fn where_there_are_too_few_threads_a_command_says_so_and_does_not_wait() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", b"content");
+    for most in [6, 9, 11] {
+        let Some(group) = Group::of_threads(&format!("few-{most}"), most) else { return };
+        let mounting = bed.mounting(&format!("s3://{}", support::BUCKET), "mnt", &["--detach"]);
+        let done = finished(&mut group.within(&mounting));
+        assert!(!done.status.success(), "{most}: {}", text(&done));
+        assert!(text(&done).contains("threads more") && text(&done).contains("pids.max"), "{most}: {}", text(&done));
+    }
+}

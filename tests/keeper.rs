@@ -4,21 +4,17 @@
 mod support;
 
 use emulate::{Latency, Limits, Operation};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{IoSliceMut, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::os::unix::process::CommandExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use support::content::{Chance, compare, in_time, noise, same};
 use support::successor::{as_in, bed, next, pid};
+use support::systemd::Systemd;
 use support::{Bed, Daemon, LONG, eventually, has_ended, is_keeper, keeper_of, kill_for_good, mounts, signal};
 
 const MIB: usize = 1 << 20;
@@ -379,65 +375,11 @@ fn a_node_that_is_gone_for_good_leaves_nothing_that_starts_it_again() {
     assert!(!Path::new(&format!("/proc/{keeper}")).exists() || has_ended(keeper));
 }
 
-/// What systemd does for a service with `FileDescriptorStoreMax=`: it holds descriptors, and hands them to the next process.
-struct Systemd {
-    socket: UnixDatagram,
-    held: BTreeMap<String, OwnedFd>,
-}
-
-impl Systemd {
-    /// Hear all that was said by now.
-    fn hear(&mut self) {
-        loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let (mut ancillary, mut bytes) = (RecvAncillaryBuffer::new(&mut space), [0; 1024]);
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let Ok(heard) = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) else {
-                return;
-            };
-            let words = String::from_utf8_lossy(&bytes[..heard.bytes]).into_owned();
-            let Some(name) = words.lines().find_map(|line| line.strip_prefix("FDNAME=")) else { continue };
-            let descriptor = ancillary.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-                _ => None,
-            });
-            match descriptor {
-                Some(descriptor) => drop(self.held.insert(name.into(), descriptor)),
-                None => assert!(words.contains("FDSTOREREMOVE=1") && self.held.remove(name).is_some(), "{words}"),
-            }
-        }
-    }
-
-    /// Start the service, with all that is held.
-    fn start(&self, bed: &Bed) -> Child {
-        // They are for the process of this number, as sd_listen_fds(3) has it.
-        let mut command = Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_stoker"), "node", "--cache"]);
-        as_in(bed, &mut command);
-        command.arg(bed.path("cache")).env("NOTIFY_SOCKET", bed.path("notify")).env("FDSTORE", "512");
-        let names: Vec<&str> = self.held.keys().map(String::as_str).collect();
-        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
-        let above: Vec<OwnedFd> =
-            self.held.values().map(|held| rustix::io::fcntl_dupfd_cloexec(held, 200).expect("a descriptor")).collect();
-        // SAFETY: what is called is async-signal-safe but for setting a variable, which this single thread may.
-        unsafe {
-            command.pre_exec(move || {
-                for (number, descriptor) in (3..).zip(&above) {
-                    libc::dup2(descriptor.as_raw_fd(), number);
-                }
-                Ok(())
-            });
-        }
-        command.spawn().expect("it starts")
-    }
-}
-
 #[test]
 fn systemd_holds_the_mounts_of_a_node_of_its_own() {
     let Some(bed) = bed() else { return };
     fill(&bed);
-    let socket = UnixDatagram::bind(bed.path("notify")).expect("a socket");
-    let mut systemd = Systemd { socket, held: BTreeMap::new() };
+    let mut systemd = Systemd::new(&bed);
     let mut node = systemd.start(&bed);
     eventually("it answers", || bed.nodes().len() == 1);
     let mount = || bed.mount(&["--detach"]);
@@ -447,7 +389,7 @@ fn systemd_holds_the_mounts_of_a_node_of_its_own() {
     let original = fs::read(bed.data("7/2")).expect("the original");
     for (restart, is_asked) in [(1, false), (2, true)] {
         systemd.hear();
-        assert!(systemd.held.contains_key("1.terms") && systemd.held.contains_key("lock"), "{:?}", systemd.held.keys());
+        assert!(systemd.holds(".terms") && systemd.holds("lock"), "{:?}", systemd.held.keys());
         match is_asked {
             true => drop(bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()])),
             false => signal(node.id(), "KILL"),
@@ -475,7 +417,38 @@ fn systemd_holds_the_mounts_of_a_node_of_its_own() {
     assert!(ended.success());
     systemd.hear();
     // The lock goes with the unit, and so may names, which whoever looks at them last gives back.
-    let is_left = |name: &String| name == "lock" || name.starts_with("1.names.");
+    let is_left = |name: &String| name == "lock" || name.contains(".names.");
     assert!(systemd.held.keys().all(is_left), "{:?}", systemd.held.keys());
     assert_eq!(mounts(&bed), 0);
+}
+
+#[test]
+fn under_systemd_too_a_mount_is_given_up_by_no_process_before_the_third() {
+    let Some(bed) = bed() else { return };
+    let folder = bed.path("folder");
+    fs::create_dir(&folder).and_then(|()| fs::write(folder.join("file"), noise(1000, 1))).expect("a file");
+    let mut systemd = Systemd::new(&bed);
+    let mut node = systemd.start(&bed);
+    eventually("it answers", || bed.nodes().len() == 1);
+    bed.mount_at(&folder.display().to_string(), "mnt", &["--detach"]).waited(LONG).expect("it is mounted");
+    signal(node.id(), "KILL");
+    node.wait().expect("it ends");
+    fs::rename(&folder, bed.path("away")).expect("it is ours");
+    for failure in 1..3 {
+        systemd.hear();
+        node = systemd.start(&bed);
+        assert!(!node.wait().expect("it ends").success(), "it is to be started again");
+        systemd.hear();
+        assert!(systemd.holds(".terms") && systemd.holds(&format!("failed.{failure}")), "{:?}", systemd.held.keys());
+    }
+    fs::rename(bed.path("away"), &folder).expect("it is back");
+    node = systemd.start(&bed);
+    eventually("it goes on", || bed.nodes().first().is_some_and(|node| node["mounts"][0]["restarts"] == 1));
+    compare(&bed.path("mnt"), &folder);
+    eventually("what was counted is over", || {
+        systemd.hear();
+        !systemd.holds("failed.1") && !systemd.holds("failed.2")
+    });
+    signal(node.id(), "TERM");
+    assert!(node.wait().expect("it ends").success());
 }

@@ -5,10 +5,15 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::content::{compare, noise};
-use support::{Bed, Daemon, children, eventually, finished, has_ended, keeper_of, mounts_below, signal};
+use support::successor::{bed, next, pid};
+use support::{
+    Bed, Daemon, LONG, children, eventually, finished, has_ended, keeper_of, kill_for_good, mounts, mounts_below,
+    signal, text,
+};
 
 /// Longer than whoever holds a mount may take once a node can be asked.
 const UNHEARD: Duration = Duration::from_secs(25);
@@ -77,7 +82,7 @@ fn a_mount_is_not_ended_as_nobodys_while_another_waits_for_its_store() {
     signal(away.below.node(), "CONT");
     let after = away.node();
     assert_ne!(after["pid"], u64::from(first));
-    assert_eq!(after["mounts"].as_array().map(Vec::len), Some(2), "{after}");
+    eventually("both are there", || away.node()["mounts"].as_array().map(Vec::len) == Some(2));
     compare(&away.bed.path("bucket"), &away.bed.path("data"));
     compare(&away.bed.path("folder"), &away.bed.path("data"));
     [away.bucket, away.folder, away.below].into_iter().for_each(Daemon::end);
@@ -110,6 +115,7 @@ fn what_was_unmounted_while_there_was_no_node_keeps_no_other_mount_waiting() {
     assert!(done.status.success());
     signal(keeper, "CONT");
     eventually("another node is there", || away.pid() != first);
+    eventually("it goes on", || away.node()["coming"].is_null());
     let after = away.node();
     let mounts = after["mounts"].as_array().expect("mounts");
     assert!(mounts.len() == 1 && mounts[0]["restarts"] == 1, "the first that came goes on: {after}");
@@ -145,4 +151,113 @@ fn a_node_that_ends_three_times_with_half_a_minute_between_them_is_started_each_
         compare(&bed.path("mnt"), &bed.path("data"));
         assert_eq!(bed.status()["mounts"][0]["restarts"], kill);
     }
+}
+
+#[test]
+fn commands_on_the_other_mounts_are_answered_while_one_waits_for_its_store() {
+    let Some(away) = Away::new() else { return };
+    let first = away.pid();
+    signal(away.below.node(), "STOP");
+    signal(first, "KILL");
+    eventually("another node is there", || away.pid() != first);
+    let now = away.node();
+    let of = |what: &str| {
+        now[what].as_array().map_or_else(Vec::new, |all| all.iter().map(|of| of["path"].clone()).collect())
+    };
+    let at = |name: &str| vec![Value::from(away.bed.path(name).display().to_string())];
+    assert_eq!((of("mounts"), of("coming")), (at("bucket"), at("folder")), "{now}");
+    let waits = || away.node()["coming"][0]["waits_for"].as_str().is_some_and(|why| why.contains("did not answer"));
+    eventually("it says what is waited for", waits);
+    compare(&away.bed.path("bucket"), &away.bed.path("data"));
+    let evicted = finished(away.bed.stoker(["evict"]).arg(away.bed.path("bucket")));
+    assert!(evicted.status.success(), "{}", text(&evicted));
+    away.bucket.end();
+    // Who names the one that is to come waits for it.
+    let mut asking = away.bed.stoker(["evict"]).arg(away.bed.path("folder")).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(asking.try_wait().expect("it can be waited for").is_none());
+    signal(away.below.node(), "CONT");
+    assert!(asking.wait().expect("it ends").success());
+    compare(&away.bed.path("folder"), &away.bed.path("data"));
+    [away.folder, away.below].into_iter().for_each(Daemon::end);
+}
+
+#[test]
+fn a_configuration_that_hangs_keeps_no_other_mount_waiting_and_no_node_from_its_end() {
+    let Some(bed) = bed() else { return };
+    let (conf, manifest, folder) = (bed.path("core-site.xml"), bed.path("names.jsonl"), bed.path("folder"));
+    fs::create_dir(&folder).and_then(|()| fs::write(folder.join("file"), noise(100_000, 1))).expect("a file");
+    fs::write(&conf, "<configuration></configuration>").expect("a configuration");
+    fs::write(&manifest, NAMES).expect("a manifest");
+    let mut mounting = bed.mounting("hdfs://127.0.0.1:9/x", "other", &["--manifest", &manifest.display().to_string()]);
+    mounting.env("HADOOP_CONF_DIR", bed.path("")).env("HADOOP_USER_NAME", "me").arg("--detach");
+    fs::create_dir(bed.path("other")).expect("a folder");
+    let mounted = finished(&mut mounting);
+    assert!(mounted.status.success(), "{}", text(&mounted));
+    assert!(bed.mount_at(&folder.display().to_string(), "mnt", &["--detach"]).waited(LONG).is_some());
+    let first = pid(&bed);
+    let keeper = keeper_of(first).expect("somebody holds the mounts");
+    fs::remove_file(&conf).expect("it is there");
+    assert!(finished(Command::new("mkfifo").arg(&conf)).status.success());
+    signal(first, "KILL");
+    compare(&bed.path("mnt"), &folder);
+    eventually("another node is there", || pid(&bed) != first);
+    let now = bed.status();
+    assert_eq!(now["coming"][0]["url"], "hdfs://127.0.0.1:9/x", "{now}");
+    let node = pid(&bed);
+    signal(node, "TERM");
+    eventually("it has ended, and nobody is to start another", || has_ended(node) && has_ended(keeper));
+    assert_eq!(mounts(&bed), 0);
+}
+
+/// A manifest of one file of a cluster that isn't there.
+const NAMES: &str = r#"{"stoker_manifest":1,"url":"hdfs://127.0.0.1:9/x","store":"hdfs://127.0.0.1:9","prefix":"x/","listed":"2026-11-25T13:00:00.5Z","objects":1,"bytes":5}
+{"key":"x/f","size":5,"modified":"2026-01-01T00:00:00Z","version":"19c-5"}
+"#;
+
+#[test]
+fn the_command_of_a_mount_that_is_gone_holds_none_of_the_next_node() {
+    let Some(bed) = bed() else { return };
+    let folders = ["one", "two"].map(|name| {
+        fs::create_dir(bed.path(name)).and_then(|()| fs::write(bed.path(name).join("file"), name)).expect("a file");
+        bed.path(name).display().to_string()
+    });
+    let mut held = bed.mount_at(&folders[0], "mnt", &[]);
+    kill_for_good(pid(&bed));
+    assert!(bed.mount_at(&folders[1], "other", &["--detach"]).waited(LONG).is_some());
+    assert_eq!(held.waited(LONG).and_then(|status| status.code()), Some(1), "{}", held.said());
+    assert!(held.said().contains("the node ended, and the mount with it"), "{}", held.said());
+    compare(&bed.path("other"), Path::new(&folders[1]));
+}
+
+#[test]
+fn what_one_principal_mounted_is_not_read_by_another() {
+    let Some(bed) = bed() else { return };
+    (0..2).for_each(|number| bed.put(&number.to_string(), &noise(1000, number)));
+    let keys = |id: &str| {
+        let text = format!("[profile p]\naws_access_key_id={id}\naws_secret_access_key=of nobody\n");
+        fs::create_dir_all(bed.path("home/.aws"))
+            .and_then(|()| fs::write(bed.path("home/.aws/config"), text))
+            .expect("keys");
+    };
+    keys("KEYOFONE");
+    let mut mounting = bed.stoker(["mount", "--detach", "--fill", "off", "--profile", "p", "--region", "us-east-1"]);
+    mounting.args(["--endpoint", bed.endpoint(), "--cache"]).arg(bed.path("cache"));
+    let mounted = finished(mounting.arg(format!("s3://{}", support::BUCKET)).arg(bed.path("mnt")));
+    assert!(mounted.status.success(), "{}", text(&mounted));
+    fs::read(bed.mounted("0")).expect("it is read");
+    keys("KEYOFTWO");
+    let (first, asked) = (pid(&bed), bed.requests());
+    signal(first, "KILL");
+    let second = next(&bed, first);
+    fs::read(bed.mounted("0")).expect("it is kept");
+    let refused = fs::read(bed.mounted("1")).expect_err("it was not mounted by these keys");
+    assert_eq!(refused.raw_os_error(), Some(libc::EACCES), "{refused}");
+    assert_eq!(bed.requests(), asked, "nothing was asked by them");
+    let why = bed.status()["mounts"][0]["refused"].as_str().map(str::to_owned).unwrap_or_default();
+    assert!(why.contains("KEYOFONE") && why.contains("KEYOFTWO"), "{why}");
+    keys("KEYOFONE");
+    let restarted = bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(restarted.status.success() && pid(&bed) != second, "{}", text(&restarted));
+    compare(&bed.path("mnt"), &bed.path("data"));
 }

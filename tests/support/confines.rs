@@ -8,22 +8,30 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A memory control group of version 1 or 2, removed at the end.
+/// A control group of version 1 or 2, removed at the end.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// `None`, and said so, where none can be made. A name is given once in a process.
+    /// One of so much memory; `None`, and said so, where none can be made. A name is given once in a process.
     pub fn new(name: &str, bytes: u64) -> Option<Group> {
+        Group::of(name, [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")], bytes)
+    }
+
+    /// The same, of so many threads.
+    pub fn of_threads(name: &str, most: u64) -> Option<Group> {
+        Group::of(name, [("/sys/fs/cgroup/pids", "pids.max"), ("/sys/fs/cgroup", "pids.max")], most)
+    }
+
+    fn of(name: &str, tops: [(&str, &str); 2], most: u64) -> Option<Group> {
         let folder = format!("stoker-test-{}-{name}", std::process::id());
-        let tops = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         let made = tops.into_iter().find_map(|(top, limit)| {
             let folder = Path::new(top).join(&folder);
             fs::create_dir(&folder).ok()?;
             let group = Group(folder);
-            fs::write(group.0.join(limit), bytes.to_string()).is_ok().then_some(group)
+            fs::write(group.0.join(limit), most.to_string()).is_ok().then_some(group)
         });
         if made.is_none() {
-            eprintln!("SKIPPED: no memory control group can be made here");
+            eprintln!("SKIPPED: no such control group can be made here");
         }
         made
     }

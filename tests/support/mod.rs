@@ -16,6 +16,7 @@ pub mod kerberos;
 pub mod net;
 pub mod sshd;
 pub mod successor;
+pub mod systemd;
 pub mod web;
 
 use emulate::{Counters, Faults, Keys, Limits, Operation, Server};

@@ -3,6 +3,7 @@
 //! Invariant: where there can't be one, the test says so and is left out.
 
 use super::{Bed, eventually};
+use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
@@ -21,9 +22,10 @@ pub fn pid(bed: &Bed) -> u32 {
     bed.status()["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("it has a number")
 }
 
-/// The process that serves, once it is another than this one.
+/// The process that serves, once it is another than this one and goes on with everything.
 pub fn next(bed: &Bed, before: u32) -> u32 {
-    let serves = || bed.nodes().first().and_then(|node| node["pid"].as_u64()).filter(|pid| *pid != u64::from(before));
+    let is_there = |node: &&Value| node["coming"].is_null();
+    let serves = || bed.nodes().first().filter(is_there)?["pid"].as_u64().filter(|pid| *pid != u64::from(before));
     eventually("another process goes on", || serves().is_some());
     pid(bed)
 }

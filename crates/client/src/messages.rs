@@ -7,6 +7,7 @@ mod hint;
 mod keeper;
 mod kept;
 mod log;
+mod place;
 mod secrets;
 
 pub use cluster::{Cluster, Member, Serving};
@@ -15,9 +16,10 @@ pub use data::{
 };
 pub use dead::{Dead, DeadMount};
 pub use hint::{Expected, HintRequest, Hinted, Numbered, Order, Sampler};
-pub use keeper::{HoldRequest, Keeper, Lease, Restart};
+pub use keeper::{Coming, HoldRequest, Keeper, Lease, Restart};
 pub use kept::{Evicted, Kept, KeptEntry, Verified};
 pub use log::{Level, Log, Record};
+pub use place::MountPath;
 pub use secrets::{Keys, Variables};
 
 use serde::{Deserialize, Serialize};
@@ -40,6 +42,9 @@ pub struct Status {
     #[serde(default)]
     pub errors: Vec<Record>,
     pub mounts: Vec<Mount>,
+    /// Mounts of a process that is gone, with which it does not go on yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub coming: Vec<Coming>,
     /// Data sets that it has for other members of its cluster, without a mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serving: Vec<Serving>,
@@ -81,7 +86,7 @@ pub struct Status {
 /// A data set and where it is mounted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Mount {
-    /// Names this mount among all that its node ever has, also where another is mounted at its path later.
+    /// Names this mount among all that nodes of its cache folder ever have, also where another is mounted at its path later.
     #[serde(default)]
     pub id: u64,
     pub url: String,
@@ -133,6 +138,9 @@ pub struct Mount {
     /// The last refresh that failed, if the last one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_failed: Option<String>,
+    /// Why nothing is asked of its store, if so: it would be asked by somebody else than the mount was made by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A data set that is being listed for a mount that is not there yet.
@@ -347,19 +355,6 @@ pub struct Mounting {
     /// It could not be mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
-}
-
-/// A mount: `DELETE /v1/mounts`, which answers whether it is [`Mount::held_elsewhere`] or nothing; `POST /v1/refresh`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct MountPath {
-    /// The mount point, absolute, or a path below it.
-    pub path: String,
-    /// This mount and no other, whatever is at the path by now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<u64>,
-    /// End it also while it is in use: out of sight at once, and for good when the last file is closed.
-    #[serde(default)]
-    pub lazy: bool,
 }
 
 /// `POST /v1/load`. The answer is a line of [`Loaded`] now and then, the last with `over`.

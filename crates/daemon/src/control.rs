@@ -136,11 +136,12 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
         (&Method::GET, "/v1/status") => {
+            host.settles().await;
             host.look_at_kept().await;
             Ok(say(&status(&host)))
         }
         (&Method::POST, "/v1/kept") => {
-            let (mounted, rest) = host.find(&message(request).await?)?;
+            let (mounted, rest) = host.find(&message(request).await?).await?;
             let look = move || mounted.view.kept_below(rest.as_os_str().as_encoded_bytes(), KEPT_ENTRIES_MAX);
             let (all, entries) = tokio::task::spawn_blocking(look).await.map_err(|error| gave_up(&error))??;
             Ok(say(&kept(all, entries)))
@@ -148,13 +149,13 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
         (&Method::POST, "/v1/verify") => Ok(say(&upkeep::verify(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/evict") => Ok(say(&upkeep::evict(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
-        (&Method::POST, "/v1/holds") => holding(&host, message(request).await?),
+        (&Method::POST, "/v1/holds") => holding(&host, message(request).await?).await,
         (&Method::POST, "/v1/restart") => {
             Ok(say(&host.restart(message::<Restart>(request).await?.program.as_deref())?))
         }
         (&Method::DELETE, "/v1/mounts") => {
             let place: MountPath = message(request).await?;
-            let (mounted, _) = host.find(&place)?;
+            let (mounted, _) = host.find(&place).await?;
             let (leaving, lazy) = (mounted.clone(), place.lazy);
             // The kernel may have to wait for its readers.
             let left = move || if lazy { leaving.leave() } else { leaving.unmount() };
@@ -166,14 +167,14 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             Ok(say(&is_held.then_some(true)))
         }
         (&Method::POST, "/v1/refresh") => {
-            let (mounted, _) = host.find(&message(request).await?)?;
+            let (mounted, _) = host.find(&message(request).await?).await?;
             Ok(say(&mounted.refresh().await?))
         }
         (&Method::PUT, "/v1/log") => {
             host.journal().set_level(&message::<Level>(request).await?.level)?;
             Ok(say(&host.journal().log()))
         }
-        (&Method::POST, "/v1/load") => load(&host, message(request).await?),
+        (&Method::POST, "/v1/load") => load(&host, message(request).await?).await,
         (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?).await?)),
         _ => Err(Error::missing(format!("there is no {method} {path}"), "the control socket")),
     }
@@ -267,9 +268,10 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
 }
 
 /// Go on holding a mount that another process made.
-fn holding(host: &Arc<Host>, request: HoldRequest) -> Result<Answer> {
+async fn holding(host: &Arc<Host>, request: HoldRequest) -> Result<Answer> {
     let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
-    let (mounted, _) = host.find(&MountPath { path: request.path, id: Some(request.id), lazy: false })?;
+    let place = MountPath { path: request.path, id: Some(request.id), url: request.url, lazy: false };
+    let (mounted, _) = host.find(&place).await?;
     let (host, (sender, receiver)) = (host.clone(), channel::<Bytes>(LINES_MAX));
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
@@ -342,8 +344,8 @@ async fn tell(sender: &Sender<Bytes>, record: Record) {
 }
 
 /// Load in the background of the answer; a caller that hangs up ends it, and so does the end of the mount.
-fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
-    let (mounted, rest) = host.find(&MountPath { path: request.path, ..MountPath::default() })?;
+async fn load(host: &Arc<Host>, request: LoadRequest) -> Result<Answer> {
+    let (mounted, rest) = host.find(&MountPath { path: request.path, ..MountPath::default() }).await?;
     let under = rest.to_string_lossy().into_owned();
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     let (host, tally, before) = (host.clone(), Arc::new(Loading::default()), host.requests());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const NAME_MAX: usize = 255;
 
 pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
-    let (mounted, rest) = host.find(&MountPath { path: request.path.clone(), ..MountPath::default() })?;
+    let (mounted, rest) = host.find(&MountPath { path: request.path.clone(), ..MountPath::default() }).await?;
     declare(&mounted.view, rest.to_string_lossy().into_owned(), request).await
 }
 

@@ -3,7 +3,10 @@
 //! Invariant: a mount that can't be made, or that is given up, changes nothing for the others.
 
 mod agree;
+mod find;
 mod restart;
+
+pub(crate) use find::Comes;
 
 use crate::data::{Desk, Shown};
 use crate::journal::Journal;
@@ -12,15 +15,15 @@ use crate::lease::Lease;
 use crate::mounted::{Mounted, follow_others, follow_unmounted, refresh_often};
 use crate::pulse::{self, Asked, Pulse, Totals};
 use crate::reach::{reach, source_in_time};
-use crate::resume;
+use crate::resume::{self, Holding};
 use block::{Error, Result};
-use client::messages::{MountPath, MountRequest, Rates, StoreState};
+use client::messages::{Coming, MountRequest, Rates, StoreState};
 use mount::{Options, Session};
 use node::fill::When;
 use node::namespace::Namespace;
 use node::{DataSet, Figures, Node, View};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -48,9 +51,12 @@ pub struct Host {
     began: f64,
     pulse: Mutex<Pulse>,
     mounts: Mutex<Vec<Arc<Mounted>>>,
+    /// Mounts of the process before this one that are not there yet.
+    coming: watch::Sender<Vec<Coming>>,
     /// Data sets that are there for other members alone.
     served: Mutex<Vec<Arc<View>>>,
     listings: Mutex<Vec<Arc<Listing>>>,
+    /// The last that was given.
     ids: AtomicU64,
     /// Who holds what outlives this process.
     keeper: OnceLock<Arc<Keeper>>,
@@ -123,11 +129,12 @@ impl Host {
             lease,
             pulse: Mutex::default(),
             began: journal.now(),
+            ids: AtomicU64::new(before_first(journal.now())),
             journal,
             mounts: Mutex::default(),
+            coming: watch::channel(Vec::new()).0,
             served: Mutex::default(),
             listings: Mutex::default(),
-            ids: AtomicU64::new(0),
             keeper: OnceLock::new(),
             restart: Notify::new(),
             desk: Arc::default(),
@@ -178,7 +185,7 @@ impl Host {
         self.ids.fetch_max(id, Ordering::Relaxed);
         let held = match self.keeper() {
             Some(keeper) if session.can_go_on() => resume::hold(keeper, id, terms, &view, &session)?,
-            _ => Vec::new(),
+            _ => Holding::default(),
         };
         let mounted = Arc::new(Mounted::new(id, view, session, (request.immutable, shown), visit, held));
         self.mounts().push(mounted.clone());
@@ -296,25 +303,6 @@ impl Host {
         mounts.retain(|other| !Arc::ptr_eq(other, mounted));
         mounted.has_ended();
         drop(mounts);
-    }
-
-    /// The mount that is meant: by its identity, or the one that a path lies in, and the rest of the path.
-    pub fn find(&self, place: &MountPath) -> Result<(Arc<Mounted>, PathBuf)> {
-        let (mounts, path) = (self.mounts(), Path::new(&place.path));
-        let found = match place.id {
-            Some(id) => mounts.iter().find(|mounted| mounted.id == id).map(|mounted| (mounted, PathBuf::new())),
-            // Of several at one path, those before the last were detached, perhaps by somebody else.
-            None => {
-                let seen = mounts.iter().rev().filter(|mounted| !mounted.is_detached());
-                let found =
-                    seen.filter_map(|mounted| Some((mounted, path.strip_prefix(&mounted.path).ok()?.to_owned())));
-                found.min_by_key(|(_, rest)| rest.components().count())
-            }
-        };
-        let (mounted, rest) = found.ok_or_else(|| {
-            Error::missing("nothing is mounted there by this node", path.display()).hint("see `stoker status`")
-        })?;
-        Ok((mounted.clone(), rest))
     }
 
     /// Wait until the node has no more to do, and leave the cache folder as the next one wants to find it.
@@ -496,4 +484,10 @@ pub(crate) fn fill(request: &MountRequest) -> Result<When> {
         Some("all") => Ok(When::All),
         Some(other) => Err(Error::invalid("there is no such way to fill", other).hint("give --fill auto, off or all")),
     }
+}
+
+/// Numbers of mounts begin behind this one: the microseconds of 1970, so that none comes again in the next node, and all are whole
+/// numbers in JSON.
+fn before_first(now: f64) -> u64 {
+    (now * 1e6) as u64
 }

@@ -8,6 +8,7 @@
 use block::{Error, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -29,8 +30,8 @@ pub struct Keeper {
 #[derive(Default)]
 struct State {
     socket: Option<UnixDatagram>,
-    /// Process that holds them.
-    pid: Option<u32>,
+    /// The process that holds them, by its number and as no other that gets the number later.
+    process: Option<(u32, OwnedFd)>,
     /// Why nobody does.
     absent: String,
     held: Named,
@@ -50,9 +51,9 @@ impl Drop for Held {
 
 impl Keeper {
     /// Somebody is there from now on, and gets all that is to be held.
-    pub fn begin(&self, socket: UnixDatagram, pid: Option<u32>) -> Result<()> {
+    pub fn begin(&self, socket: UnixDatagram, process: Option<(u32, OwnedFd)>) -> Result<()> {
         let mut state = self.state();
-        (state.socket, state.pid) = (Some(socket), pid);
+        (state.socket, state.process) = (Some(socket), process);
         for (name, descriptor) in &state.held {
             state.store(name, descriptor.as_fd())?;
         }
@@ -62,13 +63,13 @@ impl Keeper {
     /// Nobody is there any more.
     pub fn lost(&self, why: impl Into<String>) {
         let mut state = self.state();
-        (state.socket, state.pid, state.absent) = (None, None, why.into());
+        (state.socket, state.process, state.absent) = (None, None, why.into());
     }
 
     /// The process that holds them, if that is known; why nobody holds them, if so.
     pub fn who(&self) -> std::result::Result<Option<u32>, String> {
         let state = self.state();
-        if state.socket.is_some() { Ok(state.pid) } else { Err(state.absent.clone()) }
+        if state.socket.is_some() { Ok(state.process.as_ref().map(|(pid, _)| *pid)) } else { Err(state.absent.clone()) }
     }
 
     /// Have a descriptor held.
@@ -83,9 +84,9 @@ impl Keeper {
         if let Err(error) = state.store(&name, descriptor) {
             tracing::warn!("who holds what is to outlive this process does not hear: {error}");
             // Whoever waits for its end has another one, which gets all of it.
-            let pid = state.pid.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
-            pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-            (state.socket, state.pid, state.absent) = (None, None, format!("it did not hear: {error}"));
+            let killed = state.process.take().map(|(_, process)| pidfd_send_signal(&process, Signal::KILL));
+            tracing::debug!("its end: {killed:?}");
+            (state.socket, state.process, state.absent) = (None, None, format!("it did not hear: {error}"));
         }
         state.held.insert(name.clone(), own);
         drop(state);
@@ -151,7 +152,8 @@ mod tests {
         let held = keeper.hold("1.terms".into(), file.as_fd()).expect("it is held");
         for _ in 0..2 {
             let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
-            keeper.begin(ours, Some(7)).expect("it is handed over");
+            let us = (7, file.as_fd().try_clone_to_owned().expect("a descriptor"));
+            keeper.begin(ours, Some(us)).expect("it is handed over");
             assert_eq!(keeper.who(), Ok(Some(7)));
             assert_eq!(heard(&theirs), ("FDSTORE=1\nFDPOLL=0\nFDNAME=1.terms".into(), true));
         }

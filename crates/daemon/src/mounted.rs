@@ -4,7 +4,7 @@
 
 use crate::data::Shown;
 use crate::host::Visit;
-use crate::keeper::Held;
+use crate::resume::Holding;
 use block::Result;
 use client::messages::{Mount, Order, Refreshed};
 use mount::{Passthrough, Session};
@@ -57,7 +57,7 @@ pub struct Mounted {
     refresh_failed: Mutex<Option<String>>,
     counted: Mutex<Counted>,
     /// What of it outlives this process.
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Holding>,
     /// Commands that end it by hanging up.
     holders: watch::Sender<bool>,
 }
@@ -77,7 +77,7 @@ impl Mounted {
         session: Session,
         (immutable, shown): (bool, Shown),
         visit: Visit,
-        held: Vec<Held>,
+        held: Holding,
     ) -> Mounted {
         // One that goes on in this process may have been taken out of sight in another.
         let is_detached = session.restarts() > 0 && !session.is_attached();
@@ -101,9 +101,12 @@ impl Mounted {
         }
     }
 
-    /// Whether it goes on in another process when this one is gone.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.session.can_go_on()
+    /// Why it does not go on in another process when this one is gone, if so.
+    pub(crate) fn ends_with_this_process(&self) -> Option<&'static str> {
+        match self.session.can_go_on() {
+            false => Some("this kernel does not ask again what was not answered (Linux 6.9 or later does)"),
+            true => lock(&self.held).lacks_names().then_some("names of a mount could not be handed to who holds them"),
+        }
     }
 
     /// It goes on in this process, and ends with it unless another goes on.
@@ -317,6 +320,7 @@ impl Mounted {
             kept_files: kept.map(|kept| kept.kept_files),
             kept_bytes: kept.map(|kept| kept.kept_bytes),
             refresh_failed: lock(&self.refresh_failed).clone(),
+            refused: self.view.refused().map(str::to_owned),
         }
     }
 }

@@ -5,12 +5,13 @@ use client::messages::{Keys, MountRequest, Variables};
 use mount::Number;
 use node::DataSet;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{Credentials, FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Location};
 use tokio::sync::Semaphore;
 
-/// Folders that are looked for at a time, those that were given up among them: each keeps its thread while it hangs.
+/// Locations of one kind that are looked for at a time, those that were given up among them: each keeps its thread while it hangs.
 const LOOKED_FOR_MAX: usize = 8;
 
 /// How a request wants its store reached.
@@ -66,19 +67,53 @@ pub fn settings(
     store::Settings { s3, cloud, hdfs, ..Default::default() }
 }
 
-/// Open the store of a URL, without waiting for ever for a folder, and never on a thread that serves others.
+/// Open the store of a URL, without waiting for ever for a folder or a file of a configuration, and never on a thread that serves
+/// others.
 pub async fn source_in_time(url: &str, settings: &store::Settings) -> Result<DataSet> {
-    static LOOKS: Looks = Looks::new();
-    let Location::Folder(path) = url.parse()? else { return source(url, settings) };
-    let (owned, settings) = (url.to_owned(), settings.clone());
-    LOOKS.look(url, mount::system_of(&path), move || source(&owned, &settings)).await
+    static FOLDERS: Looks = Looks::new("folders", store::folder_is_silent);
+    static CLUSTERS: Looks = Looks::new("configurations of Hadoop", conf_is_silent);
+    static OTHERS: Looks = Looks::new("configurations", conf_is_silent);
+    let (location, owned, settings) = (url.parse::<Location>()?, url.to_owned(), settings.clone());
+    let (looks, place) = match &location {
+        Location::Folder(path) => (&FOLDERS, Where::System(mount::system_of(path))),
+        Location::Hdfs { .. } => (&CLUSTERS, Where::by(&settings.hdfs.variables)),
+        _ => (&OTHERS, Where::by(&settings.s3.variables)),
+    };
+    looks.look(url, place, move || source(&owned, &settings)).await
 }
 
-/// A URL, and the file system that it leads into.
-type Place = (String, Option<Number>);
+/// That what a configuration or credentials are read from did not answer in time.
+fn conf_is_silent(url: &str) -> Error {
+    let what = format!("a file of its configuration or credentials did not answer within {FOLDER_ANSWERS_WITHIN:?}");
+    Error::unavailable(what, url)
+        .hint("see whether `cat` of these files answers (HADOOP_CONF_DIR, for one), and try again")
+}
 
-/// Folders that are looked for. A look that hangs is given up, and goes on.
+/// What a look depends on beside the URL.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Where {
+    /// The file system that a folder lies in.
+    System(Option<Number>),
+    /// A hash of the variables by which files are found.
+    Variables(u64),
+}
+
+impl Where {
+    fn by(variables: &BTreeMap<String, String>) -> Where {
+        let mut hash = std::hash::DefaultHasher::new();
+        variables.hash(&mut hash);
+        Where::Variables(hash.finish())
+    }
+}
+
+/// A URL, and what else decides where it leads.
+type Place = (String, Where);
+
+/// Locations of one kind that are looked for. A look that hangs is given up, and goes on.
 struct Looks {
+    /// What others of them are called.
+    others: &'static str,
+    silent: fn(&str) -> Error,
     turns: Semaphore,
     /// One look at each, until another file system is mounted there: who asks again for a folder that hangs takes no
     /// further turn.
@@ -86,15 +121,15 @@ struct Looks {
 }
 
 impl Looks {
-    const fn new() -> Looks {
-        Looks { turns: Semaphore::const_new(LOOKED_FOR_MAX), one: Mutex::new(BTreeMap::new()) }
+    const fn new(others: &'static str, silent: fn(&str) -> Error) -> Looks {
+        Looks { others, silent, turns: Semaphore::const_new(LOOKED_FOR_MAX), one: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Look at a folder on a file system.
+    /// Look at one of them.
     async fn look<T: Send + 'static>(
         &'static self,
         url: &str,
-        system: Option<Number>,
+        place: Where,
         look: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let waits = AtomicBool::new(false);
@@ -102,7 +137,7 @@ impl Looks {
             let one = {
                 let mut looks = self.one.lock().unwrap_or_else(PoisonError::into_inner);
                 looks.retain(|_, look| Arc::strong_count(look) > 1);
-                looks.entry((url.to_owned(), system)).or_default().clone()
+                looks.entry((url.to_owned(), place)).or_default().clone()
             };
             let one = one.lock_owned().await;
             waits.store(true, Relaxed);
@@ -117,10 +152,11 @@ impl Looks {
         };
         tokio::time::timeout(FOLDER_ANSWERS_WITHIN, looking).await.unwrap_or_else(|_| match waits.load(Relaxed) {
             true => {
-                let what = format!("{LOOKED_FOR_MAX} other folders don't answer, and this one waits for its turn");
+                let what =
+                    format!("{LOOKED_FOR_MAX} other {} don't answer, and this one waits for its turn", self.others);
                 Err(Error::unavailable(what, url).hint("unmount file systems that hang, and try again"))
             }
-            false => Err(store::folder_is_silent(url)),
+            false => Err((self.silent)(url)),
         })
     }
 }
@@ -154,8 +190,8 @@ mod tests {
     use futures_util::FutureExt;
     use std::sync::mpsc;
 
-    fn system(minor: u32) -> Option<Number> {
-        Some(Number { major: 0, minor })
+    fn system(minor: u32) -> Where {
+        Where::System(Some(Number { major: 0, minor }))
     }
 
     #[test]
@@ -174,7 +210,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_folder_that_hangs_is_looked_at_once_and_one_that_waits_for_others_says_so() {
-        static LOOKS: Looks = Looks::new();
+        static LOOKS: Looks = Looks::new("folders", store::folder_is_silent);
         let (hang, hung) = mpsc::sync_channel::<()>(0);
         let hung = Arc::new(Mutex::new(hung));
         let hangs = || {
@@ -192,13 +228,13 @@ mod tests {
         }
         assert!(LOOKS.look("one", system(2), || Ok(true)).await.expect("another is mounted there"));
         for other in 1..LOOKED_FOR_MAX {
-            assert!(LOOKS.look(&other.to_string(), None, hangs()).now_or_never().is_none());
+            assert!(LOOKS.look(&other.to_string(), Where::System(None), hangs()).now_or_never().is_none());
         }
-        let healthy = LOOKS.look("healthy", None, || Ok(true));
+        let healthy = LOOKS.look("healthy", Where::System(None), || Ok(true));
         let (found, ()) = tokio::join!(healthy, tokio::time::advance(FOLDER_ANSWERS_WITHIN));
         let said = found.expect_err("no turn is left").to_string();
         assert!(said.contains("other folders") && !said.contains("did not answer"), "{said}");
         drop(hang);
-        assert!(LOOKS.look("healthy", None, || Ok(true)).await.expect("they answer again"));
+        assert!(LOOKS.look("healthy", Where::System(None), || Ok(true)).await.expect("they answer again"));
     }
 }

@@ -7,9 +7,8 @@
 //! Invariant: a mount goes on with the names and the store of whom it was mounted for, or not at all.
 
 use crate::control;
-use crate::host::{Host, fill};
+use crate::host::{Comes, Host, Visit, fill};
 use crate::keeper::{Held, Keeper, Named};
-use crate::mounted::Mounted;
 use block::{Error, Kind, Result};
 use client::messages::MountRequest;
 use mount::{Left, Number, Session};
@@ -19,11 +18,13 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// Of the terms; another is refused.
 const VERSION: u32 = 1;
@@ -41,6 +42,9 @@ struct Terms {
     store: String,
     /// Hexadecimal.
     set: String,
+    /// The principal that the store was asked by; not known of a mount of an earlier version.
+    #[serde(default)]
+    who: Option<String>,
     path: PathBuf,
     /// Major and minor.
     number: Option<(u32, u32)>,
@@ -48,34 +52,70 @@ struct Terms {
     no_passthrough: Option<String>,
 }
 
-/// Have all held that a mount takes to go on.
-pub fn hold(keeper: &Arc<Keeper>, id: u64, terms: OwnedFd, view: &View, session: &Session) -> Result<Vec<Held>> {
-    let (of_names, newest) = (keeper.clone(), session.newest());
-    view.hold_names(move |names: &Manifest| -> manifest::Held {
-        let held = of_names.hold(format!("{id}.names.{}", names.generation()), names.file().as_fd());
-        // Where they are not held, nobody goes on without them.
-        newest.are(names.generation());
-        match held {
+/// All that is held of a mount.
+#[derive(Default)]
+pub struct Holding {
+    _held: Vec<Held>,
+    lacking: Lacking,
+}
+
+impl Holding {
+    /// Whether the kernel may know nodes of names that nobody holds: nobody goes on without them.
+    pub fn lacks_names(&self) -> bool {
+        self.lacking.0.load(Relaxed) > 0
+    }
+}
+
+/// Counts names that are not held for as long as they are in use.
+#[derive(Clone, Default)]
+struct Lacking(Arc<AtomicUsize>);
+
+struct Lacks(Lacking);
+
+impl Drop for Lacks {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Lacking {
+    /// Have names held, or count them.
+    fn hold(&self, keeper: &Arc<Keeper>, name: String, names: BorrowedFd<'_>) -> manifest::Held {
+        match keeper.hold(name, names) {
             Ok(held) => Box::new(held),
             Err(error) => {
                 tracing::warn!("the mount will not outlive this process: {error}");
-                Box::new(())
+                self.0.fetch_add(1, Relaxed);
+                Box::new(Lacks(self.clone()))
             }
         }
+    }
+}
+
+/// Have all held that a mount takes to go on.
+pub fn hold(keeper: &Arc<Keeper>, id: u64, terms: OwnedFd, view: &View, session: &Session) -> Result<Holding> {
+    let (of_names, newest, lacking) = (keeper.clone(), session.newest(), Lacking::default());
+    let counted = lacking.clone();
+    view.hold_names(move |names: &Manifest| -> manifest::Held {
+        let held = counted.hold(&of_names, format!("{id}.names.{}", names.generation()), names.file().as_fd());
+        newest.are(names.generation());
+        held
     });
     let named = session.devices().enumerate().map(|(number, device)| (format!("{id}.device.{number}"), device));
     let named = named.chain([(format!("{id}.ledger"), session.ledger()), (format!("{id}.terms"), terms.as_fd())]);
-    named.map(|(name, descriptor)| keeper.hold(name, descriptor)).collect()
+    let held = named.map(|(name, descriptor)| keeper.hold(name, descriptor)).collect::<Result<_>>()?;
+    Ok(Holding { _held: held, lacking })
 }
 
 /// What was asked for and settled, for whoever goes on.
 pub fn terms(request: &MountRequest, view: &View, session: &Session) -> Result<OwnedFd> {
-    let (Identity { store, set }, settled) = (view.identity(), session.terms());
+    let (Identity { store, set, who }, settled) = (view.identity(), session.terms());
     let terms = Terms {
         version: VERSION,
         request: request.clone(),
         store: store.to_string(),
         set: format!("{set:032x}"),
+        who: who.map(|who| who.to_string()),
         path: settled.path,
         number: settled.number.map(|number| (number.major, number.minor)),
         direct_maps: settled.direct_maps,
@@ -123,44 +163,67 @@ impl Terms {
     }
 }
 
+/// What was held of a mount, as far as it can be told before anything is asked.
+struct Waiting {
+    id: u64,
+    named: Named,
+    terms: Terms,
+    visit: Visit,
+    comes: Comes,
+}
+
 impl Host {
-    /// Go on with the mounts of a process that is gone, all at once. What can't go on: by which names it is held, and why, which is
-    /// [`mount::ENDED`] where there is nothing to go on with.
-    pub async fn resume(self: &Arc<Host>, mut named: Named) -> Vec<(Vec<String>, Error)> {
+    /// Go on with the mounts of a process that is gone, all at once; commands that name one may be heard as soon as this returns. What
+    /// can't go on in the end: by which names it is held, and why, which is [`mount::ENDED`] where there is nothing to go on with.
+    pub fn resume(self: &Arc<Host>, mut named: Named) -> impl Future<Output = Vec<(Vec<String>, Error)>> + use<> {
         let ids: BTreeSet<u64> = named.keys().filter_map(|name| number(name)).collect();
-        let each = ids.into_iter().map(|id| {
+        // One that hangs has a task of its own, and keeps no other waiting.
+        let (mut each, mut failed) = (JoinSet::new(), Vec::new());
+        for id in ids {
             let of_it: Named = named.extract_if(.., |name, _| number(name) == Some(id)).collect();
             let names: Vec<String> = of_it.keys().cloned().collect();
-            async move {
-                let mounted = self.resume_one(id, of_it).await.map_err(|error| (names, error))?;
-                tracing::info!("going on with {} at {}", mounted.view.url(), mounted.path.display());
-                Ok(())
+            match self.awaited(id, of_it) {
+                Ok(waiting) => {
+                    let host = self.clone();
+                    each.spawn(async move { host.resume_one(waiting).await.map_err(|error| (names, error)) });
+                }
+                Err(error) => failed.push((names, error)),
             }
-        });
-        let done = futures_util::future::join_all(each.collect::<Vec<_>>()).await;
-        done.into_iter().filter_map(Result::err).collect()
+        }
+        async move {
+            failed.extend(each.join_all().await.into_iter().filter_map(Result::err));
+            failed
+        }
     }
 
-    async fn resume_one(self: &Arc<Host>, id: u64, mut named: Named) -> Result<Arc<Mounted>> {
-        // One that was being made, or has ended, may have left a part of what it takes.
-        let over = || Error::unavailable(mount::ENDED, format!("mount {id}"));
-        let mut take = |name: &str| named.remove(&format!("{id}.{name}")).ok_or_else(over);
-        let (noted, ledger) = (File::from(take("terms")?), take("ledger")?);
+    /// A mount that commands wait for from now on.
+    fn awaited(self: &Arc<Host>, id: u64, named: Named) -> Result<Waiting> {
+        let noted = named.get(&format!("{id}.terms")).ok_or_else(|| over(id))?.try_clone();
+        let noted = noted.map_err(|error| Error::io("duplicating a descriptor", format!("mount {id}"), &error))?;
+        let terms = read(&noted.into())?;
+        let comes = self.comes(id, &terms.request.url, &terms.path);
+        Ok(Waiting { id, named, terms, visit: self.enter()?, comes })
+    }
+
+    async fn resume_one(self: &Arc<Host>, waiting: Waiting) -> Result<()> {
+        let Waiting { id, mut named, terms, visit, comes } = waiting;
+        let mut take = |name: &str| named.remove(&format!("{id}.{name}")).ok_or_else(|| over(id));
+        let (noted, ledger) = (take("terms")?, take("ledger")?);
         let first = take("device.0")?;
         let further = (1..).map_while(|number| take(&format!("device.{number}")).ok());
         let devices: Vec<OwnedFd> = std::iter::once(first).chain(further).collect();
-        let terms = read(&noted)?;
         let mut names = Vec::new();
         for (name, file) in named.iter().filter(|(name, _)| name.starts_with(&format!("{id}.names."))) {
             let file = file.try_clone().map_err(|error| Error::io("duplicating a descriptor", name, &error))?;
             names.push(Manifest::of(&file.into(), Path::new(name))?);
         }
         names.sort_by_key(Manifest::generation);
-        let visit = self.enter()?;
-        let source = once_there(self.node().settings().patience, || self.source(&terms.request)).await?;
+        let look = || self.source(&terms.request);
+        let source = once_there(self.node().settings().patience, look, |error| comes.waits_for(error)).await?;
         let set =
             u128::from_str_radix(&terms.set, 16).map_err(|_| Error::corrupt("its set has no name", &*source.url))?;
-        let identity = Identity { store: terms.store.as_str().into(), set };
+        let who = terms.who.as_deref().map(Into::into);
+        let identity = Identity { store: terms.store.as_str().into(), set, who };
         let view = View::resume(self.node().clone(), source, fill(&terms.request)?, identity, names)?;
         let settled = terms.settled();
         let (options, namespace, runtime) =
@@ -171,24 +234,35 @@ impl Host {
         let session =
             session.map_err(|error| Error::unavailable(format!("it was given up: {error}"), view.url()))??;
         let (told, is_for_one) = (session.told(), terms.request.hold);
-        let mounted = self.take_in(id, terms.request, view, session, visit, Some(noted.into()))?;
+        let mounted = self.take_in(id, terms.request, view, session, visit, Some(noted))?;
         mounted.tell_stale_since(told).await?;
         mounted.settle();
         if is_for_one {
             tokio::spawn(control::end_unless_held(self.clone(), mounted.clone()));
         }
-        Ok(mounted)
+        tracing::info!("going on with {} at {}", mounted.view.url(), mounted.path.display());
+        Ok(())
     }
 }
 
+/// A mount that was being made, or has ended, may have left a part of what it takes.
+fn over(id: u64) -> Error {
+    Error::unavailable(mount::ENDED, format!("mount {id}"))
+}
+
 /// What is looked for, once it is there: a file system of the network may be away for as long as reads would wait for it.
-async fn once_there<T, F: Future<Output = Result<T>>>(patience: Duration, look: impl Fn() -> F) -> Result<T> {
+async fn once_there<T, F: Future<Output = Result<T>>>(
+    patience: Duration,
+    look: impl Fn() -> F,
+    told: impl Fn(&Error),
+) -> Result<T> {
     let late = tokio::time::sleep(patience);
     tokio::pin!(late);
     loop {
         match look().await {
             Err(error @ Error { kind: Kind::Unavailable { .. }, .. }) if !late.is_elapsed() => {
                 tracing::warn!("a mount waits for its store: {error}");
+                told(&error);
                 tokio::select! {
                     () = &mut late => {}
                     () = tokio::time::sleep(AGAIN_AFTER) => {}
@@ -243,6 +317,22 @@ mod tests {
         assert_eq!((terms.request.owner, terms.request.group), (Some(1000), Some(100)));
     }
 
+    #[test]
+    fn a_mount_of_whose_names_some_are_not_held_does_not_outlive_its_process_until_they_are_gone() {
+        let (keeper, file) = (Arc::new(Keeper::default()), tempfile::tempfile().expect("a file"));
+        let holding = Holding::default();
+        // As many as can be, by descriptors or by what is held of one node at most.
+        let full: Vec<Held> = (0..).map_while(|number| keeper.hold(number.to_string(), file.as_fd()).ok()).collect();
+        let lacks = holding.lacking.hold(&keeper, "7.names.2".into(), file.as_fd());
+        assert!(holding.lacks_names());
+        drop(full);
+        let held = holding.lacking.hold(&keeper, "7.names.3".into(), file.as_fd());
+        assert!(holding.lacks_names(), "the kernel may know nodes of those before");
+        drop(lacks);
+        assert!(!holding.lacks_names());
+        drop(held);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_away_is_looked_for_until_patience_ends_and_one_that_refuses_is_not() {
         let looks = Cell::new(0);
@@ -254,11 +344,11 @@ mod tests {
             }
         };
         let (patience, away) = (Duration::from_millis(10_500), Error::unavailable("it is away", "a store"));
-        once_there(patience, looking(away.clone(), 2)).await.expect("it came back");
+        once_there(patience, looking(away.clone(), 2), |_| ()).await.expect("it came back");
         assert_eq!(looks.take(), 3);
-        assert!(once_there(patience, looking(away, 1000)).await.is_err());
+        assert!(once_there(patience, looking(away, 1000), |_| ()).await.is_err());
         assert_eq!(looks.take(), 12, "one a second, and a last one");
-        assert!(once_there(patience, looking(Error::denied("not to you", "a store"), 1)).await.is_err());
+        assert!(once_there(patience, looking(Error::denied("not to you", "a store"), 1), |_| ()).await.is_err());
         assert_eq!(looks.take(), 1);
     }
 }

@@ -47,20 +47,24 @@ pub fn status(host: &Host) -> Status {
         log: host.journal().log(),
         errors: host.journal().errors(),
         mounts,
+        coming: host.coming(),
         serving: host.served().iter().map(|view| serving(view)).collect(),
         opened: host.desk.opened(),
         lending: host.desk.figures(),
         listing: host.listings().iter().map(|listing| listed(listing)).collect(),
         kept: None,
         ending: host.is_ending(),
-        keeper: keeper(host.mounts().iter().all(|mounted| mounted.goes_on()), host.keeper().map(|keeper| keeper.who())),
+        keeper: keeper(
+            host.mounts().iter().find_map(|mounted| mounted.ends_with_this_process()),
+            host.keeper().map(|keeper| keeper.who()),
+        ),
     }
 }
 
 /// Whether mounts outlive their process: if they can, and by whom.
-fn keeper(can_go_on: bool, who: Option<Result<Option<u32>, String>>) -> Keeper {
+fn keeper(cant: Option<&str>, who: Option<Result<Option<u32>, String>>) -> Keeper {
     let why_not = match who {
-        _ if !can_go_on => "this kernel does not ask again what was not answered (Linux 6.9 or later does)".into(),
+        _ if cant.is_some() => cant.unwrap_or_default().into(),
         Some(Ok(pid)) => return Keeper { state: "on".into(), pid },
         Some(Err(why)) => why,
         None => "this node runs in the foreground".into(),
@@ -180,13 +184,13 @@ mod tests {
 
     #[test]
     fn a_keeper_is_on_only_while_somebody_holds_mounts_that_can_go_on() {
-        for (pid, told) in [(Some(7), keeper(true, Some(Ok(Some(7))))), (None, keeper(true, Some(Ok(None))))] {
+        for (pid, told) in [(Some(7), keeper(None, Some(Ok(Some(7))))), (None, keeper(None, Some(Ok(None))))] {
             assert_eq!((&*told.state, told.pid), ("on", pid));
         }
         for (told, why) in [
-            (keeper(true, Some(Err("it is gone".into()))), "off: it is gone"),
-            (keeper(true, None), "off: this node runs in the foreground"),
-            (keeper(false, Some(Ok(Some(7)))), "off: this kernel does not ask again"),
+            (keeper(None, Some(Err("it is gone".into()))), "off: it is gone"),
+            (keeper(None, None), "off: this node runs in the foreground"),
+            (keeper(Some("its names are not held"), Some(Ok(Some(7)))), "off: its names are not held"),
         ] {
             assert!(told.state.starts_with(why) && told.pid.is_none(), "{told:?}");
         }

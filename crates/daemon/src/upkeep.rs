@@ -70,7 +70,7 @@ async fn each<T: Send + 'static>(
     place: &MountPath,
     work: impl FnOnce(&Arc<View>, &[u8], &dyn Fn() -> bool) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (mounted, rest) = host.find(place)?;
+    let (mounted, rest) = host.find(place).await?;
     if mounted.view.is_local() {
         let error = Error::invalid("the data set lies on a local file system, and none of it is kept", &place.path);
         return Err(error.hint("name a path in the mount of a store: `stoker status` shows what is mounted"));

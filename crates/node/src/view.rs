@@ -5,6 +5,7 @@
 mod given;
 mod listing;
 mod open;
+mod principal;
 mod set;
 mod shared;
 
@@ -46,6 +47,9 @@ pub struct View {
     name: Arc<str>,
     /// What other members call the set, and whether they have newer names of it.
     set: u128,
+    /// The principal that it was mounted by, and the store as that one asks it.
+    who: Option<Arc<str>>,
+    asked: Arc<principal::Principal>,
     /// The newest names of others that this node could not follow, and listed for, unless they are those that it has.
     seen_ns: AtomicI64,
     news: Notify,

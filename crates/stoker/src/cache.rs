@@ -3,7 +3,7 @@
 //! All are of this node alone: other members of its cluster keep what they have. Invariant: nothing is removed but what a
 //! node puts into a folder of its own, and nothing while a node has it.
 
-use crate::mount::node_of;
+use crate::mount::ask_of;
 use crate::{place, show, status};
 use block::{Error, Kind, Result};
 use client::messages::{MountPath, Verified};
@@ -155,10 +155,11 @@ fn show(folder: &Path, is_json: bool) -> anyhow::Result<ExitCode> {
 
 /// Whether all is as it was kept: not so where something was damaged, although it is no more.
 fn verify(args: &Verify) -> anyhow::Result<bool> {
-    let (client, _, path) = node_of(&args.path)?;
-    let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
     let bar = show::spinner("reading what is kept");
-    let done = client.ask::<Verified>(Method::POST, "/v1/verify", &place).map_err(show::refused);
+    let done = ask_of(&args.path, |client, path| {
+        let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
+        client.ask::<Verified>(Method::POST, "/v1/verify", &place)
+    });
     bar.finish_and_clear();
     let done = done?;
     if args.json {

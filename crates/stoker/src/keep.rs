@@ -15,16 +15,17 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Ends of a node that nobody asked for, within this time or before it was ready, after which it isn't started again: what the
 /// kernel asks anew may be what it dies of.
-const FAILURES_MAX: usize = 3;
+pub const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a program that is not there is waited for, looking so often, before this one goes on in its place.
-const THERE_WITHIN: Duration = Duration::from_secs(5);
+pub const THERE_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 const OURSELVES: &str = "/proc/self/exe";
 
@@ -157,10 +158,18 @@ impl Keeper {
         self.node_is_gone()
     }
 
-    /// Whether the first thread of the node has ended: it ends last, unless the process was killed.
+    /// Whether the node is dead though its process has not ended: its first thread has, which ends last unless the process was killed.
     fn is_dead(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+        let state = |path: PathBuf| {
+            let stat = std::fs::read_to_string(path).ok()?;
+            stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
+        };
+        let of_it = PathBuf::from(format!("/proc/{}", self.pid));
+        if state(of_it.join("stat")) != Some('Z') {
+            return false;
+        }
+        let threads = std::fs::read_dir(of_it.join("task")).into_iter().flatten().flatten();
+        are_stuck(threads.filter_map(|thread| state(thread.path().join("stat"))))
     }
 
     /// Hear all that was said.
@@ -307,6 +316,13 @@ impl Keeper {
     }
 }
 
+/// Whether what is left of a process that was killed can take no request any more. A thread that runs, or is about to, may be on its way
+/// out of read(2) with one, which the next node would not hear of: it asks once what was not answered, since what it is answering
+/// itself would be asked again with it. One that tells the kernel of names sleeps where nothing wakes it but the next node.
+fn are_stuck(mut threads: impl Iterator<Item = char>) -> bool {
+    threads.all(|state| matches!(state, 'Z' | 'X' | 'D'))
+}
+
 /// The first descriptor that a process gets of a service manager.
 pub const FIRST: i32 = 3;
 
@@ -348,6 +364,13 @@ mod tests {
             let mut failures = Failures::default();
             let mut add = |(second, was_ready)| failures.add(began + Duration::from_secs(second), was_ready);
             assert_eq!(ends.iter().copied().map(&mut add).collect::<Vec<_>>(), is_started, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_killed_is_followed_while_a_thread_is_stuck_but_not_while_one_may_take_a_request() {
+        for (threads, are) in [("", true), ("ZD", true), ("ZXDD", true), ("ZDR", false), ("ZS", false)] {
+            assert_eq!(are_stuck(threads.chars()), are, "{threads}");
         }
     }
 

@@ -7,7 +7,7 @@ use daemon::Keeper;
 use daemon::keeper::Named;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::FdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -91,15 +91,17 @@ fn start(keeper: &Keeper) -> anyhow::Result<OwnedFd> {
         i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| anyhow::anyhow!("it has no number"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     std::thread::Builder::new().name("stoker-reap".into()).spawn(move || child.wait())?;
+    let other = process.try_clone()?;
     take(keeper, (ours, process, pid)).inspect_err(|_| {
         // With half of it, it would start nodes that can't go on.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        let _ = pidfd_send_signal(&other, Signal::KILL);
     })
 }
 
 fn take(keeper: &Keeper, (socket, process, pid): (UnixDatagram, OwnedFd, Pid)) -> anyhow::Result<OwnedFd> {
     socket.set_write_timeout(Some(HEARD_WITHIN))?;
-    keeper.begin(socket, u32::try_from(pid.as_raw_nonzero().get()).ok())?;
+    let number = u32::try_from(pid.as_raw_nonzero().get())?;
+    keeper.begin(socket, Some((number, process.try_clone()?)))?;
     Ok(process)
 }
 

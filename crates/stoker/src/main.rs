@@ -149,11 +149,38 @@ fn bound_the_allocator() {
     }
 }
 
+/// Threads that a command or a node wants beside those of the runtime, before it has done anything.
+const FURTHER_THREADS: usize = 4;
+
+/// Refuse to begin where the system does not give so many threads: the runtime would wait for ever for those that it lacks.
+fn threads_can_be_had(count: usize) -> anyhow::Result<()> {
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let (before, gate) = (threads(), std::sync::Arc::new(std::sync::RwLock::new(())));
+    let closed = gate.write();
+    let waits = || {
+        let gate = gate.clone();
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(gate.read()))
+    };
+    let had: std::io::Result<Vec<_>> = (0..count).map(|_| waits()).collect();
+    drop(closed);
+    let had = had.map_err(|error| {
+        let what = format!("the system gives this process no {count} threads more: {error}");
+        let error = block::Error::unavailable(what, "pids.max of its control group (TasksMax=), or `ulimit -u`");
+        error.hint("raise that limit: a node with its mounts takes a hundred or two")
+    })?;
+    had.into_iter().for_each(|thread| drop(thread.join()));
+    // A thread that was waited for may still be counted.
+    (0..100).take_while(|_| threads() > before).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(1)));
+    Ok(())
+}
+
 /// Threads that answer the network and keep blocks: writes to the page cache happen on them, so that there
 /// are twice as many as processors.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let processors = std::thread::available_parallelism().map_or(2, |count| count.get());
+    let workers = (2 * processors).clamp(4, 32);
+    threads_can_be_had(workers + FURTHER_THREADS)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads((2 * processors).clamp(4, 32)).max_blocking_threads(64).thread_name("stoker").enable_all();
+    builder.worker_threads(workers).max_blocking_threads(64).thread_name("stoker").enable_all();
     Ok(builder.build()?)
 }

@@ -6,7 +6,7 @@
 use crate::args::Mount;
 use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED, LAST};
-use crate::{check, log, notify, place, print, runtime, show};
+use crate::{check, keep, log, notify, place, print, runtime, show};
 use block::{Error, Kind};
 use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
 use client::{Client, Failure, sockets};
@@ -29,8 +29,12 @@ const JOIN_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 // A node that was asked to end is waited for, whoever has files open; the first four pauses are short.
 const _: () = assert!(JOIN_PAUSE.1.as_millis() * (TRIES_TO_JOIN as u128 - 4) > (GRACE.as_millis() + LAST.as_millis()));
 
-/// How long a process that goes on with the mounts of one that is gone may take to be there.
+/// How long a process that goes on with the mounts of one that is gone may take to listen, which it does before it waits for anything.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
+
+// Whoever holds the mounts may wait for a program that is being put in its place, and the start of a process takes seconds on a machine
+// that is busy.
+const _: () = assert!(GOES_ON_WITHIN.as_secs() >= 2 * keep::THERE_WITHIN.as_secs() + 5);
 
 /// Processes that may end while they are asked for the same.
 const TRIES_TO_BE_ANSWERED: u32 = 5;
@@ -251,7 +255,8 @@ impl Asked<'_> {
             if self.place.is_none() {
                 self.listing.finish_and_clear();
                 tell_mounted(self.request, &mounted);
-                self.place = Some(MountPath { path: mounted.path, id: Some(mounted.id), lazy: true });
+                let (path, id, url) = (mounted.path, Some(mounted.id), Some(mounted.url));
+                self.place = Some(MountPath { path, id, url, lazy: true });
             } else if self.asked_to_end && self.ending.is_none() {
                 // The process that goes on has not heard it.
                 self.tell_to_end();
@@ -295,7 +300,8 @@ fn hold(
     place: &MountPath,
     answers: mpsc::Sender<Mounting>,
 ) -> impl Future<Output = Result<(), Failure>> + use<> {
-    let hold = HoldRequest { path: place.path.clone(), id: place.id.unwrap_or_default(), tell: request.tell.clone() };
+    let MountPath { path, id, url, .. } = place.clone();
+    let hold = HoldRequest { path, id: id.unwrap_or_default(), url, tell: request.tell.clone() };
     async move {
         tokio::time::sleep(JOIN_PAUSE.0).await;
         client.tell(Method::POST, "/v1/holds", &hold, answers).await
@@ -440,8 +446,9 @@ fn serves(client: &Client, status: &Status, path: &Path) -> bool {
     if Path::new(&status.cache) == path {
         return is_own || std::fs::metadata(path).is_ok_and(|found| found.uid() == client.user());
     }
-    let mut mounts = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
-    mounts.any(|mounted| is_own || mount::user_at(Path::new(&mounted.path)) == Some(client.user()))
+    let there = status.mounts.iter().filter(|mount| !mount.detached).map(|mount| &mount.path);
+    let mut mounts = there.chain(status.coming.iter().map(|mount| &mount.path)).filter(|at| path.starts_with(at));
+    mounts.any(|at| is_own || mount::user_at(Path::new(at)) == Some(client.user()))
 }
 
 #[cfg(test)]

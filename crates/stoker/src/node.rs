@@ -4,6 +4,7 @@
 //! Invariant: what becomes of a command that asked is nothing to the mounts of others.
 
 mod folder;
+mod resume;
 
 use crate::args;
 use crate::ends::{End, Ends};
@@ -15,12 +16,12 @@ use client::sockets;
 use daemon::control::Bound;
 use daemon::journal::Form;
 use daemon::keeper::Named;
-use daemon::{Host, Journal, Keeper, Lease, Life, control, data};
+use daemon::{Host, Journal, Lease, Life, control, data};
 use futures_util::future::OptionFuture;
 use node::{Home, Node};
 use peer::Leave;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -30,9 +31,6 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 use tokio::net::UnixListener;
 use tokio::time::{Instant, Sleep};
-
-/// By this name the lock of the cache folder is held for the next process.
-const LOCK: &str = "lock";
 
 /// How long a request to the store is repeated before its reader gets EIO, unless another is given.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,9 +50,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// The exit code of a node that found another on its cache folder.
 const TAKEN: u8 = 75;
 
-/// The exit code of a node that another is to go on for: no success, so that systemd starts that one.
-const MAKES_WAY: i32 = 75;
-
 /// What whoever holds the mounts is told when they end with this node.
 const STOPPING: &str = "STOPPING=1";
 
@@ -66,7 +61,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     // Names, snapshots and blocks are this user's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let flags = &args.node;
-    let lock = left.remove(LOCK).map(Into::into);
+    let lock = left.remove(resume::LOCK).map(Into::into);
     let goes_on = left.keys().any(|name| name != keep::SOCKET);
     let cache = match place::cache(flags.cache.as_deref()) {
         Err(_) if goes_on => place::cache_named(flags.cache.as_deref()),
@@ -173,13 +168,12 @@ fn join(
 struct Begun {
     host: Arc<Host>,
     leave: Option<Leave>,
-    listener: UnixListener,
     bound: Bound,
     /// The data socket.
     lends: (UnixListener, Bound),
 }
 
-/// A node that others of its cluster may ask from now on. Commands may connect meanwhile; they are answered when it is there.
+/// A node that others of its cluster may ask from now on. Commands may connect before it is there.
 async fn begin(
     home: Home,
     settings: node::Settings,
@@ -209,8 +203,14 @@ async fn begin(
             let _ = rustix::stdio::dup2_stderr(file);
         });
     }
-    go_on(&host, terms.life, lock, left).await?;
-    Ok(Begun { host, leave, listener, bound, lends: data::bind(socket)? })
+    let going_on = resume::begin(&host, terms.life, &lock, left)?;
+    // Heard from now on: who names a mount that is not there yet waits for that one alone.
+    control::listen(&host, listener);
+    tokio::spawn(host.clone().feel_the_pulse());
+    if let Some(going_on) = going_on {
+        going_on.done(&host, terms.life).await?;
+    }
+    Ok(Begun { host, leave, bound, lends: data::bind(socket)? })
 }
 
 /// Wait until somebody wants the node to end.
@@ -239,43 +239,6 @@ fn reopen(journal: &Journal) {
     journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}"));
 }
 
-/// Go on with what was left, and have somebody hold what is to outlive this process.
-async fn go_on(host: &Arc<Host>, life: Life, lock: std::fs::File, mut left: Named) -> anyhow::Result<()> {
-    let keeper = Arc::new(Keeper::default());
-    let begun = match (life, notify::store()) {
-        (Life::Mounts, _) => keeper::begin(&keeper, left.remove(keep::SOCKET)),
-        (Life::Asked, Some(socket)) => Ok(keeper.begin(socket?, None)?),
-        (Life::Asked, None) => return Ok(()),
-    };
-    if let Err(error) = begun {
-        // Its mounts live no longer than it does, as the status says.
-        keeper.lost(format!("nobody could be had to hold them: {error}"));
-    }
-    host.keep_by(keeper.clone());
-    // For as long as this process lives, and then for the next one.
-    std::mem::forget(keeper.hold(LOCK.into(), lock.as_fd())?);
-    for (names, error) in host.resume(left).await {
-        match std::env::var_os(keep::FIRST_TRY) {
-            _ if error.what == ::mount::ENDED => tracing::info!("{error}"),
-            // Another program may be able to, or this one when it tries again.
-            Some(_) => return Err(error.into()),
-            None => tracing::error!("a mount could not go on, and is dead: {error}"),
-        }
-        names.iter().for_each(|name| keeper.remove(name));
-    }
-    if life == Life::Mounts {
-        let _ = keeper.tell("READY=1");
-    }
-    let host = host.clone();
-    tokio::spawn(async move {
-        host.makes_way().await;
-        tracing::info!("another process goes on");
-        // Without the end of anything: what is mounted stays.
-        std::process::exit(MAKES_WAY);
-    });
-    Ok(())
-}
-
 /// Begin, and serve until the end; told to end before it has begun, a node ends what it was to go on with.
 async fn serve(
     home: Home,
@@ -298,7 +261,7 @@ async fn serve(
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
 async fn until_the_end(
-    Begun { host, leave, listener, bound, lends }: Begun,
+    Begun { host, leave, bound, lends }: Begun,
     mut signals: Ends,
     journal: &Journal,
     terms: &Terms,
@@ -308,8 +271,6 @@ async fn until_the_end(
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
     let (lender, _lends) = lends;
     data::listen(&host, lender);
-    control::listen(&host, listener);
-    tokio::spawn(host.clone().feel_the_pulse());
     let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
     let (opening, ended) = (open(&host, &terms.sets, terms.goes_on), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));

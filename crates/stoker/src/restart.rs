@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     while began.elapsed() < THERE_WITHIN {
         let now = client.ask::<Status>(Method::GET, "/v1/status", &()).ok().filter(|now| now.pid != before.pid);
-        if let Some(now) = now {
+        if let Some(now) = now.filter(|now| now.coming.is_empty() || began.elapsed() + LOOK_EVERY >= THERE_WITHIN) {
             return all_go_on(&before, &now).map(|()| ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK_EVERY);
@@ -50,6 +50,10 @@ fn all_go_on(before: &Status, now: &Status) -> anyhow::Result<()> {
     let is_missing = |mount: &&Mount| !now.mounts.iter().any(|other| other.id == mount.id);
     match before.mounts.iter().find(is_missing) {
         None => Ok(()),
+        Some(mount) if now.coming.iter().any(|other| other.id == mount.id) => {
+            let error = Error::unavailable("a mount waits for its store, as those who read in it do", &mount.path);
+            Err(error.hint("see `stoker status`, and the log of the node").into())
+        }
         Some(mount) => {
             let error = Error::unavailable("a mount did not go on, and is dead", &mount.path);
             let path = block::quoted(Path::new(&mount.path));

@@ -175,7 +175,8 @@ fn each_node(
     if let Some(dir) = dir {
         let (client, mut status, path) = mount::node_of(dir)?;
         let is_local = status.mounts.iter().any(|mount| mount.local && path.starts_with(&mount.path));
-        if Path::new(&status.cache) != path && !is_local {
+        let comes = status.coming.iter().any(|mount| path.starts_with(&mount.path));
+        if Path::new(&status.cache) != path && !is_local && !comes {
             let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
             status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
         }
@@ -234,6 +235,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
         out += &place_of(columns, &listing.path, &listing.url);
         out += &format!("    listing it since {since:.0} s: {names} so far\n");
     }
+    status.coming.iter().for_each(|mount| out += &life::coming(mount, columns));
     status.mounts.iter().for_each(|mount| out += &mounted(mount, columns));
     if of_others > 0 {
         let others = count_of(of_others as u64, "other mount");
@@ -318,6 +320,7 @@ fn mounted(mount: &Mount, columns: usize) -> String {
     if let Some(failed) = &mount.refresh_failed {
         out += &format!("    the last refresh failed: {failed}\n");
     }
+    out += &life::refused(mount);
     out
 }
 

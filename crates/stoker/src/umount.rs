@@ -89,16 +89,23 @@ fn wait_for_those_that_end(nodes: Vec<(Process, Client)>) -> anyhow::Result<()> 
 /// End the mount that this node serves.
 fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow::Result<()> {
     // Of a path below it a load or a status is meant of that part, but never the end of all of it.
-    let around = status.mounts.iter().filter(|mount| !mount.detached && path.starts_with(&mount.path));
-    let Some(mount) = around.max_by_key(|mount| mount.path.len()) else {
+    let there = status.mounts.iter().filter(|mount| !mount.detached);
+    let there = there.map(|mount| (&mount.path, &mount.url, mount.id, false));
+    let coming = status.coming.iter().map(|mount| (&mount.path, &mount.url, mount.id, true));
+    let around = there.chain(coming).filter(|(at, ..)| path.starts_with(at));
+    let Some((at, url, id, comes)) = around.max_by_key(|(at, ..)| at.len()) else {
         let error = Error::missing("nothing is mounted there by this node", path.display());
         return Err(error.hint("see `stoker status`").into());
     };
-    if Path::new(&mount.path) != path {
-        return Err(inside(&path, Path::new(&mount.path)));
+    if Path::new(at) != path {
+        return Err(inside(&path, Path::new(at)));
+    }
+    if comes && args.lazy {
+        // The node would end it once it is there; that it has ended, it will find out.
+        return Ok(mount::unmount(&path, true)?);
     }
     // By its path it might be another by now.
-    let place = MountPath { path: mount.path.clone(), id: Some(mount.id), lazy: args.lazy };
+    let place = MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy };
     let node = Process::open(status.pid);
     let ask = |client: &Client| client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
     let done = match ask(&client) {

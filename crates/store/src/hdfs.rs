@@ -102,6 +102,11 @@ struct Cluster {
 }
 
 impl Hdfs {
+    /// Whether the configuration of whoever asks names this authority itself.
+    pub fn is_configured(authority: &str, settings: &Settings) -> bool {
+        Configuration::read(settings).is_ok_and(|conf| conf.names(authority))
+    }
+
     /// The cluster of a URL's authority: a name service, `host:port`, or nothing for `fs.defaultFS`. Nothing is sent until
     /// something is asked.
     pub fn open(authority: &str, settings: &Settings) -> Result<Hdfs> {

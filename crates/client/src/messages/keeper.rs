@@ -18,9 +18,25 @@ pub struct Keeper {
 pub struct HoldRequest {
     pub path: String,
     pub id: u64,
+    /// Of a caller of an earlier version none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// What happens meanwhile is sent too, if it is at least this grave; nothing if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tell: Option<String>,
+}
+
+/// A mount of a process that is gone, with which this one does not go on yet.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Coming {
+    pub id: u64,
+    pub url: String,
+    pub path: String,
+    /// Seconds since 1970.
+    pub since: f64,
+    /// What it waits for, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// `POST /v1/restart`: another process goes on with all mounts. This one may end before it has answered.

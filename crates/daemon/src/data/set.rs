@@ -172,7 +172,7 @@ pub async fn find(host: &Arc<Host>, hello: Hello, peer: &UCred) -> Result<Reader
     let is_ours = is_ours(peer.uid());
     if let Some(path) = &hello.path {
         let place = MountPath { path: path.clone(), ..MountPath::default() };
-        match host.find(&place) {
+        match host.find(&place).await {
             Ok((mounted, rest)) if is_ours || mounted.shown.lets(peer.uid(), peer.gid()) => {
                 return Ok(reader(Set::Mounted(mounted), rest.to_string_lossy().into_owned()));
             }

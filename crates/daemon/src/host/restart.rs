@@ -42,8 +42,8 @@ impl Host {
         if self.visitors.borrow().closing {
             return refused("it is ending".into());
         }
-        if self.mounts().iter().any(|mounted| !mounted.goes_on()) {
-            return refused("this kernel does not ask again (Linux 6.9 or later does)".into());
+        if let Some(why) = self.mounts().iter().find_map(|mounted| mounted.ends_with_this_process()) {
+            return refused(why.into());
         }
         if let Some(program) = program
             && let Err(errno) = rustix::fs::access(program, rustix::fs::Access::EXEC_OK)

@@ -3,6 +3,7 @@
 //! Invariant: names that one principal listed are shown to no other.
 
 use super::listing::{list, write};
+use super::principal::Principal;
 use super::set::pinned;
 use super::shared::of_another;
 use super::{DataSet, View, given};
@@ -25,6 +26,8 @@ pub struct Identity {
     pub store: Arc<str>,
     /// Of the data set, for this principal.
     pub set: u128,
+    /// The principal; not known of a mount of an earlier version.
+    pub who: Option<Arc<str>>,
 }
 
 impl View {
@@ -64,13 +67,15 @@ impl View {
                 write(&node, listing, snapshot.clone(), None).await?.manifest
             }
         };
-        let view = View::begin(node.clone(), source, Identity { store, set }, Generations::new(manifest), fill);
+        let identity = Identity { store, set, who: Some(who.into()) };
+        let asked = Principal::known(source.store.clone(), &identity);
+        let view = View::begin(node.clone(), (source, asked), identity, Generations::new(manifest), fill);
         drop(opening);
         Ok(view)
     }
 
-    /// Go on with a data set of another process, by the snapshots that it left, oldest first. The store is not asked who
-    /// asks, or anything else: it may not answer just now.
+    /// Go on with a data set of another process, by the snapshots that it left, oldest first. Nobody is asked who
+    /// asks, or for anything else, who may not answer just now: that is for the first request to the store.
     pub fn resume(
         node: Arc<Node>,
         source: DataSet,
@@ -82,11 +87,19 @@ impl View {
         let names = if snapshots.iter().all(is_of_it) { Generations::resumed(snapshots) } else { None };
         let names =
             names.ok_or_else(|| Error::corrupt("the names of a mount that is to go on are lost", &source.url))?;
-        Ok(View::begin(node, source, identity, names, fill))
+        let asked = Principal::resumed(source.store.clone(), &identity, node.cluster().is_some());
+        Ok(View::begin(node, (source, asked), identity, names, fill))
     }
 
-    fn begin(node: Arc<Node>, source: DataSet, identity: Identity, names: Generations, fill: When) -> Arc<View> {
-        let Identity { store: name, set } = identity;
+    fn begin(
+        node: Arc<Node>,
+        (source, asked): (DataSet, Arc<Principal>),
+        identity: Identity,
+        names: Generations,
+        fill: When,
+    ) -> Arc<View> {
+        let source = DataSet { store: asked.clone(), ..source };
+        let Identity { store: name, set, who } = identity;
         let entrance = node.enter(&source.store, &name);
         // What lies on a local disk already is not copied.
         let when = if source.local.is_some() { When::Off } else { fill };
@@ -99,6 +112,8 @@ impl View {
             source,
             name,
             set,
+            who,
+            asked,
             seen_ns: Default::default(),
             news: Default::default(),
             entrance,
@@ -127,7 +142,12 @@ impl View {
 
     /// By what its names are known.
     pub fn identity(&self) -> Identity {
-        Identity { store: self.name.clone(), set: self.set }
+        Identity { store: self.name.clone(), set: self.set, who: self.who.clone() }
+    }
+
+    /// Why nothing is asked of its store, if so.
+    pub fn refused(&self) -> Option<&str> {
+        self.asked.refused()
     }
 
     /// Have the snapshots of names held outside of this process, from now on and before any name is taken from one.

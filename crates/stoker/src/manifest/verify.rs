@@ -11,11 +11,12 @@ use super::told::{Difference, Told};
 use crate::args::Reach;
 use crate::{place, runtime, show};
 use block::{Error, Kind, Result};
+use daemon::reach;
 use futures_util::{StreamExt, stream};
 use node::DataSet;
 use serde_json::json;
 use std::sync::Arc;
-use store::{Chance, Location, Sink};
+use store::{Chance, Hdfs, HdfsSettings, Location, Sink};
 use tokio::sync::Notify;
 
 /// Requests of the shortest listing: one finds out that there is no more.
@@ -72,7 +73,8 @@ fn trusted(url: String, store: &str, reach: &Reach) -> Result<String> {
         return Err(error.hint(format!("name it: --endpoint http://{server}, or https://")));
     }
     let has_token = place::variable(store::WEB_TOKEN).is_some_and(|token| !token.is_empty());
-    if !is_credited(&url.parse()?, reach, has_token) {
+    let hdfs = reach::settings(None, None, None, false, None, place::variables(&url)).hdfs;
+    if !is_credited(&url.parse()?, reach, has_token, &hdfs) {
         return Ok(url);
     }
     let error = Error::invalid("credentials are not sent to a server that only the manifest names", &url);
@@ -90,9 +92,11 @@ fn elsewhere<'a>(location: &Location, store: &'a str, has_endpoint: bool) -> Opt
 }
 
 /// Whether a location chooses who gets credentials.
-fn is_credited(location: &Location, reach: &Reach, has_token: bool) -> bool {
+fn is_credited(location: &Location, reach: &Reach, has_token: bool, hdfs: &HdfsSettings) -> bool {
     match location {
         Location::Web { .. } => has_token,
+        // Whoever it is hears who asks, with Kerberos by a ticket.
+        Location::Hdfs { authority, .. } => !authority.is_empty() && !Hdfs::is_configured(authority, hdfs),
         Location::Azure { host, .. } => host.is_some() && reach.endpoint.is_none() && !reach.anonymous,
         _ => false,
     }
@@ -167,15 +171,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_cluster_that_ones_own_configuration_names_is_not_named_by_the_file_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let property = |name, value| format!("<property><name>{name}</name><value>{value}</value></property>");
+        let all = property("fs.defaultFS", "hdfs://usual:9000") + &property("dfs.ha.namenodes.blue", "nn1");
+        let written =
+            std::fs::write(folder.path().join("core-site.xml"), format!("<configuration>{all}</configuration>"));
+        written.expect("it is ours");
+        let variables = [("HADOOP_CONF_DIR".to_owned(), folder.path().display().to_string())].into();
+        let hdfs = HdfsSettings { variables, ..Default::default() };
+        let of = |url: &str| is_credited(&url.parse().expect("a location"), &Reach::default(), false, &hdfs);
+        assert!(!of("hdfs://blue/p") && !of("hdfs://USUAL:9000/p") && of("hdfs://usual/p") && of("hdfs://other/p"));
+    }
+
+    #[test]
     fn no_file_sends_credentials_to_a_server_of_its_own() {
-        let is_credited =
-            |url: &str, reach: &Reach, has_token| is_credited(&url.parse().expect("a location"), reach, has_token);
+        let none = HdfsSettings::default();
+        let is_credited = |url: &str, reach: &Reach, has_token| {
+            is_credited(&url.parse().expect("a location"), reach, has_token, &none)
+        };
         let (usual, azure) = (Reach::default(), "abfss://c@acc.dfs.core.windows.net/p");
         assert!(is_credited("https://host.example/p", &usual, true) && is_credited(azure, &usual, false));
         assert!(!is_credited("https://host.example/p", &usual, false));
         assert!(!is_credited(azure, &Reach { anonymous: true, ..Reach::default() }, false));
         assert!(!is_credited(azure, &Reach { endpoint: Some("https://h".into()), ..Reach::default() }, false));
-        for url in ["s3://bucket/p", "gs://bucket/p", "az://c/p", "/folder"] {
+        assert!(is_credited("hdfs://host:8020/p", &usual, false));
+        for url in ["s3://bucket/p", "gs://bucket/p", "az://c/p", "/folder", "hdfs:///p"] {
             assert!(!is_credited(url, &usual, true), "{url}");
         }
     }

@@ -1,7 +1,20 @@
 //! How long a node and its mounts go on.
 
 use crate::{place, show};
-use client::messages::Status;
+use client::messages::{Coming, Mount, Status};
+
+/// A mount that is not gone on with yet.
+pub fn coming(mount: &Coming, columns: usize) -> String {
+    let since = (place::now() - mount.since).max(0.0);
+    let waits_for = mount.waits_for.as_deref().map_or_else(|| "what it was mounted from".into(), show::line);
+    super::place_of(columns, &mount.path, &mount.url) + &format!("    waits since {since:.0} s for {waits_for}\n")
+}
+
+/// Why nothing is asked of the store of a mount, if so.
+pub fn refused(mount: &Mount) -> String {
+    let why = mount.refused.as_deref().map(show::line);
+    why.map_or_else(String::new, |why| format!("    only what is kept is read: {why}\n"))
+}
 
 /// Why its mounts end with it, if they do.
 pub fn keeper(status: &Status) -> String {

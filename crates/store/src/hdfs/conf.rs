@@ -105,6 +105,13 @@ impl Configuration {
         Ok((url.clone(), vec![Server { address, url, changed: None }]))
     }
 
+    /// Whether it names an authority itself: as a name service, or as what `hdfs:///path` means.
+    pub fn names(&self, authority: &str) -> bool {
+        let of_it = ["dfs.ha.namenodes", "dfs.namenode.rpc-address"].map(|what| format!("{what}.{authority}"));
+        let is_usual = || self.usual().is_ok_and(|usual| with_port(usual) == with_port(authority));
+        of_it.iter().any(|name| self.get(name).is_some()) || is_usual()
+    }
+
     /// What `hdfs:///path` means.
     fn usual(&self) -> Result<&str> {
         let named = self.get("fs.defaultFS").or_else(|| self.get("fs.default.name"));
