@@ -4,6 +4,8 @@
 //! texts and brackets are (`source`) and no more of Markdown than spans, links and headings (`words`).
 //! Invariants: all offences come in one message; each ban names what to use instead, each exception its reason.
 
+#[path = "tidy/locks.rs"]
+mod locks;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/source.rs"]
@@ -110,6 +112,15 @@ fn each_library_has_a_reason() {
     let reasons = files.swap_remove(reasons);
     files.retain(|file| file.path.ends_with("Cargo.toml"));
     rules::libraries(&files, &reasons, &mut offences);
+    judge(offences);
+}
+
+#[test]
+fn what_is_fuzzed_is_built_from_the_libraries_that_are_shipped() {
+    let (mut offences, files) = (Vec::new(), repository());
+    let [lock, of_rest] = ["fuzz/Cargo.lock", "Cargo.lock"]
+        .map(|path| files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{path} is not there")));
+    locks::follows(lock, of_rest, &files, &mut offences);
     judge(offences);
 }
 

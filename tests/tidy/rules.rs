@@ -321,7 +321,7 @@ pub fn arrows(manifest: &File, out: &mut Vec<Offence>) {
 }
 
 /// What a manifest depends on: line, section, name.
-fn dependencies(manifest: &File) -> Vec<(usize, &str, &str)> {
+pub fn dependencies(manifest: &File) -> Vec<(usize, &str, &str)> {
     let (mut section, mut found) = ("", Vec::new());
     for (number, line) in manifest.text.lines().enumerate() {
         if let Some(title) = line.strip_prefix('[') {
