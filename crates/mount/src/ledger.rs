@@ -24,7 +24,7 @@ const MARK: u64 = u64::from_le_bytes(*b"STOKEROP");
 const VERSION: u32 = 1;
 
 /// Nodes that are open or kept at a time. Pages that were never written take no memory: sixteen bytes a node do.
-const LINES_MAX: u32 = 1 << 22;
+pub const LINES_MAX: u32 = 1 << 22;
 
 /// Answers on their way: more than the threads that send some.
 const MARKS_MAX: usize = 120;
