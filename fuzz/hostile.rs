@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 type Read = fn(&[u8]);
 
 /// Those that can be named, in the order of the folders of `corpus/`.
-const TARGETS: [(&str, Read); 18] = [
+const TARGETS: [(&str, Read); 20] = [
     ("azure", store::hostile::azure),
     ("chunked", emulate::hostile::chunked),
     ("dlio", dlio),
@@ -28,7 +28,9 @@ const TARGETS: [(&str, Read); 18] = [
     ("s3", store::hostile::s3),
     ("said", peer::hostile::said),
     ("snapshot", node::manifest::hostile::snapshot),
+    ("terms", daemon::hostile::terms),
     ("typed", emulate::hostile::typed),
+    ("uses", cache::disk::hostile::uses),
     ("workload", workload),
 ];
 

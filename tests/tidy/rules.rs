@@ -40,7 +40,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     // A bare program beside Stoker, the least that a mount costs, and one that asks members.
     ("benchmarks", &["block", "mount", "node", "peer"]),
     // What reads foreign bytes, to be given hostile ones.
-    ("fuzz", &["bench", "cache", "emulate", "fleet", "mount", "node", "peer", "store", "workload"]),
+    ("fuzz", &["bench", "cache", "daemon", "emulate", "fleet", "mount", "node", "peer", "store", "workload"]),
 ];
 
 /// Tests may use what they like, except that who measures never sees what is measured.

@@ -11,6 +11,7 @@
 //! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
 //! - [`Lease`]: until when it may go on without anybody who looks after it.
 //! - [`reach`]: from what was asked for to a store.
+//! - `hostile`: terms as bytes that mean harm, for fuzzing.
 //!
 //! Invariant: it reads no environment and no arguments, and prints nothing.
 
@@ -18,6 +19,8 @@ pub mod control;
 pub mod data;
 mod hint;
 mod host;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 pub mod journal;
 pub mod keeper;
 mod lease;

@@ -36,7 +36,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const TERMS_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
-struct Terms {
+pub struct Terms {
     version: u32,
     request: MountRequest,
     store: String,
@@ -132,16 +132,25 @@ pub fn terms(request: &MountRequest, view: &View, session: &Session) -> Result<O
     write().map_err(|error| Error::io("noting what was asked for", "memory", &error))
 }
 
+/// What errors are about.
+const GOES_ON: &str = "a mount that is to go on";
+
 fn read(file: &File) -> Result<Terms> {
-    let odd = |what: String| Error::corrupt(what, "a mount that is to go on");
     let length = file.metadata().map_or(0, |found| found.len());
     let mut text = vec![0; length.min(TERMS_BYTES_MAX) as usize];
-    file.read_exact_at(&mut text, 0).map_err(|error| odd(format!("its terms can't be read: {error}")))?;
+    let failed = |error| Error::corrupt(format!("its terms can't be read: {error}"), GOES_ON);
+    file.read_exact_at(&mut text, 0).map_err(failed)?;
+    parse(&text)
+}
+
+/// Terms out of their text.
+pub fn parse(text: &[u8]) -> Result<Terms> {
     // What does not parse may be a secret, so nothing of it is shown.
-    let terms: Terms = serde_json::from_slice(&text).map_err(|_| odd("its terms are not understood".into()))?;
+    let terms: Terms =
+        serde_json::from_slice(text).map_err(|_| Error::corrupt("its terms are not understood", GOES_ON))?;
     match terms.version {
         VERSION => Ok(terms),
-        other => Err(odd(format!("its terms are of version {other}"))),
+        other => Err(Error::corrupt(format!("its terms are of version {other}"), GOES_ON)),
     }
 }
 
@@ -153,7 +162,7 @@ pub fn settled(named: &Named) -> Vec<mount::Terms> {
 }
 
 impl Terms {
-    fn settled(&self) -> mount::Terms {
+    pub fn settled(&self) -> mount::Terms {
         mount::Terms {
             path: self.path.clone(),
             number: self.number.map(|(major, minor)| Number { major, minor }),

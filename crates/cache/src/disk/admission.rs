@@ -98,7 +98,8 @@ impl Admission {
 
     /// Turn the clock back before its stamps overflow: all stamps are to be made smaller by this much.
     pub fn turn_back(&mut self) -> Option<Stamp> {
-        let back = self.now().checked_sub(TURN_BACK_AT).map(|_| TURN_BACK_AT)?;
+        // The first moment is 1: only behind this one the clock itself has gone so far.
+        let back = (self.now() > TURN_BACK_AT).then_some(TURN_BACK_AT)?;
         self.clock -= u64::from(back) * self.tick();
         Some(back)
     }
