@@ -21,7 +21,7 @@ PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==
 
 # Coverage for libFuzzer, as cargo-fuzz asks rustc for it, but by the compiler that builds the rest and without a sanitizer: there
 # is next to no unsafe code in what is fuzzed (docs/decisions/0038).
-FUZZED = azure chunked dlio google heads hosts key_file ledger log manifest members parquet profiles s3 said snapshot typed workload
+FUZZED = azure chunked dlio google heads hosts key_file ledger log manifest members parquet profiles s3 said snapshot terms typed uses workload
 FUZZ_FLAGS = --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
 FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -105,9 +105,10 @@ fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz
 	@# What is new goes beside the corpus: what is kept of it is chosen by hand.
 	@cd fuzz && for target in $(or $(TARGETS),$(FUZZED)); do \
-	  mkdir -p ../target/fuzz/corpus/$$target; echo "== $$target"; \
+	  mkdir -p ../target/fuzz/corpus/$$target; echo "== $$target"; words=words/$$target; \
 	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
-	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 ../target/fuzz/corpus/$$target corpus/$$target \
+	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 $$(test ! -e $$words || echo -dict=$$words) \
+	    ../target/fuzz/corpus/$$target corpus/$$target \
 	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
 	  awk '/^#[0-9].* cov: /{run=substr($$1,2); match($$0,/cov: [0-9]+/); edges=substr($$0,RSTART+5,RLENGTH-5); if(edges!=last){last=edges;at=run}} \
 	    END{print run " executions, " last " edges, the last new one at " at ": " (at*5>run*4 ? "in" : "before") " the last fifth"}' ../target/fuzz/$$target.log; \
