@@ -151,9 +151,10 @@ fn an_epoch_that_begins_as_the_one_before_is_taken_to_go_on_like_it() {
     // Hardly anything is kept, so each open is seen.
     let Some((bed, _daemon, names)) = mounted(600, &["--cache-size", "1MB"]) else { return };
     let order = Mersenne::of(1 << 31).permutation(600);
-    read(&bed, &names, &order, 2, 4, Duration::ZERO);
+    // One reader: of two that nothing paces, either may be far ahead.
+    read(&bed, &names, &order, 1, 4, Duration::ZERO);
     assert_eq!(orders(&bed), [] as [Value; 0], "no sampler's");
-    read(&bed, &names, &order, 2, 4, Duration::from_millis(5));
+    read(&bed, &names, &order, 1, 4, Duration::from_millis(5));
     let found = orders(&bed);
     assert_eq!((found.len(), &found[0]["source"]), (1, &Value::from("repeat")), "{found:?}");
     assert!(found[0]["opened"].as_u64().is_some_and(|opened| opened > 400), "{found:?}");
