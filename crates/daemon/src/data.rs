@@ -49,13 +49,16 @@ const LENT_MEMORY_SHARE: u64 = 16;
 /// After the system refused to give us a connection.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// Data sets by what was asked for; whoever opens one holds its lock.
+type Places = HashMap<Vec<u8>, Arc<tokio::sync::Mutex<Weak<Opened>>>>;
+
 /// What is lent, and the data sets that are open for it.
 pub struct Desk {
     connections: Semaphore,
     others: Semaphore,
     disk: Arc<Semaphore>,
     /// By what was asked for, so that programs which ask the same share one.
-    sets: Mutex<HashMap<Vec<u8>, Arc<tokio::sync::Mutex<Weak<Opened>>>>>,
+    sets: Mutex<Places>,
     files_lent: AtomicU64,
     files_copied: AtomicU64,
     bytes_copied: AtomicU64,
@@ -120,7 +123,7 @@ impl Desk {
         open.map(|opened| opened.status()).collect()
     }
 
-    fn sets(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Arc<tokio::sync::Mutex<Weak<Opened>>>>> {
+    fn sets(&self) -> std::sync::MutexGuard<'_, Places> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

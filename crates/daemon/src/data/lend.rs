@@ -61,6 +61,9 @@ pub struct Counter<'a> {
     pub process: u32,
 }
 
+/// A node, its size, and what it has.
+type Found = Result<(u64, u64, Arc<dyn Content>)>;
+
 /// One file that is asked for.
 struct Part {
     node: u64,
@@ -114,12 +117,7 @@ impl Counter<'_> {
     }
 
     /// Open all of them at once: on a thread, since a disk takes its time, and those that are fetched together.
-    async fn open_all(
-        &self,
-        names: Vec<String>,
-        nodes: Vec<u64>,
-        before: &Begun,
-    ) -> Result<Vec<Result<(u64, u64, Arc<dyn Content>)>>> {
+    async fn open_all(&self, names: Vec<String>, nodes: Vec<u64>, before: &Begun) -> Result<Vec<Found>> {
         let turn = self.desk.disk.clone().acquire_owned().await.expect("it is never closed");
         let (view, process, before) = (self.view.clone(), self.process, before.clone());
         let paths: Vec<String> = names.iter().map(|name| self.path(name)).collect();
