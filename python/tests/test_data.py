@@ -20,14 +20,21 @@ import stoker
 SMALL = {"%s/%04d" % ("abc"[n % 3], n): noise(1000 + n, n) for n in range(150)}
 
 
-def _read_all(data, names, out):
-    out.put([len(one) for one in data.read_many(names)])
-
-
 def _same(data, content):
     names = list(content)
     found = data.read_many(names)
     return all(content[name] == one for name, one in zip(names, found))
+
+
+def _reads(data):
+    """Ends with 0 if all was right, each of many times, and on connections of its own."""
+    inherited = _sockets(data)
+    right = bool(inherited) and all(_same(data, SMALL) for _ in range(20))
+    sys.exit(0 if right and not inherited & _sockets(data) else 1)
+
+
+def _sockets(data):
+    return {os.fstat(line.socket.fileno()).st_ino for line in data._idle}
 
 
 class Reading(Bed):
@@ -104,6 +111,18 @@ class Reading(Bed):
                 results = [pool.apply_async(_same, (data, SMALL)) for _ in range(16)]
                 self.assertTrue(_same(data, SMALL), kind)
                 self.assertTrue(all(result.get(120) for result in results), kind)
+        # What is handed to a fork is not pickled: each has the parent's connections before it.
+        before = descriptors()
+        children = [multiprocessing.get_context("fork").Process(target=_reads, args=(data,)) for _ in range(4)]
+        for child in children:
+            child.start()
+        for _ in range(20):
+            self.assertTrue(_same(data, SMALL), "the parent reads on")
+        for child in children:
+            child.join(60)
+            self.assertEqual(child.exitcode, 0)
+            child.close()
+        self.assertEqual(descriptors(), before)
 
     def test_threads_share_a_client_and_no_answer_is_mixed_up(self):
         data = self.open()
