@@ -19,7 +19,9 @@ _TAKEN = 75
 
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _GOOGLE = ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GCE_METADATA_HOST", "HOME")
-_AZURE = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME")
+_AZURE = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "HOME", "PATH")
+_AWS = ("HOME", "PATH")
+_TRUST = ("AWS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE")
 _OF_AZURE = ("az", "azure", "abfs", "abfss", "wasb", "wasbs")
 _HDFS = (
     "HADOOP_CONF_DIR",
@@ -31,6 +33,9 @@ _HDFS = (
     "KRB5_CLIENT_KTNAME",
 )
 _PATHS = (
+    "AWS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
     "AWS_CONFIG_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_LOGIN_CACHE_DIRECTORY",
@@ -181,13 +186,13 @@ def credentials(url: str) -> Dict[str, object]:
 
     def meant(name: str) -> bool:
         if scheme == "gs":
-            return name in _GOOGLE
+            return name in _GOOGLE or name in _TRUST
         if scheme in _OF_AZURE:
-            return name.startswith("AZURE_") or name in _AZURE
+            return name.startswith("AZURE_") or name in _AZURE or name in _TRUST
         if scheme == "hdfs":
             return name in _HDFS
         if scheme == "s3":
-            return name == "HOME" or name.startswith("AWS_") and not (whole and name in _KEYS)
+            return name in _AWS or name in _TRUST or name.startswith("AWS_") and not (whole and name in _KEYS)
         return False
 
     variables = {name: _whole(name, value) for name, value in os.environ.items() if value and meant(name)}

@@ -336,9 +336,9 @@ class Trees(Bed):
         here = os.path.dirname(os.path.abspath(__file__))
         with open(os.path.join(here, "../../crates/stoker/src/place.rs")) as file:
             text = file.read()
-        names = [*_names(text, "const GOOGLE"), *_names(text, "const AZURE"), *_names(text, "const HDFS"), *_names(text, "const PATHS")]
-        ours = (*support._place._GOOGLE, *support._place._AZURE, *support._place._HDFS, *support._place._PATHS)
-        self.assertEqual(sorted(names), sorted(ours))
+        for kind in ("GOOGLE", "AZURE", "AWS", "TRUST", "HDFS", "PATHS"):
+            ours = getattr(support._place, "_" + kind)
+            self.assertEqual(sorted(_names(text, "const %s:" % kind)), sorted(ours), kind)
 
 
 def _names(text, begins):

@@ -59,7 +59,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     let file: File =
         open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?.into();
     let found = file.metadata()?;
-    if !found.is_file() && !(found.file_type().is_char_device() && found.rdev() == NULL) {
+    if !(found.is_file() || found.file_type().is_char_device() && found.rdev() == NULL) {
         return Err(Error::other("this is no file"));
     }
     let mut bytes = Vec::new();

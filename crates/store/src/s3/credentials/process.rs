@@ -51,7 +51,7 @@ impl Process {
         let variables = self.variables.iter().filter(|(name, _)| *name == "HOME" || name.starts_with("AWS_"));
         let all: Vec<_> =
             self.words.iter().cloned().chain(variables.map(|(name, value)| format!("{name}={value}"))).collect();
-        format!("command {}", fingerprint::of("command", &all.join("\0")))
+        format!("command {}", fingerprint::of("command", all.join("\0")))
     }
 }
 
