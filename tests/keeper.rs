@@ -445,7 +445,9 @@ fn under_systemd_too_a_mount_is_given_up_by_no_process_before_the_third() {
     node = systemd.start(&bed);
     eventually("it goes on", || bed.nodes().first().is_some_and(|node| node["mounts"][0]["restarts"] == 1));
     compare(&bed.path("mnt"), &folder);
+    let systemd = std::cell::RefCell::new(systemd);
     eventually("what was counted is over", || {
+        let mut systemd = systemd.borrow_mut();
         systemd.hear();
         !systemd.holds("failed.1") && !systemd.holds("failed.2")
     });
