@@ -30,7 +30,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: image image-test packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop python programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: image image-test wheel packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop python programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -125,6 +125,9 @@ hadoop: ## Hadoop's name node and data node into target/tools/hadoop, for tests 
 
 slurm-test: build ## the recipe of contrib/slurm on a real Slurm with three nodes on this machine (root; munge, slurmctld, slurmd; a minute)
 	STOKER=$(abspath $(STOKER)) bash tests/slurm.sh
+
+wheel: build ## a wheel for pip with the program in it: target/wheel (python3 with pip, binutils)
+	python3 python/wheel.py $(STOKER) target/wheel
 
 packed: build
 	rm -rf target/image

@@ -81,7 +81,7 @@ def control_socket(path: str) -> str:
 
 def cache(asked: Optional[str]) -> str:
     """The cache folder, made if it is not there."""
-    folder = asked
+    folder = asked or os.environ.get("STOKER_CACHE")
     if not folder:
         if os.geteuid() == 0:
             folder = "/var/cache/stoker"
@@ -162,7 +162,7 @@ def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
         somebody = any(os.environ.get(name) for name in _KEYS[:2] + ("AWS_WEB_IDENTITY_TOKEN_FILE",))
         more = {
             "endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-            "region": os.environ.get("AWS_REGION"),
+            "region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
             "profile": None if somebody else os.environ.get("AWS_PROFILE"),
         }
         for name, value in more.items():

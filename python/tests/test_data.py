@@ -53,6 +53,13 @@ class Reading(Bed):
         lending = stoker.status(cache=self.cache)["lending"]
         self.assertGreaterEqual(lending["files_lent"], 300, "complete files are lent, not copied")
 
+    def test_the_cache_is_where_the_environment_says(self):
+        self.given("STOKER_CACHE", self.cache)
+        data = self.open(cache=None)
+        data.read("a/0000")
+        path = data.path("a/0000")
+        self.assertTrue(path is not None and path.startswith(self.cache + "/"), path)
+
     def test_ranges_are_cut_at_the_end_and_a_buffer_is_filled(self):
         data = self.open()
         name = "a/0000"
