@@ -61,7 +61,8 @@ def _hidden():
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _leave_path()
-if os.environ.get("STOKER_HINT") != "off":
+# Python 2 asks such a finder otherwise.
+if sys.version_info[0] > 2 and os.environ.get("STOKER_HINT") != "off":
     sys.meta_path.insert(0, _Finder())
 _spec = _hidden()
 if _spec is not None and _spec.loader is not None:

@@ -8,6 +8,7 @@ import builtins
 import errno
 import json
 import os
+import re
 import socket
 import time
 import zlib
@@ -133,7 +134,7 @@ class Data:
         """Files in one question each 64. `ranges` are an offset and a length for each, or None.
 
         They come as bytes; with `into`, a buffer that can be written and has room for all of them, as writable views
-        that follow each other in it. With `errors="return"` what failed is given as an exception in its place.
+        of it: which place is whose, the views alone tell. With `errors="return"` what failed is given as an exception in its place.
         """
         wanted = [os.fspath(name) for name in names]
         asked = list(ranges) if ranges is not None else None
@@ -160,7 +161,8 @@ class Data:
         is needed; who has it open reads on.
         """
         text = os.fspath(name)
-        if self.mounted is not None:
+        if self.mounted is not None and _is_mounted(self.mounted, self.connect()["url"]):
+            self.look([text])
             return os.path.join(self.mounted, text)
         found: List[Optional[str]] = [None]
 
@@ -189,8 +191,8 @@ class Data:
     ) -> List[Any]:
         """Up to 64 of them."""
         batch = _Batch(names, ranges, buffer)
-        while batch.left:
-            self._call(batch.ask)
+        # On one connection: another knows nothing of what was begun.
+        self._call(batch.read)
         return batch.found
 
     # Names
@@ -277,17 +279,19 @@ class Data:
 
     def _call(self, ask: Callable[[Line], Dict[str, Any]], named: Optional[str] = None) -> Dict[str, Any]:
         """Have something asked on a connection that nobody else uses. If the node goes away meanwhile, ask the next one."""
-        until = time.monotonic() + WITHIN_SECONDS
+        until: Optional[float] = None
         while True:
             line = self._line()
             try:
                 answer = _checked(ask(line), named)
             except Gone as error:
                 line.close()
+                until = until or time.monotonic() + WITHIN_SECONDS
                 if time.monotonic() > until:
                     raise Unreachable(errno.ECONNREFUSED, "the node ends again and again", self.url) from error
                 # Others are idle on the node that is gone.
                 self.close()
+                time.sleep(_PAUSE_SECONDS)
                 continue
             except OSError as error:
                 # What a node said is said to its end.
@@ -376,7 +380,13 @@ class _Batch:
         self.again: Dict[int, int] = {}
         self.room = 0
 
-    def ask(self, line: Line) -> Dict[str, Any]:
+    def read(self, line: Line) -> Dict[str, Any]:
+        """Ask until nothing is left."""
+        while self.left:
+            self._ask(line)
+        return {}
+
+    def _ask(self, line: Line) -> None:
         """Ask for what is left, as much as can be at a time."""
         some = self.left[: line.batch]
         wanted: Dict[str, Any] = {"names": [self.names[number] for number in some]}
@@ -392,7 +402,7 @@ class _Batch:
                 if line.batch == 1:
                     raise
                 line.batch //= 2
-                return {}
+                return
             bytes_lent = self._take(some, answer["items"], lent)
         except Gone:
             # What was begun is the old node's.
@@ -408,7 +418,6 @@ class _Batch:
             except Gone:
                 # It was given back with the end of the node.
                 pass
-        return {}
 
     def _range(self, number: int) -> Tuple[int, Optional[int]]:
         offset, length = self.ranges[number] if self.ranges is not None else (0, None)
@@ -426,13 +435,17 @@ class _Batch:
             offset, length = self._range(number)
             size = item["size"]
             left = max(0, size - offset) if length is None else max(0, min(length, size - offset))
-            if "descriptor" in item:
-                total += size
-                self._done(number, lent[item["descriptor"]], offset, left)
-            else:
-                self._part(number, item, lent, left)
-                # Memory is given back at once.
-                total += _LENT_BYTES + 1 if item["length"] else 0
+            try:
+                if "descriptor" in item:
+                    total += size
+                    self._done(number, lent[item["descriptor"]], offset, left)
+                else:
+                    self._part(number, item, lent, left)
+                    # Memory is given back at once.
+                    total += _LENT_BYTES + 1 if item["length"] else 0
+            except OSError as error:
+                # The rest of the batch comes.
+                self.found[number] = OSError(error.errno, error.strerror, self.names[number])
         return total
 
     def _failed(self, number: int, item: Dict[str, Any]) -> None:
@@ -521,6 +534,24 @@ def _checked(answer: Dict[str, Any], name: Optional[str] = None) -> Dict[str, An
 
 def _again(url: str, asked: Dict[str, Any]) -> Data:
     return Data(url, **asked)
+
+
+def _is_mounted(path: str, url: str) -> bool:
+    """Whether this process sees that data set there: in a container, or after an unmount, something else lies at the path."""
+    found = None
+    with builtins.open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            about, _, kind = line.rstrip("\n").partition(" - ")
+            place = _unescaped(about.split(" ")[4])
+            if path == place or path.startswith(place.rstrip("/") + "/"):
+                # Later ones lie over earlier ones, and longer paths within shorter ones.
+                if found is None or len(place) >= len(found[0]):
+                    found = (place, kind.split(" "))
+    return found is not None and found[1][0] == "fuse.stoker" and _unescaped(found[1][1]) == url
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
 
 
 def _path_of(file: int) -> Optional[str]:

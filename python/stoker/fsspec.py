@@ -7,6 +7,7 @@
 Synchronous: what is forked, pickled or given to a thread works. `cat` and `cat_ranges` of many are one question each 64.
 """
 
+import errno
 import io
 import os
 from datetime import datetime, timezone
@@ -174,7 +175,9 @@ class FileSystem(_Base):  # type: ignore[misc]
             except OSError:
                 # Its place was needed meanwhile, or it lies where this process can't see it.
                 pass
-        return _File(self, path, mode, block_size or _BLOCK_BYTES, size=found["size"])
+        file = _File(self, path, mode, block_size or _BLOCK_BYTES, size=found["size"])
+        file.details = found
+        return file
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, **kwargs: Any) -> None:
         if self.isdir(rpath):
@@ -205,4 +208,8 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is not complete here, read in parts."""
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        return self.fs.cat_file(self.path, start, end)  # type: ignore[no-any-return]
+        content: bytes = self.fs.cat_file(self.path, start, end)
+        # Parts of two versions are no file.
+        if self.fs.info(self.path)["version"] != self.details["version"]:
+            raise OSError(errno.ESTALE, "the file was replaced while it was read; open it again", self.path)
+        return content

@@ -101,7 +101,7 @@ class Hostile(Bed):
         ):
             self.assertIn("error", raw.ask(odd), odd)
         for name in ("..", "a/../a/0", "../../etc/passwd", "/etc/passwd", ".", "a//../0", "a\0", "\u202e"):
-            self.assertEqual(raw.ask({"read": {"names": [name]}})["items"][0].get("descriptor"), None, name)
+            self.assertIn("error", raw.ask({"read": {"names": [name]}})["items"][0], name)
         big = raw.ask({"read": {"names": ["a/0"], "ranges": [[2**64 - 1, 2**64 - 1]]}})["items"][0]
         self.assertEqual(big["size"], 2000)
         gone = raw.ask({"read": {"names": ["a/0"], "nodes": [7]}})["items"][0]

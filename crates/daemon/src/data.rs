@@ -156,7 +156,7 @@ pub fn listen(host: &Arc<Host>, listener: UnixListener) {
 /// Serve a connection, if there is room for one more of its user's.
 async fn admit(host: Arc<Host>, mut stream: UnixStream) {
     let Ok(peer) = stream.peer_cred() else { return };
-    let is_ours = set::is_ours(peer.uid());
+    let is_ours = set::is_ours(&peer);
     let desk = host.desk.clone();
     let room = if is_ours { &desk.connections } else { &desk.others };
     let Ok(_place) = room.try_acquire() else {

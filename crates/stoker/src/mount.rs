@@ -69,7 +69,8 @@ pub fn run(args: &Mount, verbose: u8) -> anyhow::Result<ExitCode> {
     let cache = place::cache_named(args.node.cache.as_deref())?;
     place::are_apart(&cache, &args.dir)?;
     let cache = place::cache(Some(&cache))?;
-    if let Some(found) = check::disk::useless(&cache) {
+    // Who says how large it is to be knows the disk.
+    if let Some(found) = check::disk::useless(&cache).filter(|_| args.node.cache_size.is_none()) {
         let cure = found.cure.unwrap_or_default();
         tracing::warn!("the cache in {}: {}; {cure}", cache.display(), found.said);
     }

@@ -29,7 +29,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
-use tokio::net::UnixListener;
 use tokio::time::{Instant, Sleep};
 
 /// How long a request to the store is repeated before its reader gets EIO, unless another is given.
@@ -69,7 +68,7 @@ pub fn run(args: &args::Node, verbose: u8) -> anyhow::Result<ExitCode> {
     }?;
     let socket = sockets::of_cache(&place::runtime()?, &cache);
     let taken = match goes_on {
-        true => folder::have(&cache, flags.group_cache, lock, &socket.with_extension("cache")),
+        true => folder::have(&cache, flags.group_cache, lock, &socket.with_extension("cache"), flags.cache_size),
         false => folder::take(&cache, flags.group_cache, lock),
     };
     let home = match taken {
@@ -170,7 +169,7 @@ struct Begun {
     leave: Option<Leave>,
     bound: Bound,
     /// The data socket.
-    lends: (UnixListener, Bound),
+    _lends: Bound,
 }
 
 /// A node that others of its cluster may ask from now on. Commands may connect before it is there.
@@ -204,13 +203,15 @@ async fn begin(
         });
     }
     let going_on = resume::begin(&host, terms.life, &lock, left)?;
+    let (lender, lends) = data::bind(socket)?;
+    data::listen(&host, lender);
     // Heard from now on: who names a mount that is not there yet waits for that one alone.
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
     if let Some(going_on) = going_on {
         going_on.done(&host, terms.life).await?;
     }
-    Ok(Begun { host, leave, bound, lends: data::bind(socket)? })
+    Ok(Begun { host, leave, bound, _lends: lends })
 }
 
 /// Wait until somebody wants the node to end.
@@ -261,7 +262,7 @@ async fn serve(
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
 async fn until_the_end(
-    Begun { host, leave, bound, lends }: Begun,
+    Begun { host, leave, bound, _lends }: Begun,
     mut signals: Ends,
     journal: &Journal,
     terms: &Terms,
@@ -269,8 +270,6 @@ async fn until_the_end(
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
-    let (lender, _lends) = lends;
-    data::listen(&host, lender);
     let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
     let (opening, ended) = (open(&host, &terms.sets, terms.goes_on), host.ended());
     let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));

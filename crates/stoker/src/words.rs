@@ -4,7 +4,7 @@
 //! a variable's.
 
 use crate::args::Typed;
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 
@@ -18,11 +18,16 @@ pub enum Wrong {
 /// What the words mean.
 pub fn parse(words: &[OsString]) -> Result<Typed, Wrong> {
     let wrong = without_variables(Typed::command()).try_get_matches_from(words).err();
-    // Help tells of the variables, too.
-    if let Some(wrong) = wrong.filter(|wrong| wrong.use_stderr()) {
-        return Err(Wrong::Words(wrong));
+    let is_missing = |wrong: &clap::Error| wrong.kind() == ErrorKind::MissingRequiredArgument;
+    match wrong {
+        // Help tells of the variables, too; and a variable may be what was missing.
+        Some(wrong) if wrong.use_stderr() && !is_missing(&wrong) => return Err(Wrong::Words(wrong)),
+        _ => {}
     }
-    let matches = Typed::command().try_get_matches_from(words).map_err(by_variable)?;
+    let matches = Typed::command().try_get_matches_from(words).map_err(|error| match is_missing(&error) {
+        true => Wrong::Words(error),
+        false => by_variable(error),
+    })?;
     Typed::from_arg_matches(&matches).map_err(Wrong::Words)
 }
 

@@ -43,11 +43,13 @@ struct State<T> {
     /// The next answer; of one that came the sender is gone.
     coming: Option<Coming<T>>,
     forgotten: Option<Instant>,
+    /// Whether what was given last could be used when it came.
+    came_good: bool,
 }
 
 impl<G: Giver> Renewed<G> {
     pub fn of(giver: G) -> Renewed<G> {
-        let state = State { given: None, answered: None, coming: None, forgotten: None };
+        let state = State { given: None, answered: None, coming: None, forgotten: None, came_good: false };
         Renewed { giver: Arc::new(giver), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -101,8 +103,8 @@ impl<G: Giver> Renewed<G> {
                 Ok(Ok(given))
             }
             (_, Some((_, Some(error)))) => Ok(Err(error.clone())),
-            // It was given just now, and there is none that is better.
-            (Some((given, _)), Some((_, None))) => Ok(Ok(given.clone())),
+            // It was given just now, no better than it is, and there is none that is. If it was good then, a clock has jumped.
+            (Some((given, _)), Some((_, None))) if !state.came_good => Ok(Ok(given.clone())),
             _ => Err(self.ask(&mut state, on)),
         }
     }
@@ -127,7 +129,10 @@ impl<G: Giver> Renewed<G> {
         let mut state = self.state();
         let now = Instant::now();
         match came {
-            Ok(given) => (state.given, state.answered) = (Some((given.clone(), now)), Some((now, None))),
+            Ok(given) => {
+                state.came_good = self.giver.is_good(given, Duration::ZERO);
+                (state.given, state.answered) = (Some((given.clone(), now)), Some((now, None)));
+            }
             Err(error) => {
                 if state.given.as_ref().is_some_and(|(given, since)| self.giver.is_good(given, since.elapsed())) {
                     tracing::warn!(%error, "credentials can't be renewed yet");

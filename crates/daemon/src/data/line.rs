@@ -70,7 +70,7 @@ pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, peer: UCred) -> Hea
     };
     say(&mut stream, &reader.set.welcome(&reader.under), &[]).await?;
     let process = peer.pid().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
-    let is_ours = set::is_ours(peer.uid());
+    let is_ours = set::is_ours(&peer);
     let mut line = Line { host, stream, reader, process, is_ours, begun: Begun::new() };
     line.talk().await
 }
@@ -128,6 +128,7 @@ impl Line<'_> {
             }
             Ask::List(listed) => self.list(&listed).await?,
             Ask::Load(select) => Ok(self.load(select).await?),
+            Ask::Hint(_) if !self.is_ours => Err(Error::denied("this is for the node's user", "the data socket")),
             Ask::Hint(request) => {
                 let under = join(&self.reader.under, &request.path);
                 match hint::declare(self.reader.set.view(), under, request).await {

@@ -18,9 +18,15 @@ use tokio::net::unix::UCred;
 /// folder, or start a node.
 const LINGERS: Duration = Duration::from_secs(5);
 
-/// Whether a user may ask for whatever this process can.
-pub fn is_ours(user: u32) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw()
+/// Whether somebody may ask for whatever this process can: its own user, or root, who sees the same file systems. In a container that was
+/// given this socket, root is nobody special: its paths are others, and what it may not reach is not to be reached by way of us.
+pub fn is_ours(peer: &UCred) -> bool {
+    (peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw()) && peer.pid().is_some_and(sees_what_we_see)
+}
+
+fn sees_what_we_see(process: i32) -> bool {
+    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt"));
+    matches!((of(&process.to_string()), of("self")), (Ok(theirs), Ok(ours)) if theirs == ours)
 }
 
 /// Whom the names of a mount belong to, and who may read them.
@@ -169,7 +175,7 @@ pub async fn find(host: &Arc<Host>, hello: Hello, peer: &UCred) -> Result<Reader
         let error = Error::invalid(what, "the data socket");
         return Err(error.hint("use a client and a node of the same version of Stoker"));
     }
-    let is_ours = is_ours(peer.uid());
+    let is_ours = is_ours(peer);
     if let Some(path) = &hello.path {
         let place = MountPath { path: path.clone(), ..MountPath::default() };
         match host.find(&place).await {

@@ -3,7 +3,7 @@
 //! Invariant: mounts that wait for this process go on, also where their cache folder can't be had.
 
 use crate::place;
-use block::Result;
+use block::{Error, Kind, Result};
 use cache::disk::Limits;
 use node::Home;
 use std::fs::File;
@@ -20,15 +20,20 @@ pub fn take(path: &Path, group: bool, left: Option<File>) -> Result<Home> {
     }
 }
 
-/// The same for a process that mounts wait for; where the folder can't be had, an empty one beside the sockets.
-pub fn have(path: &Path, group: bool, left: Option<File>, beside: &Path) -> Result<Home> {
+/// The same for a process that mounts wait for; where the folder can't be had, or its disk is another by now that has no room for
+/// what was asked, an empty one beside the sockets. Where another node has it, which has its socket too, that is an error.
+pub fn have(path: &Path, group: bool, left: Option<File>, beside: &Path, asked: Option<u64>) -> Result<Home> {
     let again = left.as_ref().and_then(|left| left.try_clone().ok());
     let why = match take(path, group, left) {
-        Ok(home) if !home.is_lost() => {
-            // It may have stood in before.
-            let _ = std::fs::remove_dir_all(beside);
-            return Ok(home);
-        }
+        Ok(home) if !home.is_lost() => match limits(&home, asked) {
+            Ok(_) => {
+                // It may have stood in before.
+                let _ = std::fs::remove_dir_all(beside);
+                return Ok(home);
+            }
+            Err(error) => error.what,
+        },
+        Err(error @ Error { kind: Kind::Unavailable { .. }, .. }) => return Err(error),
         Ok(_) => "its disk gives errors alone, or became read-only".into(),
         Err(error) => error.what,
     };

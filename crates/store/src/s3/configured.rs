@@ -40,7 +40,7 @@ pub fn configured(
         region: first(&["AWS_REGION", "AWS_DEFAULT_REGION"]),
     };
     let needs_file = needs.0 && found.endpoint.is_none() && ignored != Some(true) || needs.1 && found.region.is_none();
-    let files = if needs_file || ignored.is_none() && found.endpoint.is_some() {
+    let files = if needs_file || needs.0 && ignored.is_none() && found.endpoint.is_some() {
         Files::read(&variable)?
     } else {
         Files::default()
