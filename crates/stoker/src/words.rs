@@ -19,14 +19,14 @@ pub enum Wrong {
 pub fn parse(words: &[OsString]) -> Result<Typed, Wrong> {
     let wrong = without_variables(Typed::command()).try_get_matches_from(words).err();
     let is_missing = |wrong: &clap::Error| wrong.kind() == ErrorKind::MissingRequiredArgument;
-    match wrong {
-        // Help tells of the variables, too; and a variable may be what was missing.
-        Some(wrong) if wrong.use_stderr() && !is_missing(&wrong) => return Err(Wrong::Words(wrong)),
-        _ => {}
-    }
-    let matches = Typed::command().try_get_matches_from(words).map_err(|error| match is_missing(&error) {
-        true => Wrong::Words(error),
-        false => by_variable(error),
+    // Help tells of the variables, too; and a variable may be what was missing.
+    let missing = match wrong.filter(clap::Error::use_stderr) {
+        Some(wrong) if !is_missing(&wrong) => return Err(Wrong::Words(wrong)),
+        missing => missing,
+    };
+    let matches = Typed::command().try_get_matches_from(words).map_err(|error| match missing {
+        Some(missing) if is_missing(&error) => Wrong::Words(missing),
+        _ => by_variable(error),
     })?;
     Typed::from_arg_matches(&matches).map_err(Wrong::Words)
 }
