@@ -81,6 +81,7 @@ fn python_starts_a_node_that_ends_with_its_last_reader() {
     python(&[
         "test_data.Reading.test_a_node_ends_with_its_last_reader",
         "test_data.Reading.test_the_cache_is_where_the_environment_says",
+        "test_data.Alike",
     ]);
 }
 

@@ -1,9 +1,11 @@
 """Bytes and names, as a data set gives them, whatever happens meanwhile."""
 
+import builtins
 import errno
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import signal
 import subprocess
@@ -16,6 +18,7 @@ import support
 from support import Bed, descriptors, noise
 
 import stoker
+from stoker import _place
 
 SMALL = {"%s/%04d" % ("abc"[n % 3], n): noise(1000 + n, n) for n in range(150)}
 
@@ -35,6 +38,17 @@ def _reads(data):
 
 def _sockets(data):
     return {os.fstat(line.socket.fileno()).st_ino for line in data._idle}
+
+
+class Alike(unittest.TestCase):
+    def test_the_client_hands_over_what_the_command_does(self):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../crates/stoker/src/place.rs")
+        with builtins.open(path) as file:
+            text = file.read()
+        for name in ("KEYS", "GOOGLE", "AZURE", "AWS", "TRUST", "HDFS", "PATHS"):
+            command = re.search(r"const %s: \[&str; \d+\] = \[(.*?)\];" % name, text, re.S)
+            assert command is not None, name
+            self.assertEqual(sorted(re.findall('"(.*?)"', command[1])), sorted(getattr(_place, "_" + name)), name)
 
 
 class Reading(Bed):
