@@ -104,15 +104,7 @@ programs: cargo needs python ## tests of real programs on a mount, also with PyT
 fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to fuzz/corpus (a C++ compiler)
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz
 	@# What is new goes beside the corpus: what is kept of it is chosen by hand.
-	@cd fuzz && for target in $(or $(TARGETS),$(FUZZED)); do \
-	  mkdir -p ../target/fuzz/corpus/$$target; echo "== $$target"; words=words/$$target; \
-	  TARGET=$$target ../target/fuzz/$(FUZZ_HOST)/release/hostile -runs=$(or $(RUNS),1000000) -max_len=8192 -timeout=10 -rss_limit_mb=1024 \
-	    -artifact_prefix=../target/fuzz/$$target- -print_final_stats=1 $$(test ! -e $$words || echo -dict=$$words) \
-	    ../target/fuzz/corpus/$$target corpus/$$target \
-	    2> ../target/fuzz/$$target.log || { tail -40 ../target/fuzz/$$target.log; exit 1; }; \
-	  awk '/^#[0-9].* cov: /{run=substr($$1,2); match($$0,/cov: [0-9]+/); edges=substr($$0,RSTART+5,RLENGTH-5); if(edges!=last){last=edges;at=run}} \
-	    END{print run " executions, " last " edges, the last new one at " at ": " (at*5>run*4 ? "in" : "before") " the last fifth"}' ../target/fuzz/$$target.log; \
-	done
+	python3 fuzz/run.py target/fuzz/$(FUZZ_HOST)/release/hostile $(or $(RUNS),1000000) $(or $(TARGETS),$(FUZZED))
 
 hdfs: cargo hadoop ## tests of hdfs:// against Hadoop's own servers (Java, Maven; two minutes)
 	$(CARGO) test --release --locked -p stoker -p stoker-store --lib --test hdfs -- $(or $(ARGS),hdfs cluster name_node)

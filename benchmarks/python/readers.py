@@ -5,6 +5,10 @@ local disk, Stoker without a mount (cold and warm), obstore and s3torchconnector
 
 All read the same files of one `stoker emulate` on this machine, in one shuffled order an epoch that is dealt to so many
 processes. A round is each reader once, in an order that turns; the processor time of Stoker's node is counted with its readers'.
+
+A virtual machine may give free memory back to its host ("Free page reporting enabled" in dmesg) and pays several times as much
+for the first touch of it afterwards; only Stoker's cold row fills memory with files, so it alone would pay. `--claim` writes and
+removes as many bytes before each row of each reader, so that all of them find the same memory.
 """
 
 import argparse
@@ -114,6 +118,15 @@ def reader(kind, bed, names, ready, go, out):
     out.put((began, ended, cpu, got))
 
 
+def claim(folder, length):
+    """Take memory that free page reporting gave away back from the host, and leave it free."""
+    name, piece = os.path.join(folder, "claimed"), bytes(1 << 20)
+    with open(name, "wb", buffering=0) as file:
+        for _ in range(length >> 20):
+            file.write(piece)
+    os.unlink(name)
+
+
 def epoch(kind, bed, names, processes, node=None):
     order = list(names)
     random.Random(len(names)).shuffle(order)
@@ -155,6 +168,7 @@ def main():
     words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--latency", default="")
     words.add_argument("--folder", default=None)
+    words.add_argument("--claim", action="store_true", help="touch as much memory before each row as its files take")
     asked = words.parse_args()
     scratch = tempfile.mkdtemp(prefix="stoker-readers-", dir=asked.folder)
     os.environ.update(STOKER_BIN=os.path.abspath(asked.program), STOKER_RUNTIME_DIR=scratch + "/run", HOME=scratch)
@@ -192,6 +206,8 @@ def main():
                 for state in ("cold", "warm") if kind is Stoker else ("cold",):
                     if state == "cold" and kind is Stoker:
                         shutil.rmtree(bed["cache"], ignore_errors=True)
+                    if asked.claim:
+                        claim(scratch, 2 * asked.files * asked.size)
                     held = stoker.open("s3://bucket", cache=bed["cache"], **reach) if kind is Stoker else None
                     node = (lambda: stoker.status(cache=bed["cache"])["pid"]) if kind is Stoker else None
                     found = epoch(kind, bed, names, asked.processes, node)
