@@ -193,3 +193,40 @@ fn keys_of_a_container_are_renewed_under_a_mount_and_their_server_may_be_away_me
     }
     unmount(&bed, "mnt");
 }
+
+#[test]
+fn keys_of_a_file_that_are_replaced_at_the_server_are_read_again_under_a_mount() {
+    let Some(bed) = Bed::with(Some((ACCESS, SECRET))) else { return };
+    (0..3).for_each(|number| bed.put(&format!("{number}/file"), &noise(1_000, number)));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let serve = |access: &str, secret: &str| {
+        let mut settings = emulate::Settings::of(bed.path("data"));
+        settings.bucket = Some(BUCKET.into());
+        settings.listen = bed.endpoint().trim_start_matches("http://").parse().expect("an address");
+        settings.keys = Some(emulate::Keys { access: access.into(), secret: secret.into() });
+        runtime.block_on(emulate::Server::start(settings)).expect("it starts")
+    };
+    let write = |access: &str, secret: &str| {
+        let text = format!("[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n");
+        fs::create_dir_all(bed.path("home/.aws"))
+            .and_then(|()| fs::write(bed.path("home/.aws/credentials"), text))
+            .expect("a file");
+    };
+    let read =
+        |number: u64| fs::read(bed.mounted(&format!("{number}/file"))).map(|found| found == noise(1_000, number));
+    write(ACCESS, SECRET);
+    done(&mut mounting(&bed, "mnt", "home", &[]));
+    assert!(read(0).expect("a read"));
+    bed.stop_server();
+    let server = serve("AKIASECOND", SECRET);
+    write("AKIASECOND", SECRET);
+    assert!(read(1).expect("it is read by the other key"));
+    runtime.block_on(server.stop());
+    // Of the same key another secret, which the file says later than the server.
+    let server = serve("AKIASECOND", "another secret");
+    assert_eq!(read(2).expect_err("nobody has it yet").raw_os_error(), Some(libc::EACCES));
+    write("AKIASECOND", "another secret");
+    eventually("the file is read again", || read(2).is_ok_and(|is_same| is_same));
+    unmount(&bed, "mnt");
+    runtime.block_on(server.stop());
+}

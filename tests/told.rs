@@ -6,9 +6,11 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use support::hung::Hung;
 use support::{BUCKET, Bed, finished, is_root, text};
 
 /// A server that gives everybody the same answer, and how often it was asked.
@@ -77,6 +79,33 @@ fn a_profile_tells_where_its_store_is() {
     assert!(endpoint["by"].as_str().is_some_and(|by| by.ends_with("/.aws/config, [services ours]")), "{endpoint}");
     let region = shown("region");
     assert_eq!((&region["value"], &region["by"]), (&"eu-south-1".into(), &"AWS_DEFAULT_REGION".into()), "{region}");
+}
+
+#[test]
+fn a_file_of_profiles_that_cant_be_looked_at_is_named_and_no_other_store_is_asked() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("train/one", b"content");
+    let circle = bed.path("circle");
+    std::os::unix::fs::symlink(&circle, &circle).expect("a link");
+    let list = |file: &Path, more: &[(&str, &str)]| {
+        let url = format!("s3://{BUCKET}/train");
+        let mut command = bed.stoker(["manifest", "export", &url, "--anonymous", "--region", "us-east-1"]);
+        let done = finished(command.env("AWS_CONFIG_FILE", file).envs(more.iter().copied()));
+        (done.status.success(), text(&done))
+    };
+    fs::create_dir(bed.path("hung")).expect("a folder");
+    let long = Path::new("/").join("n".repeat(300));
+    let hung = Hung::over(bed.path("hung"));
+    let in_hung = hung.as_ref().map(|hung| hung.0.join("config"));
+    for file in [Some(circle.clone()), Some(long), in_hung].into_iter().flatten() {
+        let (done, said) = list(&file, &[]);
+        assert!(!done && said.contains("can't read") && said.contains(&*file.to_string_lossy()), "{said}");
+    }
+    // AWS's own tools go on by these.
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_ENDPOINT_URL", bed.endpoint())];
+    let (done, said) = list(&circle, &keys);
+    let at = circle.display().to_string();
+    assert!(done && said.contains("one") && said.contains("WARN") && said.contains(&at), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::home::{Home, needs_room};
 use crate::shared::Sets;
 use crate::snapshots;
 use crate::stack::Stack;
-use crate::view::View;
+use crate::view::{Resumed, View};
 use block::{Cause, Error, Result};
 use cache::disk::{self, Limits, Used};
 use std::collections::HashSet;
@@ -79,6 +79,7 @@ pub struct Node {
     cluster: Option<Membership>,
     pub(crate) sets: Arc<Sets>,
     views: Mutex<Vec<Weak<View>>>,
+    pub(crate) resumed: Resumed,
     home: Arc<Home>,
 }
 
@@ -150,6 +151,7 @@ impl Node {
             cluster,
             sets: Arc::default(),
             views: Mutex::default(),
+            resumed: Resumed::default(),
             home,
         };
         snapshots::prepare(&node.snapshots()).map_err(needs_room)?;

@@ -27,6 +27,7 @@ use peer::Reading as Open;
 pub(crate) use listing::list_nameless;
 use listing::{list, release, write};
 pub use open::Identity;
+pub(crate) use principal::Resumed;
 pub use set::DataSet;
 use std::path::PathBuf;
 use std::sync::Arc;

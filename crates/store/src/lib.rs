@@ -50,6 +50,7 @@ pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
 pub use origins::{Entrance, Origins};
 pub use retry::{Advice, Chance, advise};
+pub use s3::endpoint::named_before;
 pub use s3::{Configured, Credentials, Greeting, Lent, S3, Settings as S3Settings, Timeouts, Told, configured, lend};
 pub use sink::{PART_BYTES_MIN, PARTS_MAX, Part, Sink, Upload, open_to_write};
 

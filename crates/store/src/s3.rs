@@ -233,7 +233,7 @@ impl Bucket {
     }
 
     /// One request and the head of its answer, if it says yes. Asked a second time only if the first
-    /// answer said what was wrong with the question: the region, or credentials that just ran out.
+    /// answer said what was wrong with the question: the region, or credentials that were just replaced.
     async fn exchange(
         &self,
         method: Method,
@@ -297,9 +297,9 @@ impl Bucket {
         true
     }
 
-    /// Whether the credentials of a request ran out, or may have, so that fresh ones may do.
+    /// Whether the credentials of a request are good no longer, or may be, so that fresh ones may do.
     fn expired(&self, refusal: &answer::Refusal, used: &Arc<Credential>, is_mute: bool) -> bool {
-        let is_told = refusal.is_expired();
+        let is_told = refusal.is_of_credentials();
         (is_told || is_mute) && self.signer.forget(used, is_told)
     }
 }

@@ -87,7 +87,7 @@ impl View {
         let names = if snapshots.iter().all(is_of_it) { Generations::resumed(snapshots) } else { None };
         let names =
             names.ok_or_else(|| Error::corrupt("the names of a mount that is to go on are lost", &source.url))?;
-        let asked = Principal::resumed(source.store.clone(), &identity, node.cluster().is_some());
+        let asked = node.resumed.of(source.store.clone(), &identity, node.cluster().is_some());
         Ok(View::begin(node, (source, asked), identity, names, fill))
     }
 

@@ -9,7 +9,7 @@ use block::{Checksum, Error, Object, Result, Waiting};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use store::{Body, Counters, Pages, Store};
 use tokio::sync::OnceCell;
 
@@ -18,6 +18,25 @@ const LENT: &str = "key ASIA";
 
 /// What becomes of a store that was asked for something by somebody.
 pub struct Principal(Arc<Bound>);
+
+/// Those of mounts that go on. Mounts that ask one store in the same way are one: they share its connections, and are refused together.
+#[derive(Default)]
+pub struct Resumed(Mutex<Vec<Weak<Principal>>>);
+
+impl Resumed {
+    /// That of a mount which goes on: it is asked who asks before it is asked for anything.
+    pub fn of(&self, store: Arc<dyn Store>, before: &Identity, in_cluster: bool) -> Arc<Principal> {
+        let one = Principal::of(store, before, in_cluster, true);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|known| known.strong_count() > 0);
+        let is_known = |known: &Arc<Principal>| known.reach() == one.reach() && known.identity() == one.identity();
+        if let Some(known) = all.iter().filter_map(Weak::upgrade).find(is_known) {
+            return known;
+        }
+        all.push(Arc::downgrade(&one));
+        one
+    }
+}
 
 struct Bound {
     store: Arc<dyn Store>,
@@ -33,11 +52,6 @@ impl Principal {
     /// That of a mount that is made now.
     pub fn known(store: Arc<dyn Store>, now: &Identity) -> Arc<Principal> {
         Principal::of(store, now, false, false)
-    }
-
-    /// That of a mount which goes on: it is asked who asks before it is asked for anything.
-    pub fn resumed(store: Arc<dyn Store>, before: &Identity, in_cluster: bool) -> Arc<Principal> {
-        Principal::of(store, before, in_cluster, true)
     }
 
     fn of(store: Arc<dyn Store>, before: &Identity, in_cluster: bool, is_resumed: bool) -> Arc<Principal> {
@@ -58,9 +72,15 @@ impl Bound {
     /// In a cluster, the name of a store says too who asks it.
     fn compare_stores(&self) {
         let (now, before) = (self.store.identity(), &self.before.store);
-        if self.is_resumed && !self.in_cluster && now != before {
+        if self.is_resumed && !self.in_cluster && !self.was_named(|named| **before == *named) {
             self.refused.get_or_init(|| format!("it was mounted from {before}, which would be {now} by now"));
         }
+    }
+
+    /// Whether the store is known by a name, or was to an earlier version.
+    fn was_named(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        let now = self.store.identity();
+        is_it(now) || is_it(&store::named_before(now))
     }
 
     async fn check(&self) -> Result<()> {
@@ -81,7 +101,7 @@ impl Bound {
         let Some(before) = self.before.who.as_deref() else { return };
         if !are_one(before, now) {
             self.refused.get_or_init(|| format!("it was mounted by {before}, and would be read by {now}"));
-        } else if self.in_cluster && cluster::store_name(self.store.identity(), before) != self.before.store {
+        } else if self.in_cluster && !self.was_named(|named| cluster::store_name(named, before) == self.before.store) {
             let now = self.store.identity();
             self.refused
                 .get_or_init(|| format!("it was mounted from elsewhere or by somebody else, and is {now} by now"));
@@ -147,7 +167,7 @@ mod tests {
         let memory = store::Memory::new("bucket");
         let object = memory.put("key", "content");
         let before = Identity { store: before.0.into(), set: 0, who: before.1.map(Into::into) };
-        let store = Principal::resumed(Arc::new(memory), &before, in_cluster);
+        let store = Resumed::default().of(Arc::new(memory), &before, in_cluster);
         let body = store.get(&object, 0..7).await;
         (body, store.refused().map(str::to_owned))
     }
@@ -174,6 +194,37 @@ mod tests {
             assert_eq!(body.err().map(|error| error.kind), Some(Kind::Denied), "{before:?}");
             assert!(refused.as_ref().is_some_and(|said| said.contains(why)), "{refused:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_mount_of_an_earlier_version_goes_on_with_the_names_that_it_has() {
+        for (before, in_cluster, goes_on) in [
+            ("memory://b@host:9000".into(), false, true),
+            (cluster::store_name("memory://b@host:9000", ""), true, true),
+            ("memory://b@other:9000".into(), false, false),
+            (cluster::store_name("memory://b@other:9000", ""), true, false),
+        ] {
+            let memory = store::Memory::new("b@https://host:9000");
+            let object = memory.put("key", "content");
+            let before = Identity { store: before, set: 0, who: Some("".into()) };
+            let store = Resumed::default().of(Arc::new(memory), &before, in_cluster);
+            assert_eq!(store.get(&object, 0..7).await.is_ok(), goes_on, "{before:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn mounts_that_ask_one_store_in_one_way_are_refused_together() {
+        let (resumed, memory) = (Resumed::default(), store::Memory::new("bucket"));
+        let object = memory.put("key", "content");
+        let memory: Arc<dyn Store> = Arc::new(memory);
+        let of = |who: &str| {
+            let before = Identity { store: memory.identity().clone(), set: 0, who: Some(who.into()) };
+            resumed.of(memory.clone(), &before, false)
+        };
+        let [first, second, own] = ["key ONE", "key ONE", ""].map(of);
+        assert!(first.get(&object, 0..7).await.is_err());
+        assert!(first.refused().is_some() && first.refused() == second.refused() && own.refused().is_none());
+        assert!(own.get(&object, 0..7).await.is_ok());
     }
 
     #[test]

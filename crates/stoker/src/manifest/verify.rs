@@ -70,7 +70,10 @@ fn open(args: &Verify) -> anyhow::Result<node::manifest::Text<std::io::BufReader
 fn trusted(url: String, store: &str, reach: &Reach) -> Result<String> {
     if let Some(server) = elsewhere(&url.parse()?, store, place::reach(reach, &url)?.endpoint.is_some()) {
         let error = Error::invalid(format!("the manifest is of {server}, and no endpoint is named"), &url);
-        return Err(error.hint(format!("name it: --endpoint http://{server}, or https://")));
+        return Err(error.hint(match server.starts_with("https://") {
+            true => format!("name it: --endpoint {server}"),
+            false => format!("name it: --endpoint http://{server}, or https://"),
+        }));
     }
     let has_token = place::variable(store::WEB_TOKEN).is_some_and(|token| !token.is_empty());
     let hdfs = reach::settings(None, None, None, false, None, place::variables(&url)).hdfs;

@@ -13,7 +13,7 @@ use super::refusal::Service;
 use super::{Settings, Site, no_request};
 use crate::counters::InFlight;
 use crate::s3::answer::{check_range, decode, text};
-use crate::s3::endpoint::{STRICT, Server, encode};
+use crate::s3::endpoint::{STRICT, Server, encode, named};
 use crate::s3::listing::{self, Listing, Manner, Question};
 use crate::s3::page::Page;
 use crate::{Body, Counters, Pages, Store};
@@ -62,9 +62,9 @@ impl Google {
         let path = server.path.strip_suffix("/storage/v1").unwrap_or(&server.path).to_owned();
         let server = Server { path, ..server };
         // Google's own names for itself, those of private networks among them, lead to the same buckets.
-        let identity = match server.authority.ends_with(OWN) && server.path.is_empty() {
+        let identity = match server.scheme == "https" && server.authority.ends_with(OWN) && server.path.is_empty() {
             true => format!("gs://{bucket}"),
-            false => format!("gs://{bucket}@{}{}", server.authority, server.path),
+            false => format!("gs://{bucket}@{}{}", named(server.scheme, &server.authority), server.path),
         };
         let site = Site::open(Service::Google, identity, server, settings)?;
         let identity = adc::Identity::new(settings, site.chance.clone());
@@ -234,6 +234,12 @@ mod tests {
         }
         let own = google(Some("http://127.0.0.1:4443/storage/v1/"));
         assert_eq!(&**own.identity(), "gs://b@127.0.0.1:4443");
+        for (other, identity) in [
+            ("https://127.0.0.1:4443", "gs://b@https://127.0.0.1:4443"),
+            ("http://storage.googleapis.com", "gs://b@storage.googleapis.com"),
+        ] {
+            assert_eq!(&**google(Some(other)).identity(), identity, "what is not proved is not taken for what is");
+        }
         let url = own.0.object("a//b/../ü ?", &[("alt", "media")]);
         assert_eq!(url, "http://127.0.0.1:4443/storage/v1/b/b/o/a%2F%2Fb%2F..%2F%C3%BC%20%3F?alt=media");
         assert!(Google::open("a/b", &Settings::default()).is_err());

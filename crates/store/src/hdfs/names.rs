@@ -64,18 +64,20 @@ impl Names {
                 }
                 Err(failure) => failure,
             };
+            let address = &self.servers[number].address;
             let error = match failure {
                 Failure::Said(error) if refusal::is_of_one_server(&error) => self.said(&error, number, on),
                 Failure::Said(error) => return Err(self.said(&error, number, on)),
                 Failure::Silent => {
                     self.forget(number);
-                    let (server, seconds) = (&self.servers[number].address, self.answers_within.as_secs_f64());
-                    Error::unavailable(format!("the name node {server} did not answer within {seconds:.1} s"), on)
+                    let seconds = self.answers_within.as_secs_f64();
+                    let what = format!("the name node {address} did not answer within {seconds:.1} s");
+                    refusal::silent(what, address, on)
                 }
                 Failure::Panicked => {
                     self.forget(number);
-                    let server = &self.servers[number].address;
-                    Error::unavailable(format!("the name node {server} gave an answer that can't be understood"), on)
+                    let what = format!("the name node {address} gave an answer that can't be understood");
+                    refusal::silent(what, address, on)
                 }
             };
             // One that stands by says less than one that fails.

@@ -10,6 +10,9 @@ use std::io::ErrorKind;
 /// Letters of what a server says that are handed on.
 const WORDS_MAX: usize = 300;
 
+/// Ports at which a name node shows web pages unless it was told others, of Hadoop 3 and 2.
+const WEB_PORTS: [&str; 4] = ["9870", "9871", "50070", "50470"];
+
 /// Whether another name node may do what this one didn't.
 pub fn is_of_one_server(error: &HdfsError) -> bool {
     match error {
@@ -28,11 +31,11 @@ pub fn error(error: &HdfsError, server: &str, on: &(dyn Display + Sync)) -> Erro
         HdfsError::RPCError(class, words) | HdfsError::FatalRPCError(class, words) => refused(class, words, server, on),
         HdfsError::FileNotFound(_) | HdfsError::IsADirectoryError(_) => Error::missing("there is no such file", on),
         HdfsError::IOError(error) => {
-            let failed = unavailable(format!("the name node {server} can't be reached: {error}"));
+            let failed = silent(format!("the name node {server} can't be reached: {error}"), server, on);
             let nobody = [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
             // Names that don't resolve have no kind of their own.
             match nobody.contains(&error.kind()) || error.to_string().contains("lookup address") {
-                true => failed.hint("check the name and the port of the name node, and whether it runs").unreachable(),
+                true => failed.unreachable(),
                 false => failed,
             }
         }
@@ -57,7 +60,17 @@ pub fn error(error: &HdfsError, server: &str, on: &(dyn Display + Sync)) -> Erro
             Error::invalid(clipped(words), on).hint("check the URL, and Hadoop's configuration")
         }
         HdfsError::UrlParseError(error) => Error::invalid(format!("the name node's name makes no URL: {error}"), on),
-        other => unavailable(format!("the name node {server} failed: {}", clipped(&other.to_string()))),
+        other => silent(format!("the name node {server} failed: {}", clipped(&other.to_string())), server, on),
+    }
+}
+
+/// Nothing came that can be understood, as from whoever listens where no name node does.
+pub fn silent(what: String, server: &str, on: &(dyn Display + Sync)) -> Error {
+    const MEANT: &str = "its port for RPC is meant, 8020 or 9000 or what fs.defaultFS says";
+    let failed = Error::unavailable(what, on);
+    match server.rsplit_once(':').filter(|(_, port)| WEB_PORTS.contains(port)) {
+        Some((_, port)) => failed.hint(format!("{port} is the port of a name node's web pages: {MEANT}")).unreachable(),
+        None => failed.hint(format!("check the name and the port of the name node ({MEANT}), and whether it runs")),
     }
 }
 
@@ -125,6 +138,13 @@ mod tests {
         }
         let busy = error(&rpc("org.apache.hadoop.ipc.RetriableException"), "nn", &"a");
         assert!(busy.is_throttling() && busy.passes());
+        for (server, word, is_said_at_once) in
+            [("nn:9870", "9870 is the port of a name node's web pages", true), ("nn:9001", "check the name", false)]
+        {
+            let broken = error(&HdfsError::IOError(ErrorKind::UnexpectedEof.into()), server, &"a");
+            assert!(broken.hint.contains(word) && broken.hint.contains("8020 or 9000"), "{broken}");
+            assert_eq!((broken.is_unreachable(), broken.passes()), (is_said_at_once, true));
+        }
         let gone = HdfsError::IOError(ErrorKind::ConnectionRefused.into());
         assert!(error(&gone, "nn", &"a").is_unreachable() && is_of_one_server(&gone));
         assert!(is_of_one_server(&rpc("org.apache.hadoop.ipc.StandbyException")));

@@ -213,3 +213,20 @@ async fn a_name_node_that_nobody_runs_is_said_at_once() {
     let error = nobody.list("").try_collect::<Vec<_>>().await.expect_err("nobody listens");
     assert!(error.is_unreachable() && error.hint.contains("port"), "{error}");
 }
+
+#[tokio::test]
+async fn a_port_where_no_name_node_listens_is_told_with_the_one_that_is_meant() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        // Web pages answer so to what is no request for one.
+        for mut socket in listener.incoming().flatten() {
+            let _ = socket.read(&mut [0; 1]);
+            let _ = socket.write_all(b"HTTP/1.1 400 Illegal character CNTL=0x9\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let pages = Hdfs::open(&address, &settings()).expect("a cluster");
+    let error = pages.list("").try_collect::<Vec<_>>().await.expect_err("no name node");
+    assert!(error.what.contains(&address) && error.hint.contains("8020 or 9000"), "{error}");
+}

@@ -220,12 +220,12 @@ impl Refusal {
         self.region.as_deref().filter(|region| may_move && *region != asked)
     }
 
-    /// Whether the credentials ran out.
-    pub fn is_expired(&self) -> bool {
-        matches!(self.code.as_str(), "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired")
+    /// Whether it is about the credentials: they ran out, or others have taken their place.
+    pub fn is_of_credentials(&self) -> bool {
+        OF_CREDENTIALS.contains(&self.code.as_str())
     }
 
-    /// Whether it may be about credentials that ran out and doesn't say so, as the answer to a HEAD never does.
+    /// Whether it may be about the credentials and doesn't say so, as the answer to a HEAD never does.
     pub fn is_mute(&self) -> bool {
         self.code.is_empty() && matches!(self.status.as_u16(), 400 | 403)
     }
@@ -348,11 +348,11 @@ pub fn plain(body: &[u8]) -> String {
     brief(&outside.collect::<Vec<_>>().join(" "))
 }
 
-/// Codes that are about who asks, whatever their status: AWS says `ExpiredToken` with 400, versitygw does
+/// Codes that are about the credentials, whatever their status: AWS says `ExpiredToken` with 400, versitygw does
 /// not know a user with 404.
-const DENIALS: [&str; 7] = [
-    "AccessDenied",
+const OF_CREDENTIALS: [&str; 7] = [
     "ExpiredToken",
+    "ExpiredTokenException",
     "InvalidAccessKeyId",
     "InvalidToken",
     "SignatureDoesNotMatch",
@@ -360,8 +360,9 @@ const DENIALS: [&str; 7] = [
     "XAdminUserNotFound",
 ];
 
+/// Whether it is about who asks.
 fn is_denial(status: u16, code: &str) -> bool {
-    matches!(status, 401 | 403) || DENIALS.contains(&code)
+    matches!(status, 401 | 403) || code == "AccessDenied" || OF_CREDENTIALS.contains(&code)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Where AWS's tools were told that S3 is: endpoint and region, out of the environment and the files of profiles.
 //!
-//! The files are read line by line, because what is indented below `s3 =` of a section of services belongs to it, and to no
-//! other service. Invariant: of keys and tokens nothing is looked at.
+//! Invariant: of keys and tokens nothing is looked at.
 
+use super::credentials::profiles::{Profile, Profiles};
+use super::wire::causes;
 use block::{Error, Result};
-use std::path::PathBuf;
+use reqsign_core::{Context, StaticEnv};
 
 /// A value, and where it was read: a variable, or a file with the section in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,21 +41,22 @@ pub fn configured(
         region: first(&["AWS_REGION", "AWS_DEFAULT_REGION"]),
     };
     let needs_file = needs.0 && found.endpoint.is_none() && ignored != Some(true) || needs.1 && found.region.is_none();
-    let files = if needs_file || needs.0 && ignored.is_none() && found.endpoint.is_some() {
-        Files::read(&variable)?
-    } else {
-        Files::default()
-    };
+    let needs_file = needs_file || needs.0 && ignored.is_none() && found.endpoint.is_some();
+    let files = if needs_file { read(&variable)? } else { None };
     let name = named().unwrap_or_else(|| "default".into());
-    let is_ignored = ignored.unwrap_or_else(|| {
-        files.get(&name, "ignore_configured_endpoint_urls").is_some_and(|told| is_true(&told.value))
-    });
+    let profile = files.as_ref().and_then(|files| files.profile(&name));
+    let get = |name: &str| {
+        let (value, by) = profile.as_ref()?.told(name)?;
+        Told::by_file(value, by)
+    };
+    let is_ignored =
+        ignored.unwrap_or_else(|| get("ignore_configured_endpoint_urls").is_some_and(|told| is_true(&told.value)));
     if is_ignored {
         found.endpoint = None;
     } else if found.endpoint.is_none() {
-        found.endpoint = files.service(&name).or_else(|| files.get(&name, "endpoint_url"));
+        found.endpoint = service(files.as_ref(), profile.as_ref()).or_else(|| get("endpoint_url"));
     }
-    found.region = found.region.or_else(|| files.get(&name, "region"));
+    found.region = found.region.or_else(|| get("region"));
     Ok(found)
 }
 
@@ -62,87 +64,37 @@ fn is_true(value: &str) -> bool {
     value.eq_ignore_ascii_case("true")
 }
 
-/// The two files, each with its path.
-#[derive(Default)]
-struct Files {
-    config: (String, String),
-    credentials: (String, String),
-}
-
-impl Files {
-    fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Files> {
-        let read = |name: &str, usual: &str| {
-            let place = variable(name).unwrap_or_else(|| usual.into());
-            let path = match place.strip_prefix("~/") {
-                None => PathBuf::from(place),
-                Some(rest) => match variable("HOME") {
-                    Some(home) => PathBuf::from(home).join(rest),
-                    None => return Ok(Default::default()),
-                },
-            };
-            let shown = path.display().to_string();
-            if !path.exists() {
-                return Ok((shown, String::new()));
-            }
-            match std::fs::read_to_string(&path) {
-                Ok(text) => Ok((shown, text)),
-                // Keys in the environment go before all files, which need not even be readable.
-                Err(_) if variable("AWS_ACCESS_KEY_ID").is_some() => Ok((shown, String::new())),
-                Err(error) => Err(Error::io("the file of profiles can't be read", shown, &error).hint(
-                    "see to its permissions, or name another file by AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE",
-                )),
-            }
-        };
-        let config = read("AWS_CONFIG_FILE", "~/.aws/config")?;
-        Ok(Files { config, credentials: read("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")? })
-    }
-
-    /// A value of a profile. The file of credentials goes first.
-    fn get(&self, profile: &str, name: &str) -> Option<Told> {
-        let told = |(path, text): &(String, String), section: &str| {
-            let value = value(text, section, None, name)?;
-            Some(Told { value, by: format!("{path}, [{section}]"), is_variable: false })
-        };
-        let in_config = || told(&self.config, &format!("profile {profile}"));
-        let by_default = || told(&self.config, profile).filter(|_| profile == "default");
-        told(&self.credentials, profile).or_else(in_config).or_else(by_default)
-    }
-
-    /// The endpoint of S3 in the section of services that a profile names.
-    fn service(&self, profile: &str) -> Option<Told> {
-        let section = format!("services {}", self.get(profile, "services")?.value);
-        let (path, text) = &self.config;
-        let value = value(text, &section, Some("s3"), "endpoint_url")?;
-        Some(Told { value, by: format!("{path}, [{section}]"), is_variable: false })
+/// The files. Keys in the environment go before all of them, which need not even be readable then.
+fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Profiles>> {
+    let set = ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"];
+    let envs = set.iter().filter_map(|name| Some(((*name).to_owned(), variable(name)?))).collect();
+    let environment = StaticEnv { home_dir: variable("HOME").map(Into::into), envs };
+    match Profiles::read_at_once(&Context::new().with_env(environment)) {
+        Ok(files) => Ok(Some(files)),
+        Err(error) if variable("AWS_ACCESS_KEY_ID").is_some() => {
+            tracing::warn!("no endpoint and no region is taken from the files of profiles: {}", causes(&error));
+            Ok(None)
+        }
+        Err(error) => {
+            let error = Error::invalid(causes(&error), "the files of profiles");
+            Err(error.hint("mend it, or name another file by AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE"))
+        }
     }
 }
 
-/// A value in a section, itself or indented below `above`; what comes last counts.
-fn value(text: &str, section: &str, above: Option<&str>, name: &str) -> Option<String> {
-    let (mut is_here, mut level, mut last, mut found) = (false, None, "", None);
-    for line in text.lines() {
-        let inside = line.trim();
-        if inside.is_empty() || inside.starts_with(['#', ';']) {
-            continue;
-        }
-        if let Some(head) = inside.strip_prefix('[').filter(|_| line.starts_with('[')) {
-            let words: Vec<_> = head.split(']').next().unwrap_or_default().split_whitespace().collect();
-            (is_here, level) = (words.join(" ").replace(['"', '\''], "") == section, None);
-            continue;
-        }
-        let Some((key, set)) = inside.split_once('=').filter(|_| is_here) else { continue };
-        let indent = line.len() - line.trim_start().len();
-        let is_below = level.is_some_and(|level| indent > level);
-        if !is_below {
-            (level, last) = (Some(indent), key.trim());
-        }
-        let is_meant = key.trim().eq_ignore_ascii_case(name) && is_below == above.is_some();
-        if is_meant && above.is_none_or(|above| above.eq_ignore_ascii_case(last)) {
-            let set = set.split([' ', '\t']).find(|word| !word.is_empty()).unwrap_or_default();
-            found = Some(set.to_owned()).filter(|set| !set.is_empty());
-        }
+/// The endpoint of S3 in the section of services that a profile names.
+fn service(files: Option<&Profiles>, profile: Option<&Profile<'_>>) -> Option<Told> {
+    let name = Told::by_file(profile?.get("services")?, "")?.value;
+    let (by, services) = files?.services(&name)?;
+    Told::by_file(services.below("s3", "endpoint_url")?, &by)
+}
+
+impl Told {
+    /// Behind the first word there may be a comment.
+    fn by_file(value: &str, by: &str) -> Option<Told> {
+        let value = value.split_whitespace().next()?.to_owned();
+        Some(Told { value, by: by.into(), is_variable: false })
     }
-    found
 }
 
 #[cfg(test)]
@@ -196,5 +148,28 @@ mod tests {
             let found = (found_endpoint.unwrap_or_default(), found_region.unwrap_or_default());
             assert_eq!((found.0.as_str(), found.1.as_str()), (endpoint, region), "{variables:?} {profile:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_cant_be_looked_at_is_an_error_and_no_reason_to_ask_another_store() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let circle = folder.path().join("circle");
+        std::os::unix::fs::symlink(&circle, &circle).expect("a link");
+        let at = circle.display().to_string();
+        let with = |key: Option<&str>| {
+            let variable = |name: &str| match name {
+                "AWS_CONFIG_FILE" => Some(at.clone()),
+                "AWS_ACCESS_KEY_ID" => key.map(str::to_owned),
+                "AWS_REGION" => Some("eu-west-1".into()),
+                _ => None,
+            };
+            configured(&variable, None, (true, true))
+        };
+        let error = with(None).expect_err("it can't be known where the store is").to_string();
+        assert!(error.contains(&at), "{error}");
+        assert_eq!(
+            with(Some("a")).expect("as AWS's tools go on").region.map(|told| told.value).as_deref(),
+            Some("eu-west-1")
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! The sources are `reqsign`'s, but for `process` and `sso`; which of them is meant is settled here, and roles of a profile (`role_arn` with
 //! `source_profile` or `credential_source`), which it lacks, are added.
 //!
-//! Layout: `profiles` (the two files), `process` (a program), `sso` (who logged in), `machine` (what the sources may use of this machine).
+//! Layout: `profiles` (the two files) and `sections` (their text), `process` (a program), `sso` (who logged in), `machine` (what the sources may use of this machine).
 //!
 //! Invariants: what is typed as a secret is never printed. A source that was named and fails is an error that names
 //! it; nobody becomes somebody else because of it.
@@ -11,6 +11,7 @@
 pub mod machine;
 mod process;
 pub(crate) mod profiles;
+mod sections;
 mod sso;
 
 use super::wire::causes;
@@ -67,6 +68,8 @@ pub struct Found {
     pub source: Provider,
     /// Tried because nothing else was named: having nothing there is no failure of anybody.
     pub is_last_resort: bool,
+    /// Whether it hands out the same keys whenever it is asked.
+    pub is_fixed: bool,
 }
 
 impl Found {
@@ -75,7 +78,12 @@ impl Found {
         who: Option<String>,
         source: impl ProvideCredential<Credential = Credential>,
     ) -> Found {
-        Found { name: name.into(), who, source: Box::new(source), is_last_resort: false }
+        Found { name: name.into(), who, source: Box::new(source), is_last_resort: false, is_fixed: false }
+    }
+
+    /// Keys that are as they are.
+    fn fixed(name: &str, source: impl ProvideCredential<Credential = Credential>) -> Found {
+        Found { is_fixed: true, ..Found::new(name, None, source) }
     }
 }
 
@@ -123,11 +131,11 @@ pub async fn find(credentials: &Credentials, region: &str, context: &Context) ->
                 Some(token) => fixed.with_session_token(token),
                 None => fixed,
             };
-            Ok(Some(Found::new("these keys", None, fixed)))
+            Ok(Some(Found::fixed("these keys", fixed)))
         }
         // What is there goes before all files, which need not even be readable.
         Credentials::Found { profile: None } if key(context)? => {
-            Ok(Some(Found::new("the environment", None, EnvCredentialProvider::new())))
+            Ok(Some(Found::fixed("the environment", EnvCredentialProvider::new())))
         }
         Credentials::Found { profile } => {
             let files = Profiles::read(context).await?;

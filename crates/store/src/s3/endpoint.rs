@@ -126,12 +126,27 @@ pub fn identity(bucket: &str, route: &Route) -> String {
     let Some(region) = route.region_at_aws() else {
         let own_host = route.authority.strip_prefix(bucket).and_then(|rest| rest.strip_prefix('.'));
         let host = if route.path.is_empty() { own_host.unwrap_or(&route.authority) } else { &route.authority };
-        return format!("s3://{bucket}@{host}");
+        return format!("s3://{bucket}@{}", named(route.scheme, host));
     };
     match ["cn-", "us-gov-", "us-iso"].iter().find(|&partition| region.starts_with(partition)) {
         Some(partition) => format!("s3://{bucket}@aws-{}", partition.trim_end_matches('-')),
         None => format!("s3://{bucket}"),
     }
+}
+
+/// How identities begin to name a server that proved by TLS who it is.
+const PROVED: &str = "@https://";
+
+/// A server, as an identity names it: what came over plain HTTP, where anybody on the way may have answered, is never taken
+/// for what came over TLS.
+pub fn named(scheme: &str, server: &str) -> String {
+    let proved = if scheme == "https" { &PROVED[1..] } else { "" };
+    format!("{proved}{server}")
+}
+
+/// The same identity in the words of earlier versions, which named servers without what they prove.
+pub fn named_before(identity: &str) -> String {
+    identity.replacen(PROVED, "@", 1)
 }
 
 /// Whether this is written as regions are: `us-gov-west-1`.
@@ -207,9 +222,11 @@ mod tests {
 
     #[test]
     fn an_identity_does_not_depend_on_the_spelling_of_the_endpoint() {
-        let plain = ["http://Minio.Local:80", "http://minio.local", "http://minio.local/", "http://minio.local."];
-        for endpoint in plain.into_iter().chain(["https://minio.local:443/"]) {
+        for endpoint in ["http://Minio.Local:80", "http://minio.local", "http://minio.local/", "http://minio.local."] {
             assert_eq!(identity("b", &route(endpoint).expect("valid")), "s3://b@minio.local", "{endpoint}");
+        }
+        for endpoint in ["https://Minio.Local:443/", "https://minio.local"] {
+            assert_eq!(identity("b", &route(endpoint).expect("valid")), "s3://b@https://minio.local", "{endpoint}");
         }
         assert_eq!(identity("b", &route("http://minio.local:9000").expect("valid")), "s3://b@minio.local:9000");
         let virtual_style =
@@ -217,6 +234,20 @@ mod tests {
         let virtual_style = Route::of("b", &virtual_style).expect("valid");
         assert_eq!(identity("b", &virtual_style), "s3://b@minio.local");
         assert_eq!(virtual_style.object("k"), "http://b.minio.local/k");
+    }
+
+    #[test]
+    fn what_came_over_plain_http_is_of_another_store_than_what_came_over_tls() {
+        for host in ["minio.local", "minio.local:9000", "s3.us-east-1.amazonaws.com", "[::1]:9000"] {
+            let [plain, proved] = ["http", "https"].map(|scheme| {
+                let endpoint = format!("{scheme}://{host}");
+                identity("b", &route(&endpoint).expect("valid"))
+            });
+            assert_ne!(plain, proved, "{host}");
+            assert_eq!(named_before(&plain), plain, "as it was always named");
+        }
+        assert_eq!(named_before("s3://b@https://minio.local:9000"), "s3://b@minio.local:9000");
+        assert_eq!(named_before("https://host"), "https://host");
     }
 
     #[test]
@@ -270,8 +301,8 @@ mod tests {
             "https://s3.us-east-1.amazonaws.com.example.org",
         ] {
             let other = route(endpoint).expect(endpoint);
-            let host = endpoint.split_once("//").expect("a host").1;
-            assert_eq!(identity("b", &other), format!("s3://b@{host}"));
+            let server = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+            assert_eq!(identity("b", &other), format!("s3://b@{server}"));
         }
     }
 

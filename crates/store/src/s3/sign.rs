@@ -123,13 +123,13 @@ impl Signer {
     }
 
     /// Have credentials that a server no longer takes asked for anew, unless that was done since. False if that leads
-    /// nowhere. `is_told`: the server said that they ran out, rather than nothing.
+    /// nowhere. `is_told`: the server said that it is about them, rather than nothing.
     pub fn forget(&self, used: &Arc<Credential>, is_told: bool) -> bool {
         let is_it = |current: &Arc<Credential>| Arc::ptr_eq(current, used);
         let Some((_, age)) = self.keys.last().filter(|(current, _)| is_it(current)) else { return true };
-        let has_token = used.session_token.is_some();
-        let may_have_ended = has_token && age >= YOUNG;
-        (is_told || may_have_ended) && (has_token || used.expires_in.is_some()) && self.keys.forget(is_it)
+        let found = self.found.last().and_then(|(found, _)| found);
+        let may_be_others = used.session_token.is_some() || found.is_some_and(|found| !found.is_fixed);
+        (is_told || age >= YOUNG) && may_be_others && self.keys.forget(is_it)
     }
 }
 

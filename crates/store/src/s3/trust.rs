@@ -14,9 +14,21 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_native_certs::{load_certs_from_paths, load_native_certs};
+use rustls_native_certs::{CertificateResult, load_certs_from_paths};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Where systems keep whom they trust, all of them in one file: Debian, RHEL, older RHEL, SUSE, Alpine.
+const SYSTEM_FILES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The same, each in a file of its own.
+const SYSTEM_FOLDERS: [&str; 2] = ["/etc/ssl/certs", "/etc/pki/tls/certs"];
 
 /// How TLS is spoken. A client of plain HTTP trusts nobody and so reads no certificates.
 pub fn config(is_secure: bool, variables: &Variables) -> Result<ClientConfig> {
@@ -70,7 +82,7 @@ fn certificates(environment: &Context) -> Result<(Vec<CertificateDer<'static>>, 
     }
     let [file, folder] = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| named(name).map(PathBuf::from));
     let found = match (&file, &folder) {
-        (None, None) => load_native_certs(),
+        (None, None) => of_the_system(),
         _ => load_certs_from_paths(file.as_deref(), folder.as_deref()),
     };
     if found.certs.is_empty() {
@@ -79,6 +91,18 @@ fn certificates(environment: &Context) -> Result<(Vec<CertificateDer<'static>>, 
         return Err(Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE"));
     }
     Ok((found.certs, file.is_some()))
+}
+
+/// Whom the system trusts. The library would look at the variables of this process first, which may be another's.
+fn of_the_system() -> CertificateResult {
+    let file = SYSTEM_FILES.iter().map(Path::new).find(|file| file.exists());
+    let mut found = load_certs_from_paths(file, None);
+    for folder in SYSTEM_FOLDERS.iter().map(Path::new).filter(|folder| folder.exists()) {
+        let more = load_certs_from_paths(None, Some(folder));
+        found.certs.extend(more.certs);
+        found.errors.extend(more.errors);
+    }
+    found
 }
 
 fn unusable(error: &dyn std::fmt::Display) -> Error {

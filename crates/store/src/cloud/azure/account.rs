@@ -4,7 +4,7 @@
 //! Invariant: one container has one identity, however its account was named.
 
 use super::super::Settings;
-use crate::s3::endpoint::Server;
+use crate::s3::endpoint::{Server, named};
 use block::{Error, Result};
 
 /// The variable of a connection string.
@@ -93,13 +93,13 @@ impl Account {
 
     /// `az://container@account`, or with the server where it is not the account's own.
     pub fn identity(&self, container: &str) -> String {
-        let Server { authority, path, .. } = &self.server;
+        let Server { scheme, authority, path } = &self.server;
         // A private network has a name of its own for the same account.
         let own = ["", ".privatelink"].map(|private| format!("{}{private}.blob.{SUFFIX}", self.name));
-        if own.contains(authority) && path.is_empty() {
+        if *scheme == "https" && own.contains(authority) && path.is_empty() {
             return format!("az://{container}@{}", self.name);
         }
-        format!("az://{container}@{authority}{path}")
+        format!("az://{container}@{}{path}", named(scheme, authority))
     }
 }
 
@@ -139,18 +139,19 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
+    /// Names are those that Azure's own libraries know, which don't care how they are written.
     fn parse(text: &'a str) -> Connection<'a> {
         let mut found = Connection::default();
-        for (name, value) in text.split(';').filter_map(|part| part.trim().split_once('=')) {
+        for (name, value) in text.split(';').filter_map(|part| part.split_once('=')) {
             let value = Some(value.trim()).filter(|value| !value.is_empty());
-            match name {
-                "AccountName" => found.account = value,
-                "AccountKey" => found.key = value,
-                "SharedAccessSignature" => found.signature = value,
-                "BlobEndpoint" => found.endpoint = value,
-                "DefaultEndpointsProtocol" => found.protocol = value,
-                "EndpointSuffix" => found.suffix = value,
-                "UseDevelopmentStorage" if value == Some("true") => {
+            match name.trim().to_ascii_lowercase().as_str() {
+                "accountname" => found.account = value,
+                "accountkey" => found.key = value,
+                "sharedaccesssignature" => found.signature = value,
+                "blobendpoint" => found.endpoint = value,
+                "defaultendpointsprotocol" => found.protocol = value,
+                "endpointsuffix" => found.suffix = value,
+                "usedevelopmentstorage" if value.is_some_and(|value| value.eq_ignore_ascii_case("true")) => {
                     found = Connection {
                         account: Some(EMULATED.0),
                         key: Some(EMULATED.1),
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_connection_string_that_is_none_is_named_and_not_shown() {
-        for text in ["garbage", "s3cr3t==", "accountname=acc", "; ;"] {
+        for text in ["garbage", "s3cr3t==", "account=acc", "; ;"] {
             let error = account(None, None, &[(TEXT, text), ("AZURE_STORAGE_ACCOUNT", "acc")]);
             let error = error.map(|account| account.name).expect_err(text);
             assert!(error.on == TEXT && !error.to_string().contains(text), "{error}");
@@ -210,7 +211,9 @@ mod tests {
             "az://c@127.0.0.1:10000/dev"
         );
         let china = Some("acc.blob.core.chinacloudapi.cn");
-        assert_eq!(identity(china, None, &[]), "az://c@acc.blob.core.chinacloudapi.cn");
+        assert_eq!(identity(china, None, &[]), "az://c@https://acc.blob.core.chinacloudapi.cn");
+        let plain = Some("http://acc.blob.core.windows.net");
+        assert_eq!(identity(None, plain, &[]), "az://c@acc.blob.core.windows.net", "nobody proves to be Azure there");
     }
 
     #[test]
@@ -219,8 +222,16 @@ mod tests {
         let key = |host| account(host, None, &[(TEXT, text)]).expect("an account").key;
         assert_eq!(key(None).as_deref(), Some("a2V5"));
         assert_eq!(key(Some("other.blob.core.windows.net")), None);
-        let emulated = account(None, None, &[(TEXT, "UseDevelopmentStorage=true")]).expect("an account");
-        assert_eq!((&*emulated.name, &*emulated.server.authority), ("devstoreaccount1", "127.0.0.1:10000"));
+        for text in ["UseDevelopmentStorage=true", "usedevelopmentstorage=True;"] {
+            let emulated = account(None, None, &[(TEXT, text)]).expect("an account");
+            assert_eq!((&*emulated.name, &*emulated.server.authority), ("devstoreaccount1", "127.0.0.1:10000"));
+        }
+        let odd = "accountname = acc ;\n ACCOUNTKEY= a2V5 ; endpointsuffix =core.chinacloudapi.cn;DefaultEndpointsProtocol=HTTPS";
+        let odd = account(None, None, &[(TEXT, odd)]).expect("an account");
+        assert_eq!(
+            (odd.identity("c").as_str(), odd.key.as_deref()),
+            ("az://c@https://acc.blob.core.chinacloudapi.cn", Some("a2V5"))
+        );
     }
 
     #[test]

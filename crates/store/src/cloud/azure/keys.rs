@@ -8,7 +8,7 @@ use super::super::source::{Provider, Source, once};
 use super::super::{Asker, Settings};
 use super::account::Account;
 use super::cli::{CLI, Cli};
-use crate::files;
+use crate::files::{self, Files};
 use crate::fingerprint;
 use crate::retry::Chance;
 use block::{Error, Result};
@@ -18,6 +18,7 @@ use http::Request;
 use object_store::azure::{AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -50,13 +51,14 @@ pub struct Identity {
     account: Account,
     settings: Settings,
     messenger: Messenger,
+    files: Files,
     found: OnceCell<Option<Source<AzureCredential>>>,
 }
 
 impl Identity {
     pub fn new(account: Account, settings: &Settings, chance: Arc<Chance>) -> Identity {
         let (messenger, settings) = (Messenger::new(chance, &settings.variables), settings.clone());
-        Identity { account, settings, messenger, found: OnceCell::new() }
+        Identity { account, settings, messenger, files: Files::default(), found: OnceCell::new() }
     }
 
     /// The principal, in words that hold no secret.
@@ -94,15 +96,20 @@ impl Identity {
         if self.settings.is_anonymous {
             return Ok(None);
         }
-        let found = self.found.get_or_try_init(async || self.find(on).map(Some)).await?;
+        let found = self.found.get_or_try_init(async || self.find(on).await.map(Some)).await?;
         Ok(found.as_ref())
     }
 
-    fn find(&self, on: &(dyn Display + Sync)) -> Result<Source<AzureCredential>> {
+    async fn find(&self, on: &(dyn Display + Sync)) -> Result<Source<AzureCredential>> {
         let told = self.told();
-        let name = name(&told, &self.settings).map_err(|error| {
+        let looking = (told.clone(), self.settings.clone());
+        let name = self.files.look(move || name(&looking.0, &looking.1)).await.map_err(|error| {
             let what = format!("it can't be known whether somebody has logged in by az: {error}");
-            Error::denied(what, on).hint("set AZURE_CONFIG_DIR to a folder that can be read, or name an identity")
+            let failed = match error.kind() {
+                ErrorKind::TimedOut => Error::unavailable(what, on),
+                _ => Error::denied(what, on),
+            };
+            failed.hint("set AZURE_CONFIG_DIR to a folder that can be read, or name an identity")
         })?;
         let make = {
             let (account, messenger) = (self.account.name.clone(), self.messenger.clone());
@@ -262,6 +269,7 @@ pub fn claims(token: &str) -> Option<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     fn identity(variables: &[(&str, &str)]) -> Identity {
         let variables = variables.iter().chain(&[("AZURE_STORAGE_ACCOUNT", "acc")]);
@@ -293,6 +301,18 @@ mod tests {
         }
         let wrong = identity(&[("AZURE_STORAGE_KEY", "no base64!")]).source(&"c").await.err().expect("no key");
         assert!(wrong.hint.contains("AZURE_") && !wrong.to_string().contains("no base64"), "{wrong}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_is_not_waited_for_where_its_folder_hangs() {
+        let found = identity(&[("AZURE_CONFIG_DIR", "/absent")]);
+        let (hang, hung) = std::sync::mpsc::sync_channel::<()>(0);
+        assert!(found.files.look(move || Ok(hung.recv().is_ok())).now_or_never().is_none(), "another look hangs");
+        let (source, ()) = tokio::join!(found.source(&"c"), tokio::time::advance(std::time::Duration::from_secs(5)));
+        let error = source.err().expect("it hangs, too");
+        assert!(error.passes() && error.what.contains("did not answer within 5s"), "{error}");
+        drop(hang);
+        assert_eq!(found.source(&"c").await.expect("it answers again").expect("somebody").name, MACHINE);
     }
 
     #[tokio::test]

@@ -3,7 +3,9 @@
 //! Both forms of profiles are understood: with `sso_session`, as `aws configure sso` writes them now, and with `sso_start_url`
 //! alone. Invariant: the file is read anew each time, for a login replaces it; the token is in no error.
 
+use super::super::wire::finds;
 use super::profiles::{Profile, Profiles};
+use crate::files::is_absent;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use percent_encoding::utf8_percent_encode;
@@ -91,10 +93,12 @@ impl Sso {
         let path = context
             .expand_home_dir(&file)
             .ok_or_else(|| Error::config_invalid(format!("there is no home folder to find {file} in: set HOME")))?;
-        let text = context.file_read_as_string(&path).await;
-        let text = text.map_err(|error| self.log_in("nobody has logged in").with_source(error))?;
-        let token: Token =
-            serde_json::from_str(&text).map_err(|_| self.log_in(&format!("the token in {path} is not understood")))?;
+        let bytes = match context.file_read(&path).await {
+            Err(error) if finds(&error, is_absent) => return Err(self.log_in("nobody has logged in")),
+            read => read?,
+        };
+        let token: Token = serde_json::from_slice(&bytes)
+            .map_err(|_| self.log_in(&format!("the token in {path} is not understood")))?;
         let ends = token.expires_at.replace("UTC", "Z").parse::<Timestamp>();
         match ends {
             Ok(ends) if ends > Timestamp::now() => Ok(token.access_token),
@@ -225,6 +229,19 @@ mod tests {
             let error = keys("new", home.path(), nobody).await.expect_err("it is over").to_string();
             assert!(error.contains("has expired: run `aws sso login --profile new`"), "{error}");
             assert!(!error.contains("t0ken"), "{error}");
+        }
+        let token = home.path().join(".aws/sso/cache").join(format!("{}.json", hex_sha1(b"ours")));
+        let at = token.display().to_string();
+        std::fs::write(&token, "{\"accessToken\":\"t0ken\",").expect("written");
+        let broken = keys("new", home.path(), nobody).await.expect_err("half a token").to_string();
+        assert!(broken.contains(&format!("{at} is not understood: run `aws sso login")), "{broken}");
+        std::fs::remove_file(&token).and_then(|()| std::os::unix::fs::symlink(&token, &token)).expect("a circle");
+        let looped = keys("new", home.path(), nobody).await.expect_err("it can't be read").to_string();
+        std::fs::remove_file(&token).expect("removed");
+        std::fs::File::create(&token).and_then(|file| file.set_len(2 << 20)).expect("a large file");
+        let large = keys("new", home.path(), nobody).await.expect_err("it is too large").to_string();
+        for (error, word) in [(looped, "symbolic links"), (large, "more than 1048576 bytes")] {
+            assert!(error.contains(&at) && error.contains(word) && !error.contains("logged in"), "{error}");
         }
         for (profile, word) in [("lost", "[sso-session other]"), ("short", "sso_role_name is not set")] {
             let error = meant(profile).expect_err("half a profile").to_string();

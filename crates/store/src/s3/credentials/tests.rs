@@ -142,6 +142,29 @@ async fn credentials_that_many_hear_have_run_out_are_renewed_once_for_all_of_the
 }
 
 #[tokio::test]
+async fn keys_that_a_server_refuses_are_read_again_where_they_may_be_others_and_once_in_a_while() {
+    let (directory, context) = machine("", &[]);
+    let path = directory.path().join("config");
+    let write = |id: &str| {
+        let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = s\n");
+        std::fs::write(&path, text).expect("a file");
+    };
+    write("one");
+    let of_file = Signer::on(context, Role::default(), &Credentials::Found { profile: None }, "us-east-1");
+    let used = of_file.lend(&"bucket").await.expect("a key").expect("somebody");
+    write("two");
+    assert!(!of_file.forget(&used, false), "nobody said that it is about them, and they are young");
+    assert!(of_file.forget(&used, true));
+    let fresh = of_file.lend(&"bucket").await.expect("a key").expect("somebody");
+    assert_eq!([&*used.access_key_id, &*fresh.access_key_id], ["one", "two"]);
+    assert!(!of_file.forget(&fresh, true), "they were read just now");
+    let (_directory, context) = machine(CONFIG, &ENVIRONMENT);
+    let fixed = Signer::on(context, Role::default(), &Credentials::Found { profile: None }, "us-east-1");
+    let used = fixed.lend(&"bucket").await.expect("a key").expect("somebody");
+    assert!(!fixed.forget(&used, true), "an environment stays as it is");
+}
+
+#[tokio::test]
 async fn credentials_are_renewed_before_they_run_out_and_not_long_before() {
     // They may be renewed beside whoever asks.
     const LOOKS_FEW: u32 = 10;

@@ -1,4 +1,4 @@
-//! TLS against a server of this process, whose certificate signed itself.
+//! TLS against servers of this process: of one the certificate signed itself, of the other an authority did.
 
 use super::*;
 use reqsign_core::StaticEnv;
@@ -31,10 +31,49 @@ jYVXlmifTVlp1eU0vJ92J0Vb22vhA8IXkZI66TKVFX9gkocFyggSZcjx\n\
 -----END PRIVATE KEY-----\n\
 ";
 
+/// An authority, valid until 2126, whose key is lost.
+const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBlzCCAT2gAwIBAgIUXTF5xwzDBeq+LpX9nSsWimrlDo0wCgYIKoZIzj0EAwIw\n\
+IDEeMBwGA1UEAwwVc3Rva2VyLXRlc3QgYXV0aG9yaXR5MCAXDTI2MTEyNjIwNTU0\n\
+MFoYDzIxMjYxMTAyMjA1NTQwWjAgMR4wHAYDVQQDDBVzdG9rZXItdGVzdCBhdXRo\n\
+b3JpdHkwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAASEZtUiAi+ud6DBKkmZViVN\n\
+aULOdE3j+OrxqawQUPSyjN3UYquqSO/mhcvYCH6JpCp3KzVkS8VH6MhtiTmuEs9K\n\
+o1MwUTAdBgNVHQ4EFgQUGP/B0VH8grPO8SdkU9QcvpO6qCMwHwYDVR0jBBgwFoAU\n\
+GP/B0VH8grPO8SdkU9QcvpO6qCMwDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQD\n\
+AgNIADBFAiEAi57GPTGttIBrmocxjyFFHUahv+M3GhdyrlRfTNMoa5ECIA3FD1C5\n\
+DFT8uRJgSga5/RkFFXSAH93KoGvkfabVAs0T\n\
+-----END CERTIFICATE-----\n\
+";
+
+/// What it made out to localhost and 127.0.0.1.
+const SIGNED: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBojCCAUegAwIBAgIUcsJa2iTEb3DQuRtiqWhkkPSB4YgwCgYIKoZIzj0EAwIw\n\
+IDEeMBwGA1UEAwwVc3Rva2VyLXRlc3QgYXV0aG9yaXR5MCAXDTI2MTEyNjIwNTU0\n\
+MFoYDzIxMjYwNzI1MjA1NTQwWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcq\n\
+hkjOPQIBBggqhkjOPQMBBwNCAAT9VLXryfemzndBhB0M+xMT8lxS5QAlFGJWqYns\n\
+s+hS1zeR8x7vSd3y7v+zBeyiRtvt9gaiIUlxadQMDUSDnXdfo2kwZzAaBgNVHREE\n\
+EzARgglsb2NhbGhvc3SHBH8AAAEwCQYDVR0TBAIwADAdBgNVHQ4EFgQUYo9GARWf\n\
+wQtALZGEC9ywanjPNhIwHwYDVR0jBBgwFoAUGP/B0VH8grPO8SdkU9QcvpO6qCMw\n\
+CgYIKoZIzj0EAwIDSQAwRgIhANfo3an6gRmteZs4QzJ+hEY2MpRDklgLQqHgIvoW\n\
+6pXNAiEAiI2kJpd7j+sklahtlUZ5fK6cXOXf9NOLvbMa5ZKkPEY=\n\
+-----END CERTIFICATE-----\n\
+";
+
+/// The key of that, which opens nothing but this test.
+const SIGNED_KEY: &str = "\
+-----BEGIN PRIVATE KEY-----\n\
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgwszIRBefpOdK8TDH\n\
+XtljLyQC0EEA6ZxH8//4BX5JDaKhRANCAAT9VLXryfemzndBhB0M+xMT8lxS5QAl\n\
+FGJWqYnss+hS1zeR8x7vSd3y7v+zBeyiRtvt9gaiIUlxadQMDUSDnXdf\n\
+-----END PRIVATE KEY-----\n\
+";
+
 /// A server that says hello over TLS to each of so many clients; its port.
-fn server(clients: usize) -> (u16, std::thread::JoinHandle<()>) {
-    let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).expect("a key");
+fn server(clients: usize, certificate: &str, key: &str) -> (u16, std::thread::JoinHandle<()>) {
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("TLS");
     let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).expect("a server"));
@@ -70,7 +109,7 @@ fn heard(port: u16, config: ClientConfig, name: &'static str) -> std::io::Result
 
 #[test]
 fn a_certificate_that_signed_itself_is_trusted_once_it_is_named_and_only_under_its_name() {
-    let (port, serving) = server(6);
+    let (port, serving) = server(6, CERTIFICATE, KEY);
     for variable in ["AWS_CA_BUNDLE", "SSL_CERT_FILE"] {
         assert_eq!(hello(port, variable, CERTIFICATE, "localhost").expect("it is named"), "hello");
         assert_eq!(hello(port, variable, CERTIFICATE, "127.0.0.1").expect("it is named"), "hello");
@@ -88,19 +127,18 @@ const PORT: &str = "STOKER_TEST_PORT";
 fn as_the_environment_of_this_process_has_it() {
     let port = std::env::var(PORT).expect("run by the test below").parse().expect("a port");
     let of_another = config(true, &[("HOME".to_owned(), "/".to_owned())].into()).expect("a client");
-    assert!(heard(port, of_another, "localhost").is_err(), "whoever asks has no such variable");
-    assert_eq!(
-        heard(port, config(true, &Variables::new()).expect("a client"), "localhost").expect("it is trusted"),
-        "hello"
-    );
+    let error = heard(port, of_another, "localhost").expect_err("whoever asks has no such variable").to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    let its_own = config(true, &Variables::new()).expect("a client");
+    assert_eq!(heard(port, its_own, "localhost").expect("it is trusted"), "hello");
 }
 
 #[test]
-fn either_variable_of_the_process_names_a_certificate_that_signed_itself() {
+fn a_variable_of_the_process_counts_for_whoever_has_no_environment_and_for_nobody_who_has() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("own.pem");
-    std::fs::write(&path, CERTIFICATE).expect("a file");
-    let (port, serving) = server(6);
+    let path = folder.path().join("authority.pem");
+    std::fs::write(&path, AUTHORITY).expect("a file");
+    let (port, serving) = server(6, SIGNED, SIGNED_KEY);
     let passes = |named: Option<&str>| {
         let mut process = std::process::Command::new(std::env::current_exe().expect("this program"));
         process.args(["--ignored", "as_the_environment_of_this_process_has_it"]).env(PORT, port.to_string());
