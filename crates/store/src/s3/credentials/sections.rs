@@ -69,7 +69,10 @@ impl Entry {
     fn go_on(&mut self, more: &str) {
         match more.split_once('=').filter(|_| self.value.is_empty()) {
             Some((name, value)) => self.below.push((name.trim().to_owned(), value.trim().to_owned())),
-            None => self.value = format!("{}\n{more}", self.value),
+            None => {
+                self.value.push('\n');
+                self.value.push_str(more);
+            }
         }
     }
 }
