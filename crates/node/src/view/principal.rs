@@ -35,9 +35,13 @@ impl Principal {
         Principal::of(store, now, false, false)
     }
 
-    /// That of a mount which goes on: it is asked who asks before it is asked for anything.
-    pub fn resumed(store: Arc<dyn Store>, before: &Identity, in_cluster: bool) -> Arc<Principal> {
-        Principal::of(store, before, in_cluster, true)
+    /// That of a mount which goes on: it is asked who asks before it is asked for anything. One that is `lost` is asked nothing.
+    pub fn resumed(store: Arc<dyn Store>, before: &Identity, in_cluster: bool, lost: Option<Error>) -> Arc<Principal> {
+        let principal = Principal::of(store, before, in_cluster, true);
+        if let Some(Error { what, on, .. }) = lost {
+            principal.0.refused.get_or_init(|| format!("{on}: {what}"));
+        }
+        principal
     }
 
     fn of(store: Arc<dyn Store>, before: &Identity, in_cluster: bool, is_resumed: bool) -> Arc<Principal> {
@@ -147,7 +151,7 @@ mod tests {
         let memory = store::Memory::new("bucket");
         let object = memory.put("key", "content");
         let before = Identity { store: before.0.into(), set: 0, who: before.1.map(Into::into) };
-        let store = Principal::resumed(Arc::new(memory), &before, in_cluster);
+        let store = Principal::resumed(Arc::new(memory), &before, in_cluster, None);
         let body = store.get(&object, 0..7).await;
         (body, store.refused().map(str::to_owned))
     }
