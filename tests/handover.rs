@@ -229,9 +229,11 @@ fn who_holds_as_many_descriptors_as_the_system_grants_hands_on_each_by_its_name(
     let mut keeping = Command::new(env!("CARGO_BIN_EXE_stoker"));
     keeping.args(["keep", "--node", &node.id().to_string(), "--", "/bin/sh", "-c", &script]);
     let limit = (HELD + FURTHER) as u64;
-    // SAFETY: setrlimit is async-signal-safe, and nothing else happens between fork and exec.
+    // SAFETY: both calls are async-signal-safe, and nothing else happens between fork and exec.
     unsafe {
         keeping.pre_exec(move || {
+            // Whoever runs the tests may have handed on some of its own.
+            libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
             let both = Rlimit { current: Some(limit), maximum: Some(limit) };
             setrlimit(Resource::Nofile, both).map_err(Into::into)
         });
