@@ -330,11 +330,10 @@ fn ignore_ends() {
     }
 }
 
-/// Have these descriptors of this process at the numbers from [`FIRST`] on, inherited, with no room for more than two more: there may
+/// Have these descriptors of this process at the numbers from [`FIRST`] on, inherited, with room for one more: there may
 /// be as many as the system grants. Allocates nothing.
 fn put_in_order(numbers: &mut [i32]) -> std::io::Result<()> {
     let done = |result: i32| if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result) };
-    let first_free = FIRST + numbers.len() as i32;
     for index in 0..numbers.len() {
         let (number, wanted) = (numbers[index], FIRST + index as i32);
         // SAFETY: the numbers are those of descriptors that are open, and nobody else knows them in this process.
@@ -344,7 +343,7 @@ fn put_in_order(numbers: &mut [i32]) -> std::io::Result<()> {
                 continue;
             }
             if let Some(other) = numbers[index..].iter_mut().find(|other| **other == wanted) {
-                *other = done(libc::fcntl(wanted, libc::F_DUPFD_CLOEXEC, first_free))?;
+                *other = done(libc::fcntl(wanted, libc::F_DUPFD_CLOEXEC, FIRST))?;
             }
             done(libc::dup2(number, wanted))?;
             done(libc::close(number))?;
