@@ -3,13 +3,18 @@
 
 mod support;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, pidfd_getfd, pidfd_open, setrlimit};
 use std::fs::{self, File};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::confines::small_cache;
 use support::content::{compare, noise, same};
 use support::hung::Hung;
@@ -202,4 +207,67 @@ fn a_disk_that_found_itself_broken_costs_no_mount() {
     let fail = Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error");
     let daemon = goes_on_without_its_cache(&bed, || fs::write(fail, "1").expect("root may"));
     daemon.end();
+}
+
+/// Descriptors that are held, and further ones that the process may have: the standard ones, its own and a handful.
+const HELD: usize = 200;
+const FURTHER: usize = 16;
+
+#[test]
+fn who_holds_as_many_descriptors_as_the_system_grants_hands_on_each_by_its_name() {
+    use std::fmt::Write;
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (told, file) = (scratch.path().join("told"), |number: usize| scratch.path().join(format!("{number:03}")));
+    let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
+    let mut node = Command::new("sleep").arg("1000").spawn().expect("it starts");
+    // It says which file each descriptor leads to, in order, and by which names.
+    let script = format!(
+        "echo $LISTEN_FDNAMES > {0}.part; i=3; while [ $i -lt $((LISTEN_FDS + 3)) ]; do readlink /proc/$$/fd/$i; i=$((i + 1)); done \
+         >> {0}.part; mv {0}.part {0}",
+        told.display()
+    );
+    let mut keeping = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    keeping.args(["keep", "--node", &node.id().to_string(), "--", "/bin/sh", "-c", &script]);
+    let limit = (HELD + FURTHER) as u64;
+    // SAFETY: both calls are async-signal-safe, and nothing else happens between fork and exec.
+    unsafe {
+        keeping.pre_exec(move || {
+            // Whoever runs the tests may have handed on some of its own.
+            libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
+            let both = Rlimit { current: Some(limit), maximum: Some(limit) };
+            setrlimit(Resource::Nofile, both).map_err(Into::into)
+        });
+    }
+    let mut keeper = keeping.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().expect("it starts");
+    let say = |words: &str| ours.send(words.as_bytes()).map(drop).expect("it hears");
+    let hold = |number: usize| {
+        fs::write(file(number), "").expect("a file");
+        let opened = File::open(file(number)).expect("a file");
+        hand(&ours, &format!("FDSTORE=1\nFDNAME={number:03}"), opened.as_fd());
+    };
+    (0..HELD).for_each(hold);
+    // Out of the order in which they came.
+    for number in (0..HELD).step_by(3) {
+        say(&format!("FDSTOREREMOVE=1\nFDNAME={number:03}"));
+    }
+    (0..HELD).step_by(3).rev().for_each(hold);
+    node.kill().and_then(|()| node.wait()).expect("it ends");
+    eventually("another is started", || told.exists());
+    let told = fs::read_to_string(&told).expect("words");
+    let mut lines = told.lines();
+    let names: Vec<&str> = lines.next().expect("names").split(':').skip(1).collect();
+    let mut expected = String::new();
+    names.iter().for_each(|name| writeln!(expected, "{}", scratch.path().join(name).display()).expect("room"));
+    let found: Vec<&str> = lines.skip(1).collect();
+    assert_eq!((names.len(), found.join("\n") + "\n"), (HELD, expected));
+    // The third that ends at once is the last.
+    assert!(keeper.wait().expect("it ends").success());
+}
+
+/// Send a descriptor.
+fn hand(socket: &UnixDatagram, words: &str, descriptor: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (mut ancillary, descriptors) = (SendAncillaryBuffer::new(&mut space), [descriptor]);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(socket, &[IoSlice::new(words.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL).expect("it hears");
 }

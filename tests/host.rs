@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use support::confines::wrapped;
 use support::content::noise;
-use support::{BUCKET, Bed, eventually, finished, is_root, pids, text};
+use support::{BUCKET, Bed, LONG, eventually, finished, is_root, pids, text};
 
 /// Run a script in a mount namespace of its own, as root; `None`, and said so, where it ends with 77: it could not prepare.
 fn within(bed: &Bed, script: &str) -> Option<String> {
@@ -100,5 +100,50 @@ fn who_is_not_root_mounts_by_fusermount_and_is_told_that_files_do_not_pass_throu
     let sums: Vec<&str> = said.lines().filter(|line| line.ends_with("  small") || line.ends_with("  large")).collect();
     assert_eq!((sums.len(), &sums[..2], &sums[..2]), (6, &sums[2..4], &sums[4..]), "{said}");
     assert!(said.contains("passthrough off") || said.contains("passthrough needs"), "{said}");
+    eventually("nothing is left", || pids(&bed.path("run")).is_empty());
+}
+
+#[test]
+fn a_mount_whose_folder_above_was_renamed_is_found_by_its_new_path_and_only_by_that() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("file", &noise(300_000, 1));
+    fs::create_dir(bed.path("above")).expect("a folder");
+    let (held, mut left) = (bed.mount_at(&format!("s3://{BUCKET}"), "above/held", &[]), {
+        let words = ["--detach"];
+        bed.mount_at(&bed.path("data").display().to_string(), "above/left", &words)
+    });
+    assert!(left.waited(LONG).is_some_and(|status| status.success()));
+    fs::rename(bed.path("above"), bed.path("renamed")).expect("it is ours");
+    let on = |word: &str, at: &str| bed.run([word.as_ref(), bed.path(at).as_os_str()]);
+    let is_shown = |at: &str| {
+        let shown = bed.path(at).display().to_string();
+        bed.status()["mounts"].as_array().is_some_and(|mounts| mounts.iter().any(|mount| mount["path"] == *shown))
+    };
+    let goes = |word: &str, at: &str| {
+        let done = on(word, at);
+        assert!(done.status.success(), "{word} {at}: {}", text(&done));
+    };
+    let both_are_found = || {
+        for at in ["renamed/held", "renamed/left"] {
+            assert!(is_shown(at), "{}", bed.status());
+            goes("status", at);
+            support::content::compare(&bed.path(at), &bed.path("data"));
+        }
+        goes("load", "renamed/held/file");
+        let gone = on("status", "above/held");
+        assert!(!gone.status.success(), "{}", text(&gone));
+    };
+    both_are_found();
+    if bed.status()["keeper"]["state"] == "on" {
+        goes("restart", "renamed/left");
+        both_are_found();
+    }
+    // At the old path there may be another by now.
+    let mut other = bed.mount_at(&bed.path("data").display().to_string(), "above", &["--detach"]);
+    assert!(other.waited(LONG).is_some_and(|status| status.success()));
+    goes("umount", "renamed/left");
+    assert!(is_shown("above") && is_shown("renamed/held") && !is_shown("renamed/left"), "{}", bed.status());
+    goes("umount", "above");
+    held.end();
     eventually("nothing is left", || pids(&bed.path("run")).is_empty());
 }

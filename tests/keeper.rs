@@ -356,8 +356,33 @@ fn a_command_that_is_killed_while_its_node_is_gone_takes_its_mount_along() {
     signal(daemon.pid(), "KILL");
     assert!(daemon.waited(LONG).is_some());
     signal(node, "KILL");
-    next(&bed, node);
+    // Perhaps before the next node is seen.
     eventually("its mount has ended", || mounts(&bed) == 0);
+    eventually("no process is left", || bed.nodes().is_empty());
+}
+
+#[test]
+fn a_command_that_is_stopped_keeps_its_mount_until_its_process_ends() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    let (held, mut killed) = (bed.mount(&[]), bed.mount_at(&bed.path("data").display().to_string(), "other", &[]));
+    [&held, &killed].iter().for_each(|daemon| signal(daemon.pid(), "STOP"));
+    let first = pid(&bed);
+    signal(first, "KILL");
+    let second = next(&bed, first);
+    let restarted = bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()]);
+    assert!(restarted.status.success(), "{}", support::text(&restarted));
+    // Longer than a command whose process is not known is waited for.
+    std::thread::sleep(Duration::from_secs(25));
+    assert_ne!(pid(&bed), second);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    compare(&bed.path("other"), &bed.path("data"));
+    signal(killed.pid(), "KILL");
+    assert!(killed.waited(LONG).is_some());
+    eventually("its mount has ended", || support::mounts_below(&bed.path("other")) == 0);
+    signal(held.pid(), "CONT");
+    compare(&bed.path("mnt"), &bed.path("data"));
+    held.end();
     eventually("no process is left", || bed.nodes().is_empty());
 }
 

@@ -5,8 +5,9 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::content::{compare, noise};
 use support::successor::{bed, next, pid};
@@ -100,6 +101,33 @@ fn a_node_that_is_told_to_end_before_it_is_there_ends_what_it_was_to_go_on_with(
     eventually("it has ended, and nobody is to start another", || has_ended(next) && has_ended(keeper));
     let left = |name: &str| mounts_below(&away.bed.path(name));
     assert_eq!((left("bucket"), left("folder"), left("mnt")), (0, 0, 1));
+    signal(away.below.node(), "CONT");
+    away.below.end();
+}
+
+#[test]
+fn a_node_that_is_told_to_end_while_a_mount_waits_ends_those_that_were_made_meanwhile_and_lets_their_files_be_read() {
+    let Some(away) = Away::new() else { return };
+    let first = away.pid();
+    let keeper = keeper_of(first).expect("somebody holds the mounts");
+    signal(away.below.node(), "STOP");
+    signal(first, "KILL");
+    eventually("another node is there", || away.pid() != first);
+    eventually("one of both goes on", || away.node()["mounts"].as_array().map(Vec::len) == Some(1));
+    let cache = away.bed.path("second").display().to_string();
+    let meanwhile = away.bed.data("a").display().to_string();
+    let made = away.bed.mount_at(&meanwhile, "meanwhile", &["--detach", "--cache", &cache]).waited(LONG);
+    assert!(made.is_some_and(|status| status.success()));
+    let (node, open) = (away.pid(), fs::File::open(away.bed.path("bucket/a/7")).expect("it opens"));
+    signal(node, "TERM");
+    eventually("none of its mounts is left", || {
+        ["bucket", "folder", "meanwhile"].iter().all(|name| mounts_below(&away.bed.path(name)) == 0)
+    });
+    let mut read = vec![0; 50_000];
+    std::os::unix::fs::FileExt::read_exact_at(&open, &mut read, 0).expect("it is read to its end");
+    support::content::same(&read, &noise(50_000, 7), &"what was open");
+    drop(open);
+    eventually("it has ended, and nobody is to start another", || has_ended(node) && has_ended(keeper));
     signal(away.below.node(), "CONT");
     away.below.end();
 }
@@ -267,4 +295,122 @@ fn what_one_principal_mounted_is_not_read_by_another() {
     let restarted = bed.run(["restart".as_ref(), bed.path("mnt").as_os_str()]);
     assert!(restarted.status.success() && pid(&bed) != second, "{}", text(&restarted));
     compare(&bed.path("mnt"), &bed.path("data"));
+}
+
+#[test]
+fn certificates_that_are_gone_cost_what_is_not_kept_of_the_mounts_that_go_by_them_and_nothing_of_others() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(300_000, 1));
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate").cert.pem();
+    let (named, away) = (bed.path("named.pem"), bed.path("away.pem"));
+    for (variable, at) in [("SSL_CERT_FILE", "one"), ("AWS_CA_BUNDLE", "two")] {
+        fs::write(&named, &certificate).and_then(|()| fs::create_dir(bed.path(at))).expect("a certificate");
+        let names = bed.path("names.jsonl");
+        fs::write(&names, NAMES.replace("hdfs://", "https://").replace("19c-5", "etag")).expect("a manifest");
+        let mut mounting = bed.mounting("https://127.0.0.1:9/x", at, &["--manifest", &names.display().to_string()]);
+        let mounted = finished(mounting.env_remove("SSL_CERT_DIR").env(variable, &named).arg("--detach"));
+        assert!(mounted.status.success(), "{}", text(&mounted));
+    }
+    let other = bed.mount(&[]);
+    fs::rename(&named, &away).expect("it is there");
+    let first = pid(&bed);
+    signal(first, "KILL");
+    let second = next(&bed, first);
+    compare(&bed.path("mnt"), &bed.path("data"));
+    let mounts = || bed.status()["mounts"].as_array().cloned().unwrap_or_default();
+    assert!(mounts().len() == 3 && mounts().iter().all(|mount| mount["restarts"] == 1), "{:?}", mounts());
+    for (variable, at) in [("SSL_CERT_FILE", "one"), ("AWS_CA_BUNDLE", "two")] {
+        let refused = fs::read(bed.path(at).join("f")).expect_err("nothing is kept of it");
+        assert_eq!(refused.raw_os_error(), Some(libc::EACCES), "{refused}");
+        let found = mounts().into_iter().find(|mount| mount["path"].as_str().is_some_and(|path| path.ends_with(at)));
+        let why = found.and_then(|mount| mount["refused"].as_str().map(str::to_owned)).unwrap_or_default();
+        assert!(why.contains(variable) && why.contains(&*named.to_string_lossy()), "{why}");
+    }
+    fs::rename(&away, &named).expect("it is there");
+    let restarted = bed.run(["restart".as_ref(), bed.path("one").as_os_str()]);
+    assert!(restarted.status.success() && pid(&bed) != second, "{}", text(&restarted));
+    assert!(mounts().len() == 3 && mounts().iter().all(|mount| mount["refused"].is_null()), "{:?}", mounts());
+    other.end();
+}
+
+/// A node that is killed, with who holds its mounts kept from starting another; both.
+fn without_a_node(bed: &Bed) -> (u32, u32) {
+    let first = pid(bed);
+    let keeper = keeper_of(first).expect("somebody holds the mounts");
+    signal(keeper, "STOP");
+    (first, keeper)
+}
+
+#[test]
+fn a_restart_beside_an_unmount_calls_nothing_dead() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    let data = bed.path("data").display().to_string();
+    for at in ["mnt", "other"] {
+        assert!(bed.mount_at(&data, at, &["--detach"]).waited(LONG).is_some_and(|status| status.success()));
+    }
+    let (first, keeper) = without_a_node(&bed);
+    let restarting = bed.stoker(["restart"]).arg(bed.path("mnt")).spawn().expect("it starts");
+    eventually("it makes way", || has_ended(first));
+    let done = finished(Command::new("umount").arg("-l").arg(bed.path("other")));
+    assert!(done.status.success(), "{}", text(&done));
+    signal(keeper, "CONT");
+    assert!(restarting.wait_with_output().expect("it ends").status.success());
+    compare(&bed.path("mnt"), &bed.path("data"));
+}
+
+#[test]
+fn a_status_that_meets_a_restart_waits_for_the_next_node() {
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    let daemon = bed.mount(&[]);
+    for of_all in [true, false] {
+        let (first, keeper) = without_a_node(&bed);
+        signal(first, "KILL");
+        eventually("it is dead", || has_ended(first));
+        let mut asking = bed.stoker(["status"]);
+        let asking = if of_all { &mut asking } else { asking.arg(bed.path("mnt")) };
+        let asking = asking.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_secs(1));
+        signal(keeper, "CONT");
+        let done = asking.wait_with_output().expect("it ends");
+        assert!(done.status.success() && text(&done).contains(&*bed.path("mnt").to_string_lossy()), "{}", text(&done));
+        next(&bed, first);
+    }
+    daemon.end();
+}
+
+#[test]
+fn a_status_whose_node_ends_in_the_middle_asks_the_next_one() {
+    use std::io::{Read, Write};
+    let Some(bed) = bed() else { return };
+    bed.put("file", &noise(1000, 1));
+    // What a node says, from one.
+    let (daemon, at) = (bed.mount(&[]), bed.path("mnt"));
+    let said = bed.run(["status".as_ref(), "--json".as_ref(), at.as_os_str()]);
+    let status = serde_json::from_slice::<Value>(&said.stdout).expect("it is JSON");
+    let kept = status["kept"].clone();
+    daemon.end();
+    let node = UnixListener::bind(bed.path("run/stoker/node.sock")).expect("a socket");
+    let answering = std::thread::spawn(move || {
+        let mut is_first = true;
+        for mut stream in node.incoming().flatten() {
+            let mut asked = [0; 4096];
+            let length = stream.read(&mut asked).unwrap_or(0);
+            let is_of_kept = String::from_utf8_lossy(&asked[..length]).contains("/v1/kept");
+            // It ends with the first of these.
+            if is_of_kept && std::mem::take(&mut is_first) {
+                continue;
+            }
+            let body = if is_of_kept { &kept } else { &status }.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).expect("it hears");
+            if is_of_kept {
+                return;
+            }
+        }
+    });
+    let done = bed.run(["status".as_ref(), at.as_os_str()]);
+    assert!(done.status.success(), "{}", text(&done));
+    answering.join().expect("it was asked again");
 }

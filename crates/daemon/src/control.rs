@@ -3,6 +3,7 @@
 //! Invariant: nothing secret leaves here, and nobody but the owner (or root) is heard.
 
 use crate::hint;
+use crate::holder::{Holder, give_up};
 use crate::status::{kept, status};
 use crate::{Host, Mounted, upkeep};
 use block::{Error, Kind, Result};
@@ -14,6 +15,7 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use mount::Places;
 use node::load::Loading;
 use node::select::Wanted;
 use serde::Serialize;
@@ -38,13 +40,13 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Files and folders of a folder that are listed with how much of each is kept.
 const KEPT_ENTRIES_MAX: usize = 1_000;
 
-/// Who held a mount of a process that is gone asks the next one for it within this time.
-const HELD_WITHIN: Duration = Duration::from_secs(20);
-
 /// Between two lines about a load.
 const LOAD_TOLD_EVERY: Duration = Duration::from_millis(200);
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+/// Who asks, if that is known.
+type Asker = Arc<Option<Holder>>;
 
 /// A socket that was bound. Its path is removed when this is dropped, unless another node has taken it meanwhile; the
 /// listener must live until then, so that its inode is no other's.
@@ -104,11 +106,11 @@ fn is_ours(stream: &UnixStream) -> bool {
 
 /// Answer one request. Who connects and asks nothing holds up nothing.
 async fn serve(host: Arc<Host>, stream: UnixStream) {
-    let command = OnceLock::new();
+    let (command, asker) = (OnceLock::new(), Arc::new(Holder::at(&stream)));
     let answer = service_fn(|request| {
         command.get_or_init(|| Command::begin(host.commands.clone()));
-        let host = host.clone();
-        async move { Ok::<_, Infallible>(route(host, request).await.unwrap_or_else(|error| refuse(&error))) }
+        let (host, asker) = (host.clone(), asker.clone());
+        async move { Ok::<_, Infallible>(route(host, request, asker).await.unwrap_or_else(|error| refuse(&error))) }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     if let Err(error) = connection.keep_alive(false).serve_connection(TokioIo::new(stream), answer).await {
@@ -132,7 +134,7 @@ impl Drop for Command {
     }
 }
 
-async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
+async fn route(host: Arc<Host>, request: Request<Incoming>, asker: Asker) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
         (&Method::GET, "/v1/status") => {
@@ -148,8 +150,8 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
         }
         (&Method::POST, "/v1/verify") => Ok(say(&upkeep::verify(&host, &message(request).await?).await?)),
         (&Method::POST, "/v1/evict") => Ok(say(&upkeep::evict(&host, &message(request).await?).await?)),
-        (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?),
-        (&Method::POST, "/v1/holds") => holding(&host, message(request).await?).await,
+        (&Method::POST, "/v1/mounts") => mounting(&host, message(request).await?, asker),
+        (&Method::POST, "/v1/holds") => holding(&host, message(request).await?, asker).await,
         (&Method::POST, "/v1/restart") => {
             Ok(say(&host.restart(message::<Restart>(request).await?.program.as_deref())?))
         }
@@ -230,13 +232,13 @@ fn lines(receiver: Receiver<Bytes>) -> Answer {
 
 /// Mount in the background of the answer; a caller that hangs up before it is mounted has it given up, and one that
 /// holds the mount ends it.
-fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
+fn mounting(host: &Arc<Host>, request: MountRequest, asker: Asker) -> Result<Answer> {
     let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
     let (sender, receiver) = channel::<Bytes>(LINES_MAX);
     let host = host.clone();
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
-        let hold = request.hold;
+        let holder = request.hold.then_some(asker);
         let (listed, mut listing) = watch::channel(0);
         let making = host.mount(request, move |names| {
             listed.send_replace(names);
@@ -262,20 +264,20 @@ fn mounting(host: &Arc<Host>, request: MountRequest) -> Result<Answer> {
                 return;
             }
         };
-        follow_mount(&host, mounted, hold, &sender, &mut records).await;
+        follow_mount(&host, mounted, holder, &sender, &mut records).await;
     });
     Ok(lines(receiver))
 }
 
 /// Go on holding a mount that another process made.
-async fn holding(host: &Arc<Host>, request: HoldRequest) -> Result<Answer> {
+async fn holding(host: &Arc<Host>, request: HoldRequest, asker: Asker) -> Result<Answer> {
     let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
     let place = MountPath { path: request.path, id: Some(request.id), url: request.url, lazy: false };
     let (mounted, _) = host.find(&place).await?;
     let (host, (sender, receiver)) = (host.clone(), channel::<Bytes>(LINES_MAX));
     tokio::spawn(async move {
         let mut records = level.map(|level| host.journal().listen(level));
-        follow_mount(&host, mounted, true, &sender, &mut records).await;
+        follow_mount(&host, mounted, Some(asker), &sender, &mut records).await;
     });
     Ok(lines(receiver))
 }
@@ -284,16 +286,16 @@ async fn holding(host: &Arc<Host>, request: HoldRequest) -> Result<Answer> {
 async fn follow_mount(
     host: &Arc<Host>,
     mounted: Arc<Mounted>,
-    hold: bool,
+    holder: Option<Asker>,
     sender: &Sender<Bytes>,
     records: &mut Option<Receiver<Record>>,
 ) {
-    let first = Mounting { mounted: Some(mounted.status()), ..Mounting::default() };
+    let first = Mounting { mounted: Some(mounted.status(&Places::now())), ..Mounting::default() };
     let heard = sender.send(line(&first)).await.is_ok();
-    if heard && !hold {
-        return;
+    match holder {
+        None if heard => return,
+        holder => mounted.is_held(host.keeper(), holder.as_ref().and_then(|asker| asker.as_ref().as_ref())),
     }
-    mounted.is_held();
     loop {
         tokio::select! {
             () = mounted.ended() => break,
@@ -303,30 +305,6 @@ async fn follow_mount(
     }
     host.left().await;
     let _ = sender.send(line(&Mounting { over: true, ..Mounting::default() })).await;
-}
-
-/// Who held a mount in another process holds it again soon after it can be heard, or is gone as well.
-pub(crate) async fn end_unless_held(host: Arc<Host>, mounted: Arc<Mounted>) {
-    let _ = host.hears.subscribe().wait_for(|hears| *hears).await;
-    drop(host);
-    if tokio::time::timeout(HELD_WITHIN, mounted.held()).await.is_err() {
-        tracing::warn!("nobody holds the mount any more, so it ends: {}", mounted.path.display());
-        give_up(mounted).await;
-    }
-}
-
-/// End a mount whose caller is gone.
-async fn give_up(mounted: Arc<Mounted>) {
-    let left = tokio::task::spawn_blocking(move || {
-        let left = mounted.leave();
-        if left.is_err() || mounted.is_detached() {
-            mounted.abandon();
-        }
-        left
-    });
-    if let Ok(Err(error)) = left.await {
-        tracing::error!("{error}");
-    }
 }
 
 async fn next(records: &mut Option<Receiver<Record>>) -> Record {

@@ -14,7 +14,7 @@ use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::mounted::{Mounted, follow_others, follow_unmounted, refresh_often};
 use crate::pulse::{self, Asked, Pulse, Totals};
-use crate::reach::{reach, source_in_time};
+use crate::reach::{as_asked, reach, source_in_time};
 use crate::resume::{self, Holding};
 use block::{Error, Result};
 use client::messages::{Coming, MountRequest, Rates, StoreState};
@@ -241,10 +241,7 @@ impl Host {
         let mut reach = reach(request);
         reach.s3.list_budget = self.node.settings().patience;
         reach.s3.read_buffer = self.node.settings().read_buffer();
-        let source = source_in_time(&request.url, &reach).await?;
-        let (manifest, may_be_empty) =
-            (request.manifest.as_ref().map(PathBuf::from), request.refresh_seconds.is_some());
-        Ok(DataSet { manifest, may_be_empty, ..source })
+        Ok(as_asked(request, source_in_time(&request.url, &reach).await?))
     }
 
     /// Show that a data set is being listed, until the answer is dropped.

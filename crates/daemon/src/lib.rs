@@ -5,7 +5,8 @@
 //! - [`Host`]: a node and the mounts that it serves. [`Mounted`]: one of them.
 //! - [`control`]: its socket. [`status`]: what it does and holds.
 //! - [`data`]: the socket by which programs read without the kernel.
-//! - [`keeper`]: who holds what outlives this process. `resume`: how the next one goes on with it.
+//! - [`keeper`]: who holds what outlives this process. `resume`: how the next one goes on with it. `holder`: the command in the
+//!   foreground whose mount it is.
 //! - `upkeep`: what is kept of a mount is read again, or let go of.
 //! - `hint`: what a job says of the order in which it will read.
 //! - [`journal`]: what happened. `pulse`: how it is doing at the moment.
@@ -18,6 +19,7 @@
 pub mod control;
 pub mod data;
 mod hint;
+mod holder;
 mod host;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;

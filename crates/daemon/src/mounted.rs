@@ -3,15 +3,18 @@
 //! Invariant: it is ended by itself and never by its path, at which something else may be mounted by now.
 
 use crate::data::Shown;
+use crate::holder::Holder;
 use crate::host::Visit;
+use crate::keeper::Keeper;
 use crate::resume::Holding;
 use block::Result;
 use client::messages::{Mount, Order, Refreshed};
-use mount::{Passthrough, Session};
+use mount::{Passthrough, Places, Session};
 use node::View;
 use node::kept::Kept;
 use node::namespace::ROOT;
-use std::path::PathBuf;
+use rustix::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,6 +43,7 @@ const COUNT_REST: f64 = 20.0;
 pub struct Mounted {
     /// Among all mounts that its node ever has.
     pub id: u64,
+    /// As the mount point was called when it was mounted.
     pub path: PathBuf,
     pub view: Arc<View>,
     /// Whom its names are shown to.
@@ -115,8 +119,16 @@ impl Mounted {
     }
 
     /// Somebody ends it by hanging up.
-    pub(crate) fn is_held(&self) {
+    pub(crate) fn is_held(&self, keeper: Option<&Arc<Keeper>>, holder: Option<&Holder>) {
+        self.note_holder(keeper, holder);
         self.holders.send_replace(true);
+    }
+
+    /// Have the next process know who held it.
+    pub(crate) fn note_holder(&self, keeper: Option<&Arc<Keeper>>, holder: Option<&Holder>) {
+        if let (Some(keeper), Some(holder), true) = (keeper, holder, self.session.can_go_on()) {
+            lock(&self.held).note_holder(keeper, self.id, holder.as_fd());
+        }
     }
 
     /// Wait until somebody does.
@@ -281,13 +293,18 @@ impl Mounted {
         *lock(&self.counted) = Counted { kept: Some(kept), due_at };
     }
 
+    /// The mount point as it is called by now.
+    pub(crate) fn path_in<'a>(&'a self, places: &'a Places) -> &'a Path {
+        self.session.mount_point_in(places)
+    }
+
     /// What it did so far.
     pub(crate) fn counts(&self) -> mount::Counts {
         self.session.counts()
     }
 
     /// The mount, for people to look at.
-    pub fn status(&self) -> Mount {
+    pub fn status(&self, places: &Places) -> Mount {
         let (totals, counts, kept) = (self.view.totals(), self.session.counts(), lock(&self.counted).kept);
         let passthrough = match self.session.passthrough() {
             Passthrough::On => "on".into(),
@@ -298,7 +315,7 @@ impl Mounted {
             detached: self.is_detached(),
             held_elsewhere: self.held_elsewhere.load(Relaxed),
             url: self.view.url().into(),
-            path: self.path.display().to_string(),
+            path: self.path_in(places).display().to_string(),
             passthrough,
             restarts: self.session.restarts(),
             objects: totals.files,

@@ -1,14 +1,15 @@
 //! From what was asked for to a store: how it is reached, and what of it is meant.
 
-use block::{Error, Result};
+use block::{Error, Kind, Result};
 use client::messages::{Keys, MountRequest, Variables};
 use mount::Number;
 use node::DataSet;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use store::{Credentials, FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Location};
+use store::{Credentials, FOLDER_ANSWERS_WITHIN, FileSystem, Folder, Location, Lost, Store};
 use tokio::sync::Semaphore;
 
 /// Locations of one kind that are looked for at a time, those that were given up among them: each keeps its thread while it hangs.
@@ -176,12 +177,31 @@ pub fn source(url: &str, settings: &store::Settings) -> Result<DataSet> {
             may_be_empty: false,
         });
     }
+    Ok(remote(url, &location, store::open(&location, settings)?))
+}
+
+/// A data set in a store.
+fn remote(url: &str, location: &Location, store: Arc<dyn Store>) -> DataSet {
     let prefix = match location.prefix() {
         "" => String::new(),
         prefix => format!("{}/", prefix.trim_end_matches('/')),
     };
-    let store = store::open(&location, settings)?;
-    Ok(DataSet { url: url.into(), store, prefix, local: None, manifest: None, may_be_empty: false })
+    DataSet { url: url.into(), store, prefix, local: None, manifest: None, may_be_empty: false }
+}
+
+/// The data set of a request where its store, which went by this name, can't be had any more, as when its certificates are gone.
+/// A folder that is gone is waited for, and one that doesn't answer may yet.
+pub fn without_store(request: &MountRequest, name: &str, why: &Error) -> Option<DataSet> {
+    let location = request.url.parse::<Location>().ok()?;
+    let may_come = matches!(location, Location::Folder(_)) || matches!(why.kind, Kind::Unavailable { .. });
+    let lost = || as_asked(request, remote(&request.url, &location, Arc::new(Lost::new(name.into(), why.clone()))));
+    (!may_come).then(lost)
+}
+
+/// A data set with what else was asked for.
+pub fn as_asked(request: &MountRequest, source: DataSet) -> DataSet {
+    let manifest = request.manifest.as_ref().map(PathBuf::from);
+    DataSet { manifest, may_be_empty: request.refresh_seconds.is_some(), ..source }
 }
 
 #[cfg(test)]

@@ -2,16 +2,18 @@
 //!
 //! Held under the number of the mount: each descriptor of the device (`7.device.0`), what is open (`7.ledger`), each
 //! snapshot of names that the kernel may know nodes of (`7.names.3`) and, last, the terms (`7.terms`): what was asked
-//! for, with the credentials that came with it, in memory that is no file's.
+//! for, with the credentials that came with it, in memory that is no file's. Of one that a command holds in the foreground, its
+//! process too (`7.holder`).
 //!
 //! Invariant: a mount goes on with the names and the store of whom it was mounted for, or not at all.
 
-use crate::control;
+use crate::holder::{Holder, end_unless_held};
 use crate::host::{Comes, Host, Visit, fill};
 use crate::keeper::{Held, Keeper, Named};
+use crate::reach;
 use block::{Error, Kind, Result};
 use client::messages::MountRequest;
-use mount::{Left, Number, Session};
+use mount::{Left, Number, Places, Session};
 use node::manifest::{self, Manifest};
 use node::{Identity, View};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -56,6 +58,7 @@ pub struct Terms {
 #[derive(Default)]
 pub struct Holding {
     _held: Vec<Held>,
+    holder: Option<Held>,
     lacking: Lacking,
 }
 
@@ -63,6 +66,16 @@ impl Holding {
     /// Whether the kernel may know nodes of names that nobody holds: nobody goes on without them.
     pub fn lacks_names(&self) -> bool {
         self.lacking.0.load(Relaxed) > 0
+    }
+
+    /// The process that holds the mount in the foreground, whose end is that of the mount.
+    pub fn note_holder(&mut self, keeper: &Arc<Keeper>, id: u64, process: BorrowedFd<'_>) {
+        // What has the same name is let go of first.
+        self.holder = None;
+        match keeper.hold(format!("{id}.holder"), process) {
+            Ok(held) => self.holder = Some(held),
+            Err(error) => tracing::warn!("the next process will not know who holds the mount: {error}"),
+        }
     }
 }
 
@@ -104,7 +117,7 @@ pub fn hold(keeper: &Arc<Keeper>, id: u64, terms: OwnedFd, view: &View, session:
     let named = session.devices().enumerate().map(|(number, device)| (format!("{id}.device.{number}"), device));
     let named = named.chain([(format!("{id}.ledger"), session.ledger()), (format!("{id}.terms"), terms.as_fd())]);
     let held = named.map(|(name, descriptor)| keeper.hold(name, descriptor)).collect::<Result<_>>()?;
-    Ok(Holding { _held: held, lacking })
+    Ok(Holding { _held: held, holder: None, lacking })
 }
 
 /// What was asked for and settled, for whoever goes on.
@@ -210,7 +223,7 @@ impl Host {
         let noted = named.get(&format!("{id}.terms")).ok_or_else(|| over(id))?.try_clone();
         let noted = noted.map_err(|error| Error::io("duplicating a descriptor", format!("mount {id}"), &error))?;
         let terms = read(&noted.into())?;
-        let comes = self.comes(id, &terms.request.url, &terms.path);
+        let comes = self.comes(id, &terms.request.url, terms.settled().path_in(&Places::now()));
         Ok(Waiting { id, named, terms, visit: self.enter()?, comes })
     }
 
@@ -218,19 +231,27 @@ impl Host {
         let Waiting { id, mut named, terms, visit, comes } = waiting;
         let mut take = |name: &str| named.remove(&format!("{id}.{name}")).ok_or_else(|| over(id));
         let (noted, ledger) = (take("terms")?, take("ledger")?);
+        let holder = take("holder").ok().map(Holder::left);
         let first = take("device.0")?;
         let further = (1..).map_while(|number| take(&format!("device.{number}")).ok());
         let devices: Vec<OwnedFd> = std::iter::once(first).chain(further).collect();
         let mut names = Vec::new();
-        for (name, file) in named.iter().filter(|(name, _)| name.starts_with(&format!("{id}.names."))) {
-            let file = file.try_clone().map_err(|error| Error::io("duplicating a descriptor", name, &error))?;
-            names.push(Manifest::of(&file.into(), Path::new(name))?);
+        for (name, file) in named.extract_if(.., |name, _| name.starts_with(&format!("{id}.names."))) {
+            names.push(Manifest::of(&file.into(), Path::new(&name))?);
         }
         names.sort_by_key(Manifest::generation);
         let look = || self.source(&terms.request);
-        let source = once_there(self.node().settings().patience, look, |error| comes.waits_for(error)).await?;
-        let set =
-            u128::from_str_radix(&terms.set, 16).map_err(|_| Error::corrupt("its set has no name", &*source.url))?;
+        let found = tokio::select! {
+            found = once_there(self.node().settings().patience, look, |error| comes.waits_for(error)) => found,
+            () = self.closes() => return Err(end(id, terms.settled()).await),
+        };
+        let source = found.map(|source| (source, None)).or_else(|error| {
+            let source = reach::without_store(&terms.request, &terms.store, &error).ok_or_else(|| error.clone())?;
+            tracing::error!("a mount goes on with what is kept of it alone: {error}");
+            Ok((source, Some(error)))
+        })?;
+        let no_name = |_| Error::corrupt("its set has no name", &terms.request.url);
+        let set = u128::from_str_radix(&terms.set, 16).map_err(no_name)?;
         let who = terms.who.as_deref().map(Into::into);
         let identity = Identity { store: terms.store.as_str().into(), set, who };
         let view = View::resume(self.node().clone(), source, fill(&terms.request)?, identity, names)?;
@@ -247,10 +268,19 @@ impl Host {
         mounted.tell_stale_since(told).await?;
         mounted.settle();
         if is_for_one {
-            tokio::spawn(control::end_unless_held(self.clone(), mounted.clone()));
+            mounted.note_holder(self.keeper(), holder.as_ref());
+            tokio::spawn(end_unless_held(self.clone(), mounted.clone(), holder));
         }
         tracing::info!("going on with {} at {}", mounted.view.url(), mounted.path.display());
         Ok(())
+    }
+}
+
+/// End a mount that is not gone on with, as the node ends.
+async fn end(id: u64, settled: mount::Terms) -> Error {
+    match tokio::task::spawn_blocking(move || settled.unmount()).await {
+        Ok(Err(error)) => error,
+        _ => over(id),
     }
 }
 

@@ -5,12 +5,14 @@ use block::Cause;
 use client::messages::{
     Cluster, Keeper, Kept, KeptEntry, Lease, Limits, Listing, Member, Mount, Serving, Status, Store, Tier, Tiers, Waits,
 };
+use mount::Places;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a node does and holds.
 pub fn status(host: &Host) -> Status {
     let figures = host.node().figures();
-    let mounts: Vec<Mount> = host.mounts().iter().map(|mounted| mounted.status()).collect();
+    let places = Places::now();
+    let mounts: Vec<Mount> = host.mounts().iter().map(|mounted| mounted.status(&places)).collect();
     let tier = |(hits, bytes)| Tier { hits, bytes };
     let disk = host.mounts().iter().fold(figures.disk, |disk, mounted| mounted.add_hits(disk));
     let (rates, stores) = host.felt(&figures);

@@ -60,9 +60,14 @@ impl MountPoint {
         self.number
     }
 
-    /// The mount point, without links.
+    /// The mount point, without links, as it was when it was mounted.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same as it is called by now.
+    pub fn path_in<'a>(&'a self, places: &'a Places) -> &'a Path {
+        places.of(self.number, &self.path)
     }
 
     pub fn is_attached(&self) -> bool {
@@ -222,12 +227,23 @@ fn are_stale(mount_points: Vec<PathBuf>) -> Vec<bool> {
 /// Mounts of this user whose daemon died, but for those that are known to live: where, and of what. Root asks none of
 /// others: a daemon of theirs that never answers would hold the process beyond its end.
 pub fn dead(alive: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    let dead = others(alive).filter(|(_, is_stale)| *is_stale);
+    dead.map(|(mount, _)| (mount.at, mount.source)).collect()
+}
+
+/// Whether there are mounts of this user, but for those that are known to live, whose daemon did not die: another may be about to go on
+/// with them.
+pub fn are_awaited(alive: &[PathBuf]) -> bool {
+    others(alive).any(|(_, is_stale)| !is_stale)
+}
+
+/// Mounts of this user, but for these, and whether their daemon died.
+fn others(alive: &[PathBuf]) -> impl Iterator<Item = (table::Ours, bool)> {
     let user = rustix::process::getuid().as_raw();
     let is_meant = |mount: &table::Ours| mount.user == Some(user) && !alive.contains(&mount.at);
     let found: Vec<_> = table::ours().into_iter().filter(is_meant).take(ASKED_MAX).collect();
     let stale = are_stale(found.iter().map(|mount| mount.at.clone()).collect());
-    let dead = found.into_iter().zip(stale).filter(|(_, is_stale)| *is_stale);
-    dead.map(|(mount, _)| (mount.at, mount.source)).collect()
+    found.into_iter().zip(stale)
 }
 
 /// Whether this is what a mount answers whose daemon died; what was asked while it died is aborted.
@@ -272,7 +288,7 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{Above, Number, above, system_of, user_at};
+pub use table::{Above, Number, Places, above, system_of, user_at};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

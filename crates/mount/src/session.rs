@@ -8,7 +8,7 @@ mod resume;
 pub use resume::{ENDED, Left, Newest, Terms, resume};
 
 use crate::abi::{self, Init, Operation, Reply, Request};
-use crate::attach::{self as mounting, MountPoint, Wanted};
+use crate::attach::{self as mounting, MountPoint, Places, Wanted};
 use crate::device::{Buffer, DEVICE, Device};
 use crate::ledger::Ledger;
 use crate::service::{Passthrough, Scratch, Service, Space};
@@ -146,9 +146,14 @@ impl Session {
         self.service.tell_space(space);
     }
 
-    /// The mount point, without links.
+    /// The mount point, without links, as it was when it was mounted.
     pub fn mount_point(&self) -> &Path {
         self.place.path()
+    }
+
+    /// The same as it is called by now.
+    pub fn mount_point_in<'a>(&'a self, places: &'a Places) -> &'a Path {
+        self.place.path_in(places)
     }
 
     fn notify(&self, message: &[u8]) {

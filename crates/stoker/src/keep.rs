@@ -275,14 +275,12 @@ impl Keeper {
             .collect();
         let names: Vec<&str> = handed.iter().map(|(name, _)| *name).collect();
         let first_free = FIRST + handed.len() as i32;
-        // Out of the way of those numbers; what this starts opens nothing in between that could take one of them.
-        let above = |descriptor: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(descriptor, first_free);
-        let above = handed.iter().map(|(_, descriptor)| above(*descriptor)).collect::<Result<Vec<OwnedFd>, _>>()?;
+        // What this starts opens nothing that could take one of their numbers.
         let _taken = take_all_below(first_free)?;
         let mut command = Command::new(program);
         command
             .args(&self.command[1..])
-            .env("LISTEN_FDS", above.len().to_string())
+            .env("LISTEN_FDS", handed.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"));
         if self.failures.leave_a_try() {
             command.env(FIRST_TRY, "1");
@@ -291,16 +289,12 @@ impl Keeper {
         }
         command.env_remove("LISTEN_PID").env_remove("SYSTEMD_EXEC_PID").env_remove("FDSTORE");
         command.env_remove(notify::SOCKET).stdin(Stdio::null()).stdout(Stdio::null()).current_dir("/");
-        let numbers: Vec<i32> = above.iter().map(AsRawFd::as_raw_fd).collect();
+        let mut numbers: Vec<i32> = handed.iter().map(|(_, descriptor)| descriptor.as_raw_fd()).collect();
         let (order, hangup) = (self.order.clone(), self.hears_hangup.then_some(libc::SIGHUP));
         // SAFETY: what is called is async-signal-safe, and nothing is allocated between fork and exec.
         unsafe {
             command.pre_exec(move || {
-                for (number, descriptor) in (FIRST..).zip(&numbers) {
-                    if libc::dup2(*descriptor, number) < 0 {
-                        return Err(std::io::Error::last_os_error());
-                    }
-                }
+                put_in_order(&mut numbers)?;
                 for signal in ENDS.into_iter().chain(hangup) {
                     libc::signal(signal, libc::SIG_DFL);
                 }
@@ -334,6 +328,28 @@ fn ignore_ends() {
         // SAFETY: ignoring a signal runs nothing of ours.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+}
+
+/// Have these descriptors of this process at the numbers from [`FIRST`] on, inherited, with room for one more: there may
+/// be as many as the system grants. Allocates nothing.
+fn put_in_order(numbers: &mut [i32]) -> std::io::Result<()> {
+    let done = |result: i32| if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result) };
+    for index in 0..numbers.len() {
+        let (number, wanted) = (numbers[index], FIRST + index as i32);
+        // SAFETY: the numbers are those of descriptors that are open, and nobody else knows them in this process.
+        unsafe {
+            if number == wanted {
+                done(libc::fcntl(number, libc::F_SETFD, 0))?;
+                continue;
+            }
+            if let Some(other) = numbers[index..].iter_mut().find(|other| **other == wanted) {
+                *other = done(libc::fcntl(wanted, libc::F_DUPFD_CLOEXEC, FIRST))?;
+            }
+            done(libc::dup2(number, wanted))?;
+            done(libc::close(number))?;
+        }
+    }
+    Ok(())
 }
 
 /// Have no descriptor below this one be free.

@@ -365,25 +365,33 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
 /// Ask the node that serves a path for something that may be asked for again: where it ends meanwhile and another process goes on with
 /// its mounts, that one is asked.
 pub fn ask_of<T>(path: &Path, mut ask: impl FnMut(&Client, &Path) -> Result<T, Failure>) -> anyhow::Result<T> {
-    let (mut client, _, mut at) = node_of(path)?;
+    ask_found(path, |(client, _, at)| ask(client, at))
+}
+
+/// The same with how the node is.
+pub fn ask_found<T>(path: &Path, mut ask: impl FnMut(&mut Found) -> Result<T, Failure>) -> anyhow::Result<T> {
+    let mut found = node_of(path)?;
     for _ in 0..TRIES_TO_BE_ANSWERED {
-        match ask(&client, &at) {
+        match ask(&mut found) {
             Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) => std::thread::sleep(JOIN_PAUSE.1),
             done => return done.map_err(show::refused),
         }
         let Ok(next) = node_of(path) else { break };
-        (client, at) = (next.0, next.2);
+        found = next;
     }
     Err(show::refused(Failure::Gone))
 }
 
+/// A node, how it is, and a path as it knows it.
+pub type Found = (Client, Status, PathBuf);
+
 /// The node that serves a path, and the path as the node knows it. A mount whose node is gone may be about to be gone on with.
-pub fn node_of(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
+pub fn node_of(path: &Path) -> anyhow::Result<Found> {
     node_within(path, LOOKED_FOR_WITHIN)
 }
 
 /// The same, looked for as long as this.
-pub fn node_within(path: &Path, limit: Duration) -> anyhow::Result<(Client, Status, PathBuf)> {
+pub fn node_within(path: &Path, limit: Duration) -> anyhow::Result<Found> {
     let path = place::absolute(path)?;
     let path = mount::named(&path).unwrap_or(path);
     let began = std::time::Instant::now();
@@ -404,7 +412,7 @@ fn is_our_mount(path: &Path) -> bool {
     at.is_some_and(|at| user.is_root() || mount::user_at(at) == Some(user.as_raw()))
 }
 
-fn look_for(path: &Path) -> anyhow::Result<(Client, Status, PathBuf)> {
+fn look_for(path: &Path) -> anyhow::Result<Found> {
     let path = path.to_owned();
     let (mut silent, mut found) = (Vec::new(), None);
     place::survey(&mut |(client, status)| {

@@ -20,6 +20,7 @@ use daemon::{Host, Journal, Lease, Life, control, data};
 use futures_util::future::OptionFuture;
 use node::{Home, Node};
 use peer::Leave;
+use resume::GoingOn;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -170,9 +171,12 @@ struct Begun {
     bound: Bound,
     /// The data socket.
     _lends: Bound,
+    /// What it is to go on with.
+    going_on: Option<GoingOn>,
 }
 
-/// A node that others of its cluster may ask from now on. Commands may connect before it is there.
+/// A node that others of its cluster may ask from now on, and commands, also while a mount that it is to go on with waits for
+/// something. They may connect before it is there.
 async fn begin(
     home: Home,
     settings: node::Settings,
@@ -208,10 +212,7 @@ async fn begin(
     // Heard from now on: who names a mount that is not there yet waits for that one alone.
     control::listen(&host, listener);
     tokio::spawn(host.clone().feel_the_pulse());
-    if let Some(going_on) = going_on {
-        going_on.done(&host, terms.life).await?;
-    }
-    Ok(Begun { host, leave, bound, _lends: lends })
+    Ok(Begun { host, leave, bound, _lends: lends, going_on })
 }
 
 /// Wait until somebody wants the node to end.
@@ -221,7 +222,7 @@ async fn told_to_end(signals: &mut Ends, journal: &Journal) {
     }
 }
 
-/// Told to end before it is there, a node ends what it was to go on with.
+/// Told to end before there is a node, a process ends what it was to go on with.
 fn end_left(mounts: &[::mount::Terms], keeper: Option<OwnedFd>) {
     for mounted in mounts {
         if let Err(error) = mounted.unmount() {
@@ -240,7 +241,7 @@ fn reopen(journal: &Journal) {
     journal.reopen().unwrap_or_else(|error| tracing::warn!("the log goes on in its old file: {error}"));
 }
 
-/// Begin, and serve until the end; told to end before it has begun, a node ends what it was to go on with.
+/// Begin, and serve until the end; told to end before there is a node, a process ends what it was to go on with.
 async fn serve(
     home: Home,
     settings: node::Settings,
@@ -262,7 +263,7 @@ async fn serve(
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
 async fn until_the_end(
-    Begun { host, leave, bound, _lends }: Begun,
+    Begun { host, leave, bound, _lends, going_on }: Begun,
     mut signals: Ends,
     journal: &Journal,
     terms: &Terms,
@@ -270,10 +271,11 @@ async fn until_the_end(
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
-    let (mut is_ending, mut is_ready, mut code) = (false, false, ExitCode::SUCCESS);
-    let (opening, ended) = (open(&host, &terms.sets, terms.goes_on), host.ended());
-    let (late, is_over) = (tokio::time::sleep(Duration::MAX), is_over(terms.lease.clone()));
-    tokio::pin!(opening, ended, late, is_over);
+    let (mut is_ending, mut is_there, mut is_ready, mut code) = (false, false, false, ExitCode::SUCCESS);
+    let (going_on, ended) = (resume::done(going_on, &host, terms.life), host.ended());
+    let (opening, late) = (open(&host, &terms.sets, terms.goes_on), tokio::time::sleep(Duration::MAX));
+    let is_over = is_over(terms.lease.clone());
+    tokio::pin!(going_on, opening, ended, late, is_over);
     let ends = || host.keeper().map(|keeper| keeper.tell(STOPPING));
     let end_soon = |late: Pin<&mut Sleep>| {
         ends();
@@ -285,8 +287,16 @@ async fn until_the_end(
     };
     loop {
         tokio::select! {
-            () = &mut ended => break,
-            opened = &mut opening, if !is_ready && !is_ending => {
+            // What could not be gone on with may be for another process yet.
+            () = &mut ended, if is_there || is_ending => break,
+            gone_on = &mut going_on, if !is_there => {
+                is_there = true;
+                // Which ends now, or is another's to try.
+                if !is_ending {
+                    gone_on?;
+                }
+            }
+            opened = &mut opening, if is_there && !is_ready && !is_ending => {
                 opened?;
                 is_ready = true;
                 tell_ready(&terms.sets);

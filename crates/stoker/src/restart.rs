@@ -45,15 +45,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Err(error.hint(format!("see the log of the node: {}", before.log.path)).into())
 }
 
-/// Refuse to call it done if a mount is missing.
+/// Refuse to call it done if a mount is missing that nobody unmounted meanwhile.
 fn all_go_on(before: &Status, now: &Status) -> anyhow::Result<()> {
+    if let Some(mount) = now.coming.first() {
+        let error = Error::unavailable("a mount waits for its store, as those who read in it do", &mount.path);
+        return Err(error.hint("see `stoker status`, and the log of the node").into());
+    }
     let is_missing = |mount: &&Mount| !now.mounts.iter().any(|other| other.id == mount.id);
-    match before.mounts.iter().find(is_missing) {
+    match before.mounts.iter().filter(is_missing).find(|mount| ::mount::is_stale(Path::new(&mount.path))) {
         None => Ok(()),
-        Some(mount) if now.coming.iter().any(|other| other.id == mount.id) => {
-            let error = Error::unavailable("a mount waits for its store, as those who read in it do", &mount.path);
-            Err(error.hint("see `stoker status`, and the log of the node").into())
-        }
         Some(mount) => {
             let error = Error::unavailable("a mount did not go on, and is dead", &mount.path);
             let path = block::quoted(Path::new(&mount.path));

@@ -2,14 +2,15 @@
 
 mod cluster;
 mod life;
+mod nodes;
 mod order;
 pub mod pool;
 
-use crate::{args, mount, place, print, show};
-use client::messages::{Dead, DeadMount, Kept, Limits, Mount, MountPath, Status, Store, StoreState, Waits};
-use client::{Client, Failure};
+use crate::{args, place, print, show};
+use client::messages::{Dead, DeadMount, Kept, Limits, Mount, Status, Store, StoreState, Waits};
 use daemon::journal::stamp;
-use hyper::Method;
+use nodes::each_node;
+pub use nodes::{Nodes, nodes};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
@@ -149,55 +150,6 @@ fn cut(text: &str, rows: usize, columns: usize) -> String {
     };
     let shown = text.lines().take_while(fits).map(|line| format!("{line}\n")).collect::<String>();
     shown + "... more than this terminal has lines for\n"
-}
-
-/// Nodes that answer, and what is to be said of those that don't.
-pub struct Nodes {
-    pub found: Vec<(Client, Status)>,
-    pub silent: Vec<String>,
-}
-
-/// The node that serves a path, or every node that this user may ask.
-pub fn nodes(dir: Option<&Path>) -> anyhow::Result<Nodes> {
-    let mut found = Vec::new();
-    let silent = each_node(dir, &mut |client, status| {
-        found.push((client, status));
-        ControlFlow::Continue(())
-    })?;
-    Ok(Nodes { found, silent })
-}
-
-/// The same, each as it answers; what is to be said of those that don't comes back.
-fn each_node(
-    dir: Option<&Path>,
-    each: &mut dyn FnMut(Client, Status) -> ControlFlow<()>,
-) -> anyhow::Result<Vec<String>> {
-    if let Some(dir) = dir {
-        let (client, mut status, path) = mount::node_of(dir)?;
-        let is_local = status.mounts.iter().any(|mount| mount.local && path.starts_with(&mount.path));
-        let comes = status.coming.iter().any(|mount| path.starts_with(&mount.path));
-        if Path::new(&status.cache) != path && !is_local && !comes {
-            let place = MountPath { path: path.to_string_lossy().into_owned(), ..MountPath::default() };
-            status.kept = Some(client.ask(Method::POST, "/v1/kept", &place).map_err(show::refused)?);
-        }
-        let _ = each(client, status);
-        return Ok(Vec::new());
-    }
-    let mut silent = Vec::new();
-    place::survey(&mut |(client, status)| {
-        let why = match status {
-            Ok(status) => return each(client, status),
-            // A node that was killed leaves its socket.
-            Err(Failure::Absent | Failure::Gone) => return ControlFlow::Continue(()),
-            Err(Failure::Silent) => "does not answer".into(),
-            Err(Failure::Foreign(user)) => format!("was not asked: user {user} listens there"),
-            Err(Failure::Refused(problem)) => format!("refuses: {}", show::plain(&problem.what)),
-            Err(Failure::Broken(what)) => format!("does not answer as a node: {}", show::plain(&what)),
-        };
-        silent.push(format!("the node of user {} at {} {why}", client.user(), client.socket().display()));
-        ControlFlow::Continue(())
-    })?;
-    Ok(silent)
 }
 
 /// A node in one line.

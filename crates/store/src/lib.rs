@@ -9,6 +9,7 @@
 //! - [`Google`], [`Azure`]: Google Cloud Storage and Azure Blob Storage by their own interfaces.
 //! - [`Web`]: files of a web server, by names that a manifest tells.
 //! - [`Hdfs`]: a cluster of HDFS, by its name nodes and data nodes.
+//! - [`Lost`]: a store that can't be had any more.
 //! - [`Origin`]: blocks out of a store, with retries, a limit on requests and checks.
 //! - [`Origins`]: each object out of its own store, by the credentials of the mount that asks.
 //! - [`Sink`], [`open_to_write`]: the same stores, written into.
@@ -26,6 +27,7 @@ mod fingerprint;
 mod folder;
 mod hdfs;
 mod location;
+mod lost;
 mod memory;
 mod origin;
 mod origins;
@@ -46,6 +48,7 @@ pub use folder::{
 };
 pub use hdfs::{Hdfs, Settings as HdfsSettings};
 pub use location::{Location, Settings, check, lender, open};
+pub use lost::Lost;
 pub use memory::Memory;
 pub use origin::{Origin, Settings as OriginSettings};
 pub use origins::{Entrance, Origins};

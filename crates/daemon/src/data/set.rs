@@ -8,6 +8,7 @@ use crate::host::{Host, Visit};
 use crate::mounted::{Mounted, follow_unmounted, order};
 use block::{Error, Result};
 use client::messages::{self, DATA_VERSION, Hello, MountPath, MountRequest, Welcome};
+use mount::Places;
 use node::View;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -134,7 +135,10 @@ impl Set {
     pub fn welcome(&self, under: &str) -> Welcome {
         let (view, totals) = (self.view(), self.view().totals());
         let mounted = match self {
-            Set::Mounted(mounted) => mounted.path.join(under).to_str().map(|path| path.trim_end_matches('/').into()),
+            Set::Mounted(mounted) => {
+                let (places, path) = (Places::now(), |path: &str| path.trim_end_matches('/').into());
+                mounted.path_in(&places).join(under).to_str().map(path)
+            }
             Set::Opened(_) => None,
         };
         Welcome {

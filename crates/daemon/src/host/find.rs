@@ -6,6 +6,7 @@ use super::Host;
 use crate::mounted::Mounted;
 use block::{Error, Result};
 use client::messages::{Coming, MountPath};
+use mount::Places;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +63,7 @@ impl Host {
             // Looked at first: by then it is among the mounts.
             let awaited = coming_at(&changed.borrow_and_update(), place);
             match self.find_now(place) {
-                Ok(found) if awaited <= Some(found.0.path.components().count()) => return Ok(found),
+                Ok(found) if awaited <= Some(depth(&place.path) - found.1.components().count()) => return Ok(found),
                 Err(error) if awaited.is_none() => return Err(error),
                 _ => {}
             }
@@ -73,20 +74,21 @@ impl Host {
     }
 
     fn find_now(&self, place: &MountPath) -> Result<(Arc<Mounted>, PathBuf)> {
-        let (mounts, path) = (self.mounts(), Path::new(&place.path));
+        let (mounts, path, places) = (self.mounts(), Path::new(&place.path), Places::now());
         let found = match place.id {
             Some(id) => {
                 let is_it = |mounted: &&Arc<Mounted>| {
                     let is_set = place.url.as_ref().is_none_or(|url| url == mounted.view.url());
-                    mounted.id == id && mounted.path == path && is_set
+                    let is_there = mounted.path == path || mounted.path_in(&places) == path;
+                    mounted.id == id && is_there && is_set
                 };
                 mounts.iter().find(is_it).map(|mounted| (mounted, PathBuf::new()))
             }
             // Of several at one path, those before the last were detached, perhaps by somebody else.
             None => {
                 let seen = mounts.iter().rev().filter(|mounted| !mounted.is_detached());
-                let found =
-                    seen.filter_map(|mounted| Some((mounted, path.strip_prefix(&mounted.path).ok()?.to_owned())));
+                let below = |mounted: &Arc<Mounted>| Some(path.strip_prefix(mounted.path_in(&places)).ok()?.to_owned());
+                let found = seen.filter_map(|mounted| Some((mounted, below(mounted)?)));
                 found.min_by_key(|(_, rest)| rest.components().count())
             }
         };
@@ -99,12 +101,19 @@ impl Host {
 
 /// How deep the mount lies that comes and is meant, if there is one.
 fn coming_at(coming: &[Coming], place: &MountPath) -> Option<usize> {
-    let depth = |mount: &Coming| Path::new(&mount.path).components().count();
     match place.id {
         // No other one is meant.
         Some(id) => coming.iter().any(|mount| mount.id == id).then_some(usize::MAX),
-        None => coming.iter().filter(|mount| Path::new(&place.path).starts_with(&mount.path)).map(depth).max(),
+        None => coming
+            .iter()
+            .filter(|mount| Path::new(&place.path).starts_with(&mount.path))
+            .map(|mount| depth(&mount.path))
+            .max(),
     }
+}
+
+fn depth(path: &str) -> usize {
+    Path::new(path).components().count()
 }
 
 #[cfg(test)]

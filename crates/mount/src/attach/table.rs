@@ -56,6 +56,23 @@ pub struct Found {
     pub covered: bool,
 }
 
+/// Where all mounts of Stoker are at a moment: the folders above one may have other names by now.
+pub struct Places(Vec<(Number, PathBuf)>);
+
+impl Places {
+    /// None, where the table can't be read.
+    pub fn now() -> Places {
+        Places(places(&std::fs::read(MOUNTS).unwrap_or_default()))
+    }
+
+    /// Where the file system with this number is; of several places this one, if it is among them, or if it is nowhere.
+    pub(crate) fn of<'a>(&'a self, number: Option<Number>, preferred: &'a Path) -> &'a Path {
+        let mut found = self.0.iter().filter(|(of, _)| Some(*of) == number).map(|(_, at)| &**at);
+        let first = found.clone().next().unwrap_or(preferred);
+        found.find(|at| *at == preferred).unwrap_or(first)
+    }
+}
+
 /// The type of our mounts.
 const KIND: &[u8] = b"fuse.stoker";
 
@@ -147,6 +164,10 @@ fn all_ours(table: &[u8]) -> Vec<Ours> {
     let is_seen = |line: &Line<'_>| lines(table).rfind(|last| last.at == line.at).is_some_and(|last| last == *line);
     let ours = lines(table).filter(|line| line.kind == KIND).filter(is_seen);
     ours.map(|line| Ours { user: line.user(), source: line.source(), at: line.at }).collect()
+}
+
+fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
+    lines(table).filter(|line| line.kind == KIND).filter_map(|line| Some((line.number?, line.at))).collect()
 }
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
@@ -303,5 +324,12 @@ mod tests {
         assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
         assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
         assert_eq!(of(55, "/mnt/covered"), None);
+        let places = Places(places(TABLE));
+        let now = |minor, before| places.of(Some(Number { major: 0, minor }), Path::new(before));
+        assert_eq!(
+            [now(52, "/before/my data"), now(54, "/mnt/covered")].map(Path::to_str),
+            [Some("/mnt/my data"), Some("/mnt/covered")]
+        );
+        assert_eq!((now(55, "/ended"), places.of(None, Path::new("/x"))), (Path::new("/ended"), Path::new("/x")));
     }
 }

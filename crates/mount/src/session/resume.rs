@@ -4,7 +4,7 @@
 
 use super::Session;
 use crate::abi::{Reply, Request, UNIQUE_RESENT};
-use crate::attach::{MountPoint, Number};
+use crate::attach::{MountPoint, Number, Places};
 use crate::device::{Buffer, DEVICE, Device};
 use crate::ledger::Ledger;
 use crate::service::{Passthrough, Service};
@@ -13,7 +13,7 @@ use block::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::runtime::Handle;
@@ -34,6 +34,11 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// The mount point as it is called by now.
+    pub fn path_in<'a>(&'a self, places: &'a Places) -> &'a Path {
+        places.of(self.number, &self.path)
+    }
+
     /// Unmount it, even while files are open.
     pub fn unmount(&self) -> Result<()> {
         MountPoint::of(self.path.clone(), self.number).unmount(true)

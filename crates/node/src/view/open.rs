@@ -75,10 +75,11 @@ impl View {
     }
 
     /// Go on with a data set of another process, by the snapshots that it left, oldest first. Nobody is asked who
-    /// asks, or for anything else, who may not answer just now: that is for the first request to the store.
+    /// asks, or for anything else, who may not answer just now: that is for the first request to the store. Of one whose store
+    /// is lost, for this reason, what is kept is read.
     pub fn resume(
         node: Arc<Node>,
-        source: DataSet,
+        (source, lost): (DataSet, Option<Error>),
         fill: When,
         identity: Identity,
         snapshots: Vec<Manifest>,
@@ -87,7 +88,7 @@ impl View {
         let names = if snapshots.iter().all(is_of_it) { Generations::resumed(snapshots) } else { None };
         let names =
             names.ok_or_else(|| Error::corrupt("the names of a mount that is to go on are lost", &source.url))?;
-        let asked = node.resumed.of(source.store.clone(), &identity, node.cluster().is_some());
+        let asked = node.resumed.of(source.store.clone(), &identity, node.cluster().is_some(), lost);
         Ok(View::begin(node, (source, asked), identity, names, fill))
     }
 

@@ -24,9 +24,19 @@ pub struct Principal(Arc<Bound>);
 pub struct Resumed(Mutex<Vec<Weak<Principal>>>);
 
 impl Resumed {
-    /// That of a mount which goes on: it is asked who asks before it is asked for anything.
-    pub fn of(&self, store: Arc<dyn Store>, before: &Identity, in_cluster: bool) -> Arc<Principal> {
+    /// That of a mount which goes on: it is asked who asks before it is asked for anything. One that is `lost` is asked nothing.
+    pub fn of(
+        &self,
+        store: Arc<dyn Store>,
+        before: &Identity,
+        in_cluster: bool,
+        lost: Option<Error>,
+    ) -> Arc<Principal> {
         let one = Principal::of(store, before, in_cluster, true);
+        if let Some(Error { what, on, .. }) = lost {
+            one.0.refused.get_or_init(|| format!("{on}: {what}"));
+            return one;
+        }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.strong_count() > 0);
         let is_known = |known: &Arc<Principal>| known.reach() == one.reach() && known.identity() == one.identity();
@@ -167,7 +177,7 @@ mod tests {
         let memory = store::Memory::new("bucket");
         let object = memory.put("key", "content");
         let before = Identity { store: before.0.into(), set: 0, who: before.1.map(Into::into) };
-        let store = Resumed::default().of(Arc::new(memory), &before, in_cluster);
+        let store = Resumed::default().of(Arc::new(memory), &before, in_cluster, None);
         let body = store.get(&object, 0..7).await;
         (body, store.refused().map(str::to_owned))
     }
@@ -207,7 +217,7 @@ mod tests {
             let memory = store::Memory::new("b@https://host:9000");
             let object = memory.put("key", "content");
             let before = Identity { store: before, set: 0, who: Some("".into()) };
-            let store = Resumed::default().of(Arc::new(memory), &before, in_cluster);
+            let store = Resumed::default().of(Arc::new(memory), &before, in_cluster, None);
             assert_eq!(store.get(&object, 0..7).await.is_ok(), goes_on, "{before:?}");
         }
     }
@@ -219,7 +229,7 @@ mod tests {
         let memory: Arc<dyn Store> = Arc::new(memory);
         let of = |who: &str| {
             let before = Identity { store: memory.identity().clone(), set: 0, who: Some(who.into()) };
-            resumed.of(memory.clone(), &before, false)
+            resumed.of(memory.clone(), &before, false, None)
         };
         let [first, second, own] = ["key ONE", "key ONE", ""].map(of);
         assert!(first.get(&object, 0..7).await.is_err());

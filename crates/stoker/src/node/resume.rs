@@ -58,30 +58,28 @@ pub fn begin(host: &Arc<Host>, life: Life, lock: &File, mut left: Named) -> anyh
     Ok(Some(GoingOn { resuming: Box::pin(host.resume(left)), keeper, failures }))
 }
 
-impl GoingOn {
-    /// Wait until it goes on with everything, or has given up what no process could go on with.
-    pub async fn done(self, host: &Arc<Host>, life: Life) -> anyhow::Result<()> {
-        let GoingOn { keeper, resuming, failures } = self;
-        for (names, error) in resuming.await {
-            if error.what == ::mount::ENDED {
-                tracing::info!("{error}");
-            } else if std::env::var_os(keep::FIRST_TRY).is_some() {
-                // Another program may be able to, or this one when it tries again.
-                return Err(error.into());
-            } else if life == Life::Asked && failures + 1 < keep::FAILURES_MAX {
-                let counted = rustix::fs::memfd_create(FAILED, MemfdFlags::CLOEXEC)?;
-                std::mem::forget(keeper.hold(format!("{FAILED}.{}", failures + 1), counted.as_fd())?);
-                return Err(error.into());
-            } else {
-                tracing::error!("a mount could not go on, and is dead: {error}");
-            }
-            names.iter().for_each(|name| keeper.remove(name));
+/// Wait until it goes on with everything, or has given up what no process could go on with.
+pub async fn done(going_on: Option<GoingOn>, host: &Arc<Host>, life: Life) -> anyhow::Result<()> {
+    let Some(GoingOn { keeper, resuming, failures }) = going_on else { return Ok(()) };
+    for (names, error) in resuming.await {
+        if error.what == ::mount::ENDED {
+            tracing::info!("{error}");
+        } else if std::env::var_os(keep::FIRST_TRY).is_some() {
+            // Another program may be able to, or this one when it tries again.
+            return Err(error.into());
+        } else if life == Life::Asked && failures + 1 < keep::FAILURES_MAX {
+            let counted = rustix::fs::memfd_create(FAILED, MemfdFlags::CLOEXEC)?;
+            std::mem::forget(keeper.hold(format!("{FAILED}.{}", failures + 1), counted.as_fd())?);
+            return Err(error.into());
+        } else {
+            tracing::error!("a mount could not go on, and is dead: {error}");
         }
-        (1..=failures).for_each(|failure| keeper.remove(&format!("{FAILED}.{failure}")));
-        if life == Life::Mounts {
-            let _ = keeper.tell("READY=1");
-        }
-        tracing::debug!("{} mounts are there", host.mounts().len());
-        Ok(())
+        names.iter().for_each(|name| keeper.remove(name));
     }
+    (1..=failures).for_each(|failure| keeper.remove(&format!("{FAILED}.{failure}")));
+    if life == Life::Mounts {
+        let _ = keeper.tell("READY=1");
+    }
+    tracing::debug!("{} mounts are there", host.mounts().len());
+    Ok(())
 }

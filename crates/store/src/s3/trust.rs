@@ -87,8 +87,12 @@ fn certificates(environment: &Context) -> Result<(Vec<CertificateDer<'static>>, 
     };
     if found.certs.is_empty() {
         let why: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
-        let what = format!("the system's certificates can't be read: {}", why.join("; "));
-        return Err(Error::invalid(what, "this machine").hint("install ca-certificates, or set SSL_CERT_FILE"));
+        let named = file.as_ref().map(|path| ("SSL_CERT_FILE", path));
+        let named = named.or_else(|| folder.as_ref().map(|path| ("SSL_CERT_DIR", path)));
+        let (whose, on) =
+            named.map_or(("this system", "this machine".into()), |(name, path)| (name, path.display().to_string()));
+        let what = format!("the certificates of {whose} can't be read: {}", why.join("; "));
+        return Err(Error::invalid(what, on).hint("install ca-certificates, or set SSL_CERT_FILE"));
     }
     Ok((found.certs, file.is_some()))
 }

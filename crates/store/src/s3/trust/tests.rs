@@ -155,10 +155,13 @@ fn a_variable_of_the_process_counts_for_whoever_has_no_environment_and_for_nobod
 
 #[test]
 fn a_bundle_that_cannot_be_used_is_named() {
-    for path in ["/absent/bundle.pem", "/proc/version"] {
-        let envs = [("AWS_CA_BUNDLE".to_owned(), path.to_owned())].into();
+    for (name, path) in ["AWS_CA_BUNDLE", "SSL_CERT_FILE"]
+        .into_iter()
+        .flat_map(|name| ["/absent/bundle.pem", "/proc/version"].map(|path| (name, path)))
+    {
+        let envs = [(name.to_owned(), path.to_owned())].into();
         let error = secure(&Context::new().with_env(StaticEnv { home_dir: None, envs })).expect_err("no certificates");
         assert!(error.kind == block::Kind::Invalid && !error.hint.is_empty(), "{error}");
-        assert!(error.what.contains("AWS_CA_BUNDLE") && error.on == path, "{error}");
+        assert!(error.what.contains(name) && error.on == path, "{error}");
     }
 }
