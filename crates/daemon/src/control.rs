@@ -105,10 +105,11 @@ fn is_ours(stream: &UnixStream) -> bool {
 /// Answer one request. Who connects and asks nothing holds up nothing.
 async fn serve(host: Arc<Host>, stream: UnixStream) {
     let command = OnceLock::new();
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok());
     let answer = service_fn(|request| {
         command.get_or_init(|| Command::begin(host.commands.clone()));
         let host = host.clone();
-        async move { Ok::<_, Infallible>(route(host, request).await.unwrap_or_else(|error| refuse(&error))) }
+        async move { Ok::<_, Infallible>(route(host, request, peer).await.unwrap_or_else(|error| refuse(&error))) }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
     if let Err(error) = connection.keep_alive(false).serve_connection(TokioIo::new(stream), answer).await {
@@ -132,7 +133,8 @@ impl Drop for Command {
     }
 }
 
-async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
+/// `peer` is the process that asks.
+async fn route(host: Arc<Host>, request: Request<Incoming>, peer: Option<u32>) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
         (&Method::GET, "/v1/status") => {
@@ -175,7 +177,7 @@ async fn route(host: Arc<Host>, request: Request<Incoming>) -> Result<Answer> {
             Ok(say(&host.journal().log()))
         }
         (&Method::POST, "/v1/load") => load(&host, message(request).await?).await,
-        (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?).await?)),
+        (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?, peer).await?)),
         _ => Err(Error::missing(format!("there is no {method} {path}"), "the control socket")),
     }
 }
