@@ -17,7 +17,8 @@ FAKE_GCS = github.com/fsouza/fake-gcs-server@v1.56.1
 AZURITE  = azurite@3.35.0
 
 # What people read data sets with in Python, beside PyTorch.
-PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==26.0.1 duckdb==2.0.1
+PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==26.0.1 duckdb==2.0.1 fsspec==2026.9.0 pandas==3.1.1 zarr==3.1.6 \
+  pytest==9.2.0 mypy==2.4.1
 
 # Coverage for libFuzzer, as cargo-fuzz asks rustc for it, but by the compiler that builds the rest and without a sanitizer: there
 # is next to no unsafe code in what is fuzzed (docs/decisions/0038).
@@ -91,12 +92,13 @@ servers: ## fake-gcs-server and Azurite into target/tools, for tests of gs:// an
 	@test -e target/tools/node_modules/.bin/azurite-blob || { echo "installing Azurite"; $(NPM) install --no-save --no-audit --no-fund --silent --prefix target/tools $(AZURITE); } || { \
 	  echo "make: could not install Azurite: is there npm ($(NPM)), and its registry?" >&2; exit 1; }
 
-python: ## numpy, h5py, Pillow, pyarrow, DuckDB and safetensors into target/tools, for tests of programs on a mount (a minute)
+python: ## libraries that read data sets in Python, fsspec's own tests and mypy into target/tools, for tests of them (some minutes)
 	@mkdir -p target/tools
-	@test -e target/tools/programs/whole || { python3 -m venv target/tools/programs && target/tools/programs/bin/pip install -q $(PROGRAMS) && touch target/tools/programs/whole; } || { \
+	@test "$$(cat target/tools/programs/whole 2> /dev/null)" = "$(PROGRAMS)" || { python3 -m venv target/tools/programs && \
+	  target/tools/programs/bin/pip install -q $(PROGRAMS) && echo "$(PROGRAMS)" > target/tools/programs/whole; } || { \
 	  echo "make: could not install $(PROGRAMS): is there python3 with venv and pip, and their registry?" >&2; exit 1; }
 
-programs: cargo needs python ## tests of real programs on a mount, also with PyTorch (installed as root on Debian)
+programs: cargo needs python ## tests of real programs and libraries, on a mount and without, also with PyTorch (installed as root on Debian)
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! python3 -c 'import torch' 2> /dev/null && ! /usr/bin/python3 -c 'import torch, numpy' 2> /dev/null; then \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch python3-numpy > /dev/null; fi
 	$(CARGO) test --release --locked -p stoker --test programs -- --show-output

@@ -105,6 +105,7 @@ fn a_job_under_run_has_its_order_fetched_ahead_and_reads_the_same() {
     epochs.push(job.epoch());
     job.go_on();
     job.end();
+    eventually("its order is forgotten with it", || orders(&bed).is_empty());
 
     let mut plain = Job::start(Command::new(python), &bed, &words);
     let alone: Vec<Vec<usize>> = (0..2).map(|_| (plain.epoch(), plain.go_on()).0).collect();
@@ -223,4 +224,14 @@ fn what_python_tells_is_what_it_reads() {
     command.args(["-B", &script("test_order.py")]).stdin(Stdio::null());
     let done = command.output().expect("it runs");
     assert!(done.status.success(), "{}", text(&done));
+}
+
+#[test]
+fn a_loader_declares_its_order_and_a_number_is_one_file_in_each_of_its_workers() {
+    let Some(python) = python() else { return };
+    let mut command = Command::new(python);
+    command.args(["-B", &script("test_torch.py"), "-v"]).stdin(Stdio::null());
+    let done = command.env("STOKER_BIN", env!("CARGO_BIN_EXE_stoker")).output().expect("it runs");
+    eprintln!("{}", text(&done));
+    assert!(done.status.success());
 }

@@ -1,7 +1,8 @@
 //! Programs that people have, on a mount: each says of it what it says of the folder itself, with files of a few bytes and of
 //! more than 16 MiB, while everything has to be fetched, and again after a restart when nothing has.
 //!
-//! Tar, rsync, git, sqlite3 and the library of Python are everywhere; what else there is of Python comes by `make programs`.
+//! Tar, rsync, git, sqlite3 and the library of Python are everywhere; what else there is of Python comes by `make programs`, and reads
+//! without a mount as well.
 
 mod support;
 
@@ -238,4 +239,25 @@ fn safetensors_maps_the_same_tensors() {
 #[test]
 fn four_workers_of_pytorch_that_shuffle_get_the_same_samples() {
     format_agrees("torch", "torch, numpy");
+}
+
+/// A module of Python that looks at the client in Python; what it says is shown.
+fn looked_at(library: &str, words: &[&str]) {
+    let Some(python) = python(library) else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let mut command = Command::new(python);
+    command.args(["-B", "-m"]).args(words).current_dir(folder).env("STOKER_BIN", env!("CARGO_BIN_EXE_stoker"));
+    let done = command.output().expect("it runs");
+    eprintln!("{}", support::text(&done));
+    assert!(done.status.success());
+}
+
+#[test]
+fn fsspec_s_own_tests_pass_and_libraries_read_through_it_the_same() {
+    looked_at("fsspec, pytest", &["pytest", "-p", "no:cacheprovider", "-rs", "-v", "tests/test_fsspec.py"]);
+}
+
+#[test]
+fn the_client_in_python_has_strict_types() {
+    looked_at("mypy", &["mypy", "--strict", "--cache-dir", "/dev/null", "stoker"]);
 }

@@ -94,6 +94,24 @@ fn python_loads_and_says_orders_without_a_mount() {
 }
 
 #[test]
+fn python_s_orders_are_forgotten_with_the_processes_that_said_them() {
+    python(&[
+        "test_data.Reading.test_orders_are_forgotten_with_the_processes_that_said_them",
+        "test_data.Reading.test_an_order_stays_while_somebody_opens_by_it_also_where_that_which_said_it_is_gone",
+    ]);
+}
+
+#[test]
+fn python_reads_a_file_in_parts_as_one_open_to_its_order() {
+    python(&["test_data.Parts"]);
+}
+
+#[test]
+fn python_goes_by_profiles_as_the_command_does() {
+    python(&["test_data.Profiles"]);
+}
+
+#[test]
 fn python_s_doors_for_frameworks_give_the_same_bytes_and_numbers() {
     python(&["test_data.Trees", "test_data.Fsspec"]);
 }

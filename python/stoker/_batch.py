@@ -141,7 +141,8 @@ class Batch:
             pieces.append(piece)
         if length >= left:
             self._give(number, pieces)
-        elif got + length:
+        else:
+            # Also where there was no room for a byte of it: it is open.
             self.begun[number] = (node, got + length, pieces)
 
     def _give(self, number: int, pieces: List[Any]) -> None:

@@ -5,6 +5,7 @@ Says the same as the command does (crates/stoker/src/place.rs).
 
 import errno
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -146,7 +147,8 @@ def start(folder: str) -> None:
 
 
 def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
-    """How the store of a URL is reached, with what the environment adds."""
+    """How the store of a URL is reached, with what the environment adds. What AWS's tools were told, also in files, the node
+    looks up by the variables that it is handed."""
     out = {name: value for name, value in asked.items() if value}
     scheme = url.split("://", 1)[0].lower() if "://" in url else ""
     if scheme == "gs":
@@ -158,16 +160,6 @@ def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
         host = os.environ.get("AZURE_STORAGE_ENDPOINT")
         if host and "@" not in url:
             out.setdefault("endpoint", host)
-    elif scheme == "s3":
-        somebody = any(os.environ.get(name) for name in _KEYS[:2] + ("AWS_WEB_IDENTITY_TOKEN_FILE",))
-        more = {
-            "endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-            "region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-            "profile": None if somebody else os.environ.get("AWS_PROFILE"),
-        }
-        for name, value in more.items():
-            if value:
-                out.setdefault(name, value)
     return out
 
 
@@ -197,7 +189,11 @@ def credentials(url: str) -> Dict[str, object]:
 
     variables = {name: _whole(name, value) for name, value in os.environ.items() if value and meant(name)}
     if scheme == "s3":
-        variables.setdefault("HOME", "")
+        # Without HOME, as in a unit of systemd, there is the home of the password database; that there is none is said too.
+        try:
+            variables.setdefault("HOME", pwd.getpwuid(os.geteuid()).pw_dir)
+        except KeyError:
+            variables.setdefault("HOME", "")
     out["variables"] = variables
     return out
 
@@ -213,5 +209,3 @@ def _whole(name: str, value: str) -> str:
     elif value.startswith("~"):
         return value
     return value[:at] + os.path.abspath(value[at:]) if name in _PATHS else value
-
-

@@ -254,7 +254,8 @@ class Data:
 
     def hint(self, order: Optional[Iterable[Any]] = None, name: str = "", under: str = "", **more: Any) -> Dict[str, Any]:
         """Say in which order files will be read: by their names, or by their numbers in `list(under)`; nothing means that
-        order itself. What is said is advice: a wrong order costs speed, and never a byte. `name` is that of the reader."""
+        order itself. What is said is advice: a wrong order costs speed, and never a byte. `name` is that of the reader; the node
+        forgets the order when this process has ended, and with it all that opened files by it."""
         request: Dict[str, Any] = {"path": under, "name": name, **more}
         if order is not None:
             said = list(order)

@@ -207,6 +207,10 @@ class FileSystem(_Base):  # type: ignore[misc]
 class _File(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is not complete here, read in parts."""
 
+    @property
+    def name(self) -> str:
+        raise AttributeError("a file that is not complete here has no path (try: fs.data.load(names=[%r]) first)" % self.path)
+
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = self.fs.cat_file(self.path, start, end)
         # Parts of two versions are no file.

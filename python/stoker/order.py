@@ -2,7 +2,8 @@
 
 `tell(loader)` looks ahead at the sampler of a loader whose epoch is about to begin, and leaves each generator of random
 numbers as it was: the epoch is the same, bit for bit. It looks only at samplers that are known to do nothing else, and
-tells only of files in a mount of Stoker. What it tells is advice: bytes never depend on it.
+tells only of files in a mount of Stoker, or of a data set that tells its order itself. What it tells is advice: bytes never
+depend on it.
 
 Plain Python of any version from 3.8 on, one file, nothing of Stoker's: `stoker run` brings it into a job by itself. It
 starts no thread and keeps no connection, so that workers may be forked at any time.
@@ -15,6 +16,7 @@ import stat
 import sys
 import tempfile
 import weakref
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 # What a node takes in one request is 32 MiB; an order that is longer is told as far as that.
 _BODY_MAX = 30 << 20
@@ -27,34 +29,43 @@ _WITNESSES = 64
 # Where data sets of whole files have their paths, as strings or first in a tuple.
 _ATTRIBUTES = ("samples", "imgs", "files", "paths")
 
-_loaders = weakref.WeakKeyDictionary()
-_silent = set()
+_loaders: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+_silent: Set[str] = set()
 
 
-def tell(loader, source="peeked"):
+def tell(loader: Any, source: str = "peeked") -> bool:
     """Tell what the loader will read in the epoch that begins now. Whether a node took it."""
-    found = _files(loader.dataset)
-    place = found and _place(found)
-    numbers = peek(loader) if place else None
+    dataset, indices = _innermost(loader.dataset)
+    tells = getattr(type(dataset), "__stoker_hint__", None)
+    found = None if tells else _files(dataset, indices)
+    place = None if found is None else _place(found)
+    numbers = peek(loader) if tells or place else None
     if not numbers:
         return False
     number = _loaders.setdefault(loader, len(_loaders) + 1)
     name = "torch sampler, pid %d" % os.getpid() + (", loader %d" % number if number > 1 else "")
-    return _say(place, found, numbers, {"name": name, "source": source})
+    if tells:
+        tells(dataset, numbers if indices is None else [int(indices[number]) for number in numbers], name, source)
+        return True
+    request = {"name": name, "source": source, "while_it_runs": True}
+    return found is not None and place is not None and _say(place, found, numbers, request)
 
 
-def hint(loader):
+def hint(loader: Any) -> bool:
     """The same as the job's own word; for `stoker.torch`."""
+    if peek(loader) is None:
+        what = "what a %s draws is not known without drawing it (try: data.hint(names) with its order)"
+        raise ValueError(what % type(loader.sampler).__name__)
     return tell(loader, "declared")
 
 
-def wrap(loader_type):
+def wrap(loader_type: Any) -> None:
     """Have each loader tell when an epoch begins. Never raises, and says nothing."""
     begin = loader_type.__iter__
     if getattr(begin, "_stoker", False):
         return
 
-    def __iter__(self):
+    def __iter__(self: Any) -> Any:
         try:
             if os.environ.get("STOKER_HINT") != "off":
                 tell(self)
@@ -62,12 +73,12 @@ def wrap(loader_type):
             pass
         return begin(self)
 
-    __iter__._stoker = True
+    __iter__._stoker = True  # type: ignore[attr-defined]
     __iter__.__doc__, __iter__.__qualname__ = begin.__doc__, begin.__qualname__
     loader_type.__iter__ = __iter__
 
 
-def peek(loader):
+def peek(loader: Any) -> Optional[List[int]]:
     """Numbers of the samples of the epoch that begins now, or None where that can't be known without changing it."""
     data = sys.modules["torch.utils.data"]
     torch = sys.modules["torch"]
@@ -115,22 +126,27 @@ def peek(loader):
 class _Files:
     """The paths of a data set by number: `paths[indices[number]]` if there are indices."""
 
-    def __init__(self, paths, indices, root):
+    def __init__(self, paths: Sequence[Any], indices: Optional[Sequence[Any]], root: Optional[str]) -> None:
         self.paths, self.indices, self.root = paths, indices, root
 
-    def path(self, at):
+    def path(self, at: int) -> str:
         item = self.paths[at]
         path = os.fspath(item[0] if isinstance(item, (tuple, list)) else item)
         return path if self.root is None else os.path.join(self.root, path)
 
 
-def _files(dataset):
-    """Where the files of a data set are told by it; None if they aren't."""
+def _innermost(dataset: Any) -> Tuple[Any, Optional[Sequence[Any]]]:
+    """The data set of a `Subset`, or a `Subset` of one, and which of its samples those are."""
     data, indices = sys.modules["torch.utils.data"], None
     while type(dataset) is data.Subset:
         inner = dataset.indices
         indices = inner if indices is None else [inner[number] for number in indices]
         dataset = dataset.dataset
+    return dataset, indices
+
+
+def _files(dataset: Any, indices: Optional[Sequence[Any]]) -> Optional[_Files]:
+    """Where the files of a data set are told by it; None if they aren't."""
     # What an object has, not what it would have to work out.
     has = getattr(dataset, "__dict__", {})
     candidates = [has.get(name) for name in _ATTRIBUTES] + [dataset]
@@ -143,24 +159,24 @@ def _files(dataset):
         first, root = os.fspath(first), has.get("root")
         if not isinstance(first, str):
             continue
-        is_below = isinstance(root, (str, os.PathLike)) and not os.path.isabs(first) and not os.path.lexists(first)
-        return _Files(paths, indices, os.fspath(root) if is_below else None)
+        is_below = not os.path.isabs(first) and not os.path.lexists(first)
+        return _Files(paths, indices, os.fspath(root) if is_below and isinstance(root, (str, os.PathLike)) else None)
     return None
 
 
 class _Place:
     """A folder of a mount: as the job names it and as the mount does, and the socket of its node."""
 
-    def __init__(self, given, real, node):
+    def __init__(self, given: str, real: str, node: str) -> None:
         self.given, self.real, self.node = given, real, node
 
-    def name(self, path):
+    def name(self, path: str) -> Optional[str]:
         """Below the folder; None if it isn't there."""
         path = os.path.normpath(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
         return path[len(self.given) :] if path.startswith(self.given) else None
 
 
-def _place(files):
+def _place(files: _Files) -> Optional[_Place]:
     first, last = (os.path.dirname(os.path.abspath(files.path(at))) for at in (0, -1))
     above = os.path.commonpath([first, last])
     real = os.path.realpath(above)
@@ -168,10 +184,10 @@ def _place(files):
     if not mounts:
         return None
     node = _node_of(*max(mounts, key=lambda one: len(one[0])))
-    return node and _Place(above.rstrip("/") + "/", real, node)
+    return _Place(above.rstrip("/") + "/", real, node) if node else None
 
 
-def _mounts():
+def _mounts() -> List[Tuple[str, int]]:
     """Where Stoker has mounts, as this process sees them, and which user made each."""
     found = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
@@ -186,7 +202,7 @@ def _mounts():
     return found
 
 
-def _node_of(mount, user):
+def _node_of(mount: str, user: int) -> Optional[str]:
     for at, owner in _sockets():
         # What the node of another user claims is not believed.
         answer = _ask(at, "GET", "/v1/status", b"") if owner == user else None
@@ -195,7 +211,7 @@ def _node_of(mount, user):
     return None
 
 
-def _sockets():
+def _sockets() -> Iterator[Tuple[str, int]]:
     """Sockets of nodes that this user may ask, by the rules of the command `stoker`, and whose they are."""
     user, named = os.geteuid(), os.environ.get("STOKER_RUNTIME_DIR")
     if named:
@@ -221,13 +237,13 @@ def _sockets():
             yield os.path.join(folder, name), owner.st_uid
 
 
-def _say(place, files, numbers, request):
+def _say(place: _Place, files: _Files, numbers: Sequence[int], request: Dict[str, Any]) -> bool:
     count, indices = len(files.paths), files.indices
     chosen = numbers if indices is None else [int(indices[number]) for number in numbers]
     request["path"] = place.real
     # As numbers, if the node numbers the files of the folder as the job does.
-    some = sorted({at * (count - 1) // max(_WITNESSES - 1, 1) for at in range(_WITNESSES)} | set(chosen[:_WITNESSES]))
-    some = [(at, place.name(files.path(at))) for at in some]
+    witnesses = {at * (count - 1) // max(_WITNESSES - 1, 1) for at in range(_WITNESSES)} | set(chosen[:_WITNESSES])
+    some = [(at, place.name(files.path(at))) for at in sorted(witnesses)]
     text = ",".join(map(str, chosen))
     if len(text) > _BODY_MAX:
         text = text[: text.rindex(",", 0, _BODY_MAX)]
@@ -250,7 +266,7 @@ def _say(place, files, numbers, request):
     return _ask(place.node, "POST", "/v1/hint", json.dumps(dict(request, list=names)).encode()) is not None
 
 
-def _ask(at, method, path, body):
+def _ask(at: str, method: str, path: str, body: bytes) -> Any:
     """The answer of a node; None where it refuses, or doesn't answer in time: then it isn't asked again."""
     if at in _silent:
         return None
@@ -271,7 +287,7 @@ def _ask(at, method, path, body):
         return None
     except OSError:
         return None
-    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
-    if b" 200 " not in head.split(b"\r\n", 1)[0]:
+    said, _, answer = b"".join(parts).partition(b"\r\n\r\n")
+    if b" 200 " not in said.split(b"\r\n", 1)[0]:
         return None
-    return json.loads(body)
+    return json.loads(answer)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -87,6 +87,10 @@ class Bed(unittest.TestCase):
         self.addCleanup(data.close)
         return data
 
+    def orders(self) -> List[Dict[str, Any]]:
+        """Those of data sets that are open without a mount."""
+        return [order for opened in stoker.status(cache=self.cache)["opened"] for order in opened.get("orders", [])]
+
     def end(self, process: "subprocess.Popen[str]") -> None:
         process.terminate()
         process.wait(20)
@@ -110,6 +114,15 @@ class Bed(unittest.TestCase):
 
     def end_node(self) -> None:
         self.kill_node(signal.SIGTERM)
+
+
+def eventually(what: str, is_so: Callable[[], bool]) -> None:
+    """Wait until something is so; it is an error where that takes a minute."""
+    until = time.monotonic() + 60
+    while not is_so():
+        if time.monotonic() > until:
+            raise AssertionError("it never came: " + what)
+        time.sleep(0.05)
 
 
 def descriptors() -> int:

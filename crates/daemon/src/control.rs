@@ -107,9 +107,10 @@ fn is_ours(stream: &UnixStream) -> bool {
 /// Answer one request. Who connects and asks nothing holds up nothing.
 async fn serve(host: Arc<Host>, stream: UnixStream) {
     let (command, asker) = (OnceLock::new(), Arc::new(Holder::at(&stream)));
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok());
     let answer = service_fn(|request| {
         command.get_or_init(|| Command::begin(host.commands.clone()));
-        let (host, asker) = (host.clone(), asker.clone());
+        let (host, asker) = (host.clone(), (asker.clone(), peer));
         async move { Ok::<_, Infallible>(route(host, request, asker).await.unwrap_or_else(|error| refuse(&error))) }
     });
     let mut connection = hyper::server::conn::http1::Builder::new();
@@ -134,7 +135,8 @@ impl Drop for Command {
     }
 }
 
-async fn route(host: Arc<Host>, request: Request<Incoming>, asker: Asker) -> Result<Answer> {
+/// `peer` is the process that asks.
+async fn route(host: Arc<Host>, request: Request<Incoming>, (asker, peer): (Asker, Option<u32>)) -> Result<Answer> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match (&method, &*path) {
         (&Method::GET, "/v1/status") => {
@@ -177,7 +179,7 @@ async fn route(host: Arc<Host>, request: Request<Incoming>, asker: Asker) -> Res
             Ok(say(&host.journal().log()))
         }
         (&Method::POST, "/v1/load") => load(&host, message(request).await?).await,
-        (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?).await?)),
+        (&Method::POST, "/v1/hint") => Ok(say(&hint::hint(&host, message(request).await?, peer).await?)),
         _ => Err(Error::missing(format!("there is no {method} {path}"), "the control socket")),
     }
 }

@@ -5,19 +5,27 @@ use block::{Error, Result};
 use client::messages::{HintRequest, Hinted, MountPath};
 use node::View;
 use node::prefetch::{Deal, Declaration, Expected, Sampler, Source};
+use node::process::Process;
 use node::select::Wanted;
 use std::sync::Arc;
 
 /// Bytes of the name of an order.
 const NAME_MAX: usize = 255;
 
-pub async fn hint(host: &Arc<Host>, request: HintRequest) -> Result<Hinted> {
+/// `process` is that of whoever asks.
+pub async fn hint(host: &Arc<Host>, request: HintRequest, process: Option<u32>) -> Result<Hinted> {
     let (mounted, rest) = host.find(&MountPath { path: request.path.clone(), ..MountPath::default() }).await?;
-    declare(&mounted.view, rest.to_string_lossy().into_owned(), request).await
+    let process = process.filter(|_| request.while_it_runs).and_then(Process::of);
+    declare(&mounted.view, rest.to_string_lossy().into_owned(), request, process).await
 }
 
-/// The same of a data set that was found, and a folder in it.
-pub async fn declare(view: &Arc<View>, under: String, request: HintRequest) -> Result<Hinted> {
+/// The same of a data set that was found, and a folder in it; what is declared is forgotten when the process has ended.
+pub async fn declare(
+    view: &Arc<View>,
+    under: String,
+    request: HintRequest,
+    process: Option<Process>,
+) -> Result<Hinted> {
     let name = request.name.clone();
     if name.len() > NAME_MAX || name.chars().any(char::is_control) {
         let error = Error::invalid("this is no name of an order", &request.path);
@@ -42,7 +50,8 @@ pub async fn declare(view: &Arc<View>, under: String, request: HintRequest) -> R
     let wanted = Wanted { under, include: request.include, exclude: request.exclude, list: request.list };
     // There may be millions of files.
     let view = view.clone();
-    let declaring = move || view.declare(&name, Declaration { wanted, deal, source, expected, read: Vec::new() });
+    let declaration = Declaration { wanted, deal, source, process, expected, read: Vec::new() };
+    let declaring = move || view.declare(&name, declaration);
     let declared = tokio::task::spawn_blocking(declaring).await;
     let (files, replaced) = declared.map_err(|_| Error::unavailable("the node is stopping", &request.path))??;
     Ok(Hinted { files, replaced })

@@ -4,6 +4,7 @@
 //! order than was said cost nothing but what was asked for in vain, and an order that nobody follows rests until somebody
 //! does. Invariant: what is remembered of an order is its files of two epochs and a window, whatever was said.
 
+use crate::process::Process;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,6 +25,14 @@ const OTHERS_MAX: u32 = 4096;
 
 /// The same of an order that no job said, or of which no file was opened yet.
 const STRAYS_UNPROVEN_MAX: u32 = 16;
+
+/// After so long without an open by it, an order that belongs to no process is forgotten; and for another one, where there is no
+/// room for both, any order.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
+const GIVES_WAY_AFTER: Duration = Duration::from_secs(3600);
+
+/// Threads that are remembered of those that open by an order.
+const OPENERS_MAX: usize = 64;
 
 /// Files of an epoch that nobody said, after which it is believed to have begun as it was thought.
 const BEGUN_MIN: u32 = 4;
@@ -79,6 +88,11 @@ pub struct Order {
     id: u64,
     pub name: String,
     pub source: Source,
+    /// Whose it is: with that process and the threads that open by it, it ends.
+    process: Option<Process>,
+    openers: Vec<u32>,
+    /// When it was said, or something was opened by it last.
+    followed: Instant,
     /// Files that are still to be opened, as nodes; the first ones are in the window.
     files: VecDeque<u64>,
     window: VecDeque<Seen>,
@@ -132,13 +146,16 @@ pub struct Next {
 
 impl Orders {
     /// An order begins, in place of one of that name.
-    pub fn begin(&mut self, name: &str, source: Source, files: Vec<u64>, goes_on: bool) -> u64 {
+    pub fn begin(&mut self, name: &str, source: Source, files: Vec<u64>, goes_on: bool, now: Instant) -> u64 {
         self.forget(name);
         self.ids += 1;
         self.all.push(Order {
             id: self.ids,
             name: name.into(),
             source,
+            process: None,
+            openers: Vec::new(),
+            followed: now,
             files: files.into(),
             window: VecDeque::new(),
             first: 0,
@@ -187,6 +204,33 @@ impl Orders {
         }
     }
 
+    /// An order is that of a process, and ends with it.
+    pub fn belongs(&mut self, id: u64, process: Process) {
+        let order = self.all.iter_mut().find(|order| order.id == id);
+        order.into_iter().for_each(|order| order.process = Some(process));
+    }
+
+    /// Forget those whose process has ended, with all threads that opened by it, and those that nobody has followed for long.
+    /// Whether there were any.
+    pub fn forget_left(&mut self, now: Instant, is_process: fn(Process) -> bool, is_thread: fn(u32) -> bool) -> bool {
+        let left = |order: &mut Order| match order.process {
+            Some(process) => !is_process(process) && !order.openers.iter().any(|thread| is_thread(*thread)),
+            None => now.saturating_duration_since(order.followed) >= FORGOTTEN_AFTER,
+        };
+        let left: Vec<Order> = self.all.extract_if(.., left).collect();
+        let are_any = !left.is_empty();
+        left.into_iter().for_each(|mut order| order.let_go(&mut self.let_go));
+        are_any
+    }
+
+    /// Forget the one that nobody has followed for longest, for another one. Whether there was one that gives way.
+    pub fn give_way(&mut self, now: Instant) -> bool {
+        let unfollowed = |order: &&Order| now.saturating_duration_since(order.followed) >= GIVES_WAY_AFTER;
+        let longest = self.all.iter().filter(unfollowed).min_by_key(|order| order.followed);
+        let Some(name) = longest.map(|order| order.name.clone()) else { return false };
+        self.forget(&name)
+    }
+
     /// Of an order that has just begun, these were opened already.
     pub fn read(&mut self, id: u64, nodes: &[u64], now: Instant) {
         let Some(order) = self.all.iter_mut().find(|order| order.id == id) else { return };
@@ -225,8 +269,8 @@ impl Orders {
         self.all.iter().find(short).map(|order| order.id)
     }
 
-    /// A file was opened. Whether an order names it.
-    pub fn opened(&mut self, node: u64, now: Instant) -> bool {
+    /// A thread opened a file; 0 where it is not known. Whether an order names it.
+    pub fn opened(&mut self, node: u64, thread: u32, now: Instant) -> bool {
         // Of several that name it, the one whose reader is nearest to it.
         let near = self.all.iter().enumerate().filter_map(|(at, order)| Some((order.distance(node)?, at))).min();
         let found = match near {
@@ -237,6 +281,9 @@ impl Orders {
             // Readers that are faster than whoever asks ahead go on all the same.
             None => self.all.iter_mut().position(|order| order.catch_up(node, &mut self.let_go)),
         };
+        if let Some(at) = found {
+            self.all[at].is_followed_by(thread, now);
+        }
         for (_, order) in self.all.iter_mut().enumerate().filter(|(at, _)| Some(*at) != found) {
             let rested = order.rests();
             order.misses += u64::from(found.is_none() && !rested);
@@ -274,6 +321,16 @@ impl Order {
     pub fn rests(&self) -> bool {
         let is_unproven = self.source.is_guessed() || self.opened == 0;
         self.strays >= if is_unproven { STRAYS_UNPROVEN_MAX } else { STRAYS_MAX } || self.others >= OTHERS_MAX
+    }
+
+    fn is_followed_by(&mut self, thread: u32, now: Instant) {
+        self.followed = now;
+        if thread != 0 && !self.openers.contains(&thread) {
+            if self.openers.len() == OPENERS_MAX {
+                self.openers.remove(0);
+            }
+            self.openers.push(thread);
+        }
     }
 
     /// Files that are still to be opened, of those that were said.

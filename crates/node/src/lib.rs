@@ -30,6 +30,7 @@ pub mod manifest;
 pub mod namespace;
 mod node;
 pub mod prefetch;
+pub mod process;
 pub mod select;
 mod shared;
 mod snapshots;

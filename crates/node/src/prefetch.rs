@@ -7,6 +7,7 @@
 pub use crate::declared::Source;
 use crate::declared::{FILES_MAX, Next, Order, Orders};
 use crate::load::{self, Reach};
+use crate::process::{self, Process};
 use crate::select::Wanted;
 use block::{Error, Object, Result};
 pub use order::Sampler;
@@ -26,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Orders of one data set: a process each.
 const ORDERS_MAX: usize = 256;
 
+/// Between two looks whose process has ended.
+const LEFT_EVERY: Duration = Duration::from_millis(500);
+
 /// Files after which others get their turn.
 const YIELD_EVERY: u32 = 256;
 
@@ -36,6 +40,8 @@ pub struct Declaration {
     pub wanted: Wanted,
     pub deal: Deal,
     pub source: Source,
+    /// Whose it is, if it is to be forgotten when that has ended.
+    pub process: Option<Process>,
     /// What its numbers rely on.
     pub expected: Option<Expected>,
     /// Files that were opened already, in this order.
@@ -94,13 +100,16 @@ impl Prefetch {
     /// A job says what it will read. How many files that are, of its first epoch, and whether it said something else before by
     /// this name.
     pub fn declare(&self, name: &str, declaration: Declaration, reach: &Reach) -> Result<(u64, bool)> {
-        let (source, read) = (declaration.source, declaration.read.clone());
+        let (source, process, read) = (declaration.source, declaration.process, declaration.read.clone());
         let declaration = Declaration { read: Vec::new(), ..declaration };
         let (files, rest) = dealt(reach, declaration)?;
-        let count = files.len() as u64;
+        let (count, now) = (files.len() as u64, Instant::now());
         let mut orders = self.orders();
+        forget_left(&mut orders, now);
         let replaced = orders.forget(name);
-        if !replaced && orders.all().len() >= ORDERS_MAX {
+        let is_full = |orders: &Orders| orders.all().len() >= ORDERS_MAX || orders.files() + files.len() > FILES_MAX;
+        while is_full(&orders) && orders.give_way(now) {}
+        if orders.all().len() >= ORDERS_MAX {
             let what = format!("{ORDERS_MAX} orders are said already");
             return Err(Error::invalid(what, name).hint("`stoker hint --forget --name NAME` forgets one"));
         }
@@ -108,13 +117,12 @@ impl Prefetch {
             let what = format!("orders of more than {FILES_MAX} files together are more than is remembered");
             return Err(Error::invalid(what, name).hint("`stoker hint --forget --name NAME` forgets one"));
         }
-        let id = orders.begin(name, source, files, rest.is_some());
-        orders.read(id, &read, Instant::now());
+        let id = orders.begin(name, source, files, rest.is_some(), now);
+        process.into_iter().for_each(|process| orders.belongs(id, process));
+        orders.read(id, &read, now);
         drop(orders);
-        let mut dealt = self.dealt();
-        dealt.retain(|known, _| self.orders().has(*known));
-        dealt.extend(rest.map(|rest| (id, rest)));
-        drop(dealt);
+        self.deal_for_those_that_are_left();
+        self.dealt().extend(rest.map(|rest| (id, rest)));
         self.news.notify_one();
         Ok((count, replaced))
     }
@@ -122,7 +130,7 @@ impl Prefetch {
     /// Whether a job had said something by this name.
     pub fn forget(&self, name: &str) -> bool {
         let was_there = self.orders().forget(name);
-        self.dealt().retain(|known, _| self.orders().has(*known));
+        self.deal_for_those_that_are_left();
         self.news.notify_one();
         was_there
     }
@@ -130,15 +138,15 @@ impl Prefetch {
     /// Forget orders that were found out and that nobody follows.
     pub fn forget_unfollowed(&self) {
         self.orders().forget_unfollowed();
-        self.dealt().retain(|known, _| self.orders().has(*known));
+        self.deal_for_those_that_are_left();
     }
 
-    /// A file was opened, whichever way it is read then. Whether an order names it.
-    pub fn opened(&self, node: u64) -> bool {
+    /// A thread opened a file, whichever way it is read then; 0 where it is not known. Whether an order names it.
+    pub fn opened(&self, node: u64, thread: u32) -> bool {
         if !self.runs.load(Relaxed) {
             return false;
         }
-        let is_named = self.orders().opened(node, Instant::now());
+        let is_named = self.orders().opened(node, thread, Instant::now());
         self.news.notify_one();
         is_named
     }
@@ -176,9 +184,15 @@ impl Prefetch {
 
     /// Ask ahead until the mount has ended.
     pub async fn run(self: Arc<Self>, reach: impl Fn() -> Option<Reach>) {
-        let mut looked = 0;
+        let (mut looked, mut left) = (0, Instant::now());
         while !self.over.load(Relaxed) {
             let Some(reach) = reach() else { return };
+            if left.elapsed() >= LEFT_EVERY {
+                left = Instant::now();
+                if forget_left(&mut self.orders(), left) {
+                    self.deal_for_those_that_are_left();
+                }
+            }
             let (runs_out, let_go) = {
                 let mut orders = self.orders();
                 (orders.runs_out(), orders.take_let_go())
@@ -254,6 +268,11 @@ impl Prefetch {
         }
     }
 
+    /// Of orders that are forgotten nothing more is dealt.
+    fn deal_for_those_that_are_left(&self) {
+        self.dealt().retain(|known, _| self.orders().has(*known));
+    }
+
     async fn wait(&self) {
         let _ = tokio::time::timeout(LOOK_EVERY, self.news.notified()).await;
     }
@@ -265,6 +284,10 @@ impl Prefetch {
     fn dealt(&self) -> MutexGuard<'_, HashMap<u64, Declaration>> {
         self.dealt.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn forget_left(orders: &mut Orders, now: Instant) -> bool {
+    orders.forget_left(now, Process::is_there, process::is_thread)
 }
 
 /// The files of the next epoch, as nodes, and what is to be dealt after it.

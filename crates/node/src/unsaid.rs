@@ -182,7 +182,7 @@ impl Unsaid {
                 false => Deal::Sampler { sampler, epoch: 0, until: EPOCHS },
             };
             let wanted = wanted.clone();
-            let declaration = Declaration { wanted, deal, source: Source::Formula, expected: None, read: read.clone() };
+            let declaration = found_out(wanted, deal, Source::Formula, read.clone());
             let name = format!("rank {rank} of {world}, seed + epoch = {sum}");
             say(view, &name, declaration);
         }
@@ -230,8 +230,11 @@ fn repeat(view: &Arc<View>, nodes: Vec<u64>) {
     }
     let read = view.unsaid().state().record.recent();
     let deal = Deal::Again(nodes.into());
-    let declaration = Declaration { wanted: Wanted::default(), deal, source: Source::Repeat, expected: None, read };
-    say(view, "the epoch before", declaration);
+    say(view, "the epoch before", found_out(Wanted::default(), deal, Source::Repeat, read));
+}
+
+fn found_out(wanted: Wanted, deal: Deal, source: Source, read: Vec<u64>) -> Declaration {
+    Declaration { wanted, deal, source, process: None, expected: None, read }
 }
 
 fn say(view: &Arc<View>, name: &str, declaration: Declaration) {

@@ -261,7 +261,7 @@ impl View {
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
         self.node.stack.opened(&object, self.totals().bytes);
-        let is_named = self.prefetch.opened(node);
+        let is_named = self.prefetch.opened(node, thread);
         self.unsaid.opened(node, thread, is_named, Instant::now());
         let standing = self.node.stack.find(&object);
         if matches!(standing, Standing::Absent)
@@ -269,6 +269,21 @@ impl View {
         {
             self.node.runtime.spawn(fill::run(self.reach(), self.fill.clone(), folder));
         }
+        self.open_as_it_stands(object, standing)
+    }
+
+    /// Go on with a file that was opened a moment ago by the same reader: that is no open to anybody who counts them.
+    pub fn go_on(&self, node: u64) -> Opening {
+        match self.names.object(node) {
+            Some(object) if object.size > 0 && !self.is_local() => {
+                let standing = self.node.stack.find(&object);
+                self.open_as_it_stands(object, standing)
+            }
+            _ => self.open(node),
+        }
+    }
+
+    fn open_as_it_stands(&self, object: Arc<Object>, standing: Standing) -> Opening {
         match standing {
             Standing::Complete(whole) => {
                 // What was asked for ahead of it is read from the disk.
@@ -401,7 +416,7 @@ impl Namespace for View {
         let set_bytes = self.totals().bytes;
         for (node, object) in nodes.iter().filter_map(|node| Some((*node, self.names.object(*node)?))) {
             self.node.stack.opened(&object, set_bytes);
-            self.prefetch.opened(node);
+            self.prefetch.opened(node, 0);
             if self.prefetch.is_on() {
                 self.node.stack.abandon(&object, 0..object.blocks());
             }

@@ -54,7 +54,10 @@ pub use origin::{Origin, Settings as OriginSettings};
 pub use origins::{Entrance, Origins};
 pub use retry::{Advice, Chance, advise};
 pub use s3::endpoint::named_before;
-pub use s3::{Configured, Credentials, Greeting, Lent, S3, Settings as S3Settings, Timeouts, Told, configured, lend};
+pub use s3::{
+    Configured, Credentials, Greeting, Lent, S3, Settings as S3Settings, Timeouts, Told, configured, lend,
+    named_profile,
+};
 pub use sink::{PART_BYTES_MIN, PARTS_MAX, Part, Sink, Upload, open_to_write};
 
 use block::{Checksum, Object, Result, Waiting};

@@ -22,7 +22,7 @@ mod trust;
 pub(crate) mod wire;
 mod write;
 
-pub use configured::{Configured, Told, configured};
+pub use configured::{Configured, Told, configured, profile as named_profile};
 pub use credentials::{Credentials, Variables};
 pub use greet::Greeting;
 pub use lend::{Lent, lend, lender};

@@ -30,6 +30,9 @@ pub struct HintRequest {
     /// Who says so: `declared`, or `peeked` for what was seen of a job's sampler without its doing.
     #[serde(default)]
     pub source: Option<String>,
+    /// It is forgotten when the process that says it has ended. By the data socket that is so in any case.
+    #[serde(default)]
+    pub while_it_runs: bool,
     /// What the numbers rely on.
     #[serde(default)]
     pub expected: Option<Expected>,

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use node::View;
 use node::namespace::{Content, Namespace, Opening, Reading};
 use rustix::fs::{MemfdFlags, SealFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -29,6 +29,9 @@ const MEMORY_MIN: u64 = 256 << 10;
 
 /// What is said of a name that is no file.
 const FOLDER: &str = "this is a folder";
+
+/// Files that one connection reads parts of at a time.
+const PARTS_MAX: usize = ITEMS_MAX;
 
 /// What is asked of a file at a time.
 const READ_BYTES: u64 = 1 << 20;
@@ -48,8 +51,36 @@ impl Lent {
     }
 }
 
-/// Files that were begun by the answer before.
-pub type Begun = HashMap<u64, Arc<dyn Content>>;
+/// What a connection has begun to read.
+#[derive(Default)]
+pub struct Begun {
+    /// Files of which the answer before had not all that was asked for.
+    rest: HashMap<u64, Arc<dyn Content>>,
+    parts: Parts,
+}
+
+/// Files of which parts were asked for lately, and whether that was any byte: who asks for more of one has it open already.
+#[derive(Default)]
+struct Parts(VecDeque<(u64, bool)>);
+
+impl Parts {
+    /// Whether this is more of a file, and not the first of it, or its beginning once more.
+    fn is_more(&mut self, node: u64, (from, length): (u64, Option<u64>)) -> bool {
+        let is_some = length != Some(0);
+        match self.0.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, was_read)) => {
+                let is_more = from > 0 || !*was_read;
+                *was_read |= is_some;
+                is_more
+            }
+            None => {
+                self.0.truncate(PARTS_MAX - 1);
+                self.0.push_front((node, is_some));
+                false
+            }
+        }
+    }
+}
 
 /// Where batches come from.
 pub struct Counter<'a> {
@@ -78,10 +109,9 @@ impl Counter<'_> {
     /// Read a batch.
     pub async fn read(&self, wanted: Wanted, begun: &mut Begun) -> Result<(Vec<Item>, Lent)> {
         check(&wanted)?;
-        let before = std::mem::take(begun);
         let Wanted { names, ranges, nodes } = wanted;
         let ranges = ranges.unwrap_or_default();
-        let opened = self.open_all(names, nodes.unwrap_or_default(), &before).await?;
+        let opened = self.open_all(names, &ranges, nodes.unwrap_or_default(), begun).await?;
         let parts = opened.into_iter().enumerate().map(|(number, opened)| {
             let (node, size, content) = opened?;
             let (from, length) = ranges.get(number).copied().unwrap_or((0, None));
@@ -117,20 +147,29 @@ impl Counter<'_> {
     }
 
     /// Open all of them at once: on a thread, since a disk takes its time, and those that are fetched together.
-    async fn open_all(&self, names: Vec<String>, nodes: Vec<u64>, before: &Begun) -> Result<Vec<Found>> {
+    async fn open_all(
+        &self,
+        names: Vec<String>,
+        ranges: &[(u64, Option<u64>)],
+        nodes: Vec<u64>,
+        begun: &mut Begun,
+    ) -> Result<Vec<Found>> {
         let turn = self.desk.disk.clone().acquire_owned().await.expect("it is never closed");
-        let (view, process, before) = (self.view.clone(), self.process, before.clone());
+        let (view, process, ranges) = (self.view.clone(), self.process, ranges.to_vec());
+        let Begun { rest, mut parts } = std::mem::take(begun);
         let paths: Vec<String> = names.iter().map(|name| self.path(name)).collect();
         let opening = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let open = |(number, path): (usize, &String)| {
-                let begun = nodes.get(number).copied().filter(|node| *node > 0);
-                open(&view, path, process, begun, &before)
+            let open = |(number, path): (usize, &String)| match nodes.get(number) {
+                Some(node) if *node > 0 => go_on(&view, path, *node, &rest),
+                _ => open(&view, path, process, ranges.get(number), &mut parts),
             };
-            paths.iter().enumerate().map(open).collect::<Vec<_>>()
+            let openings = paths.iter().enumerate().map(open).collect::<Vec<_>>();
+            (openings, parts)
         });
         let stopped = |_| Error::unavailable("the node is stopping", self.view.url());
-        let openings = opening.await.map_err(stopped)?;
+        let openings;
+        (openings, begun.parts) = opening.await.map_err(stopped)?;
         let each = openings.into_iter().map(|opening| async {
             let (node, size, opening) = opening?;
             let content = match opening {
@@ -212,7 +251,7 @@ impl Counter<'_> {
                     (item.at, item.length, item.crc) = (Some(at), Some(length), Some(crc));
                     self.desk.bytes_copied.fetch_add(length, Relaxed);
                     match part.from + length < part.until {
-                        true => drop(begun.insert(part.node, part.content)),
+                        true => drop(begun.rest.insert(part.node, part.content)),
                         false => drop(self.desk.files_copied.fetch_add(1, Relaxed)),
                     }
                 }
@@ -229,26 +268,36 @@ fn missing(name: &str) -> Error {
     Error::missing("there is no such file in the data set", name)
 }
 
-/// Open a file by its name, or go on with one that was begun.
-fn open(view: &View, path: &str, process: u32, begun: Option<u64>, before: &Begun) -> Result<(u64, u64, Opening)> {
+/// Open a file by its name, if it is not more of one that is open.
+fn open(
+    view: &View,
+    path: &str,
+    process: u32,
+    range: Option<&(u64, Option<u64>)>,
+    parts: &mut Parts,
+) -> Result<(u64, u64, Opening)> {
     let manifest = view.manifest();
-    if let Some(node) = begun {
-        let gone = || Error::changed("the rest of this version is not at hand any more", path);
-        let content = before.get(&node).ok_or_else(gone)?;
-        let size = view.attributes(node).map(|found| found.size).ok_or_else(gone)?;
-        // By now it may be complete.
-        let opening = match view.open_by(node, process) {
-            Opening::Ready(Ok(whole)) if whole.backing().is_some() => Opening::Ready(Ok(whole)),
-            _ => Opening::Ready(Ok(content.clone())),
-        };
-        return Ok((node, size, opening));
-    }
     let found =
         manifest.find(path.as_bytes()).and_then(|node| manifest.attributes(node)).ok_or_else(|| missing(path))?;
     if found.folder {
         return Err(Error::invalid(FOLDER, path).hint("name a file"));
     }
-    Ok((found.node, found.size, view.open_by(found.node, process)))
+    let is_more = range.is_some_and(|range| parts.is_more(found.node, *range));
+    let opening = if is_more { view.go_on(found.node) } else { view.open_by(found.node, process) };
+    Ok((found.node, found.size, opening))
+}
+
+/// Go on with a file of which the answer before had not all.
+fn go_on(view: &View, path: &str, node: u64, rest: &HashMap<u64, Arc<dyn Content>>) -> Result<(u64, u64, Opening)> {
+    let gone = || Error::changed("the rest of this version is not at hand any more", path);
+    let content = rest.get(&node).ok_or_else(gone)?;
+    let size = view.attributes(node).map(|found| found.size).ok_or_else(gone)?;
+    // By now it may be complete.
+    let opening = match view.go_on(node) {
+        Opening::Ready(Ok(whole)) if whole.backing().is_some() => Opening::Ready(Ok(whole)),
+        _ => Opening::Ready(Ok(content.clone())),
+    };
+    Ok((node, size, opening))
 }
 
 /// Put bytes of a file into memory; their CRC-32 comes back.
@@ -293,5 +342,23 @@ fn check(wanted: &Wanted) -> Result<()> {
     match [ranges, nodes].into_iter().flatten().find(|length| *length != items) {
         Some(length) => odd(format!("{items} names with {length} ranges or nodes")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_file_are_one_open_until_it_is_read_from_its_beginning_again_or_many_others_were() {
+        let mut parts = Parts::default();
+        assert!(!parts.is_more(1, (0, Some(0))), "where it lies");
+        assert!(parts.is_more(1, (0, Some(10))) && parts.is_more(1, (10, Some(10))) && parts.is_more(1, (5, None)));
+        assert!(!parts.is_more(1, (0, Some(10))), "the next epoch");
+        assert!(!parts.is_more(2, (90, Some(10))), "its end first");
+        assert!(parts.is_more(2, (4, Some(10))));
+        (100..100 + PARTS_MAX as u64).for_each(|node| assert!(!parts.is_more(node, (7, None))));
+        assert!(!parts.is_more(2, (14, Some(10))));
+        assert_eq!(parts.0.len(), PARTS_MAX);
     }
 }

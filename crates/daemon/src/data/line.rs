@@ -9,6 +9,7 @@ use crate::{Host, control, hint};
 use block::{Error, Result};
 use client::messages::{Ask, Hello, Items, Listed, Loaded, Names, Problem, Select};
 use node::load::Loading;
+use node::process::Process;
 use node::select::Wanted;
 use serde::Serialize;
 use std::sync::Arc;
@@ -50,7 +51,6 @@ struct Line<'a> {
     reader: Reader,
     process: u32,
     is_ours: bool,
-    /// Files of which the answer before had a part.
     begun: Begun,
 }
 
@@ -71,7 +71,7 @@ pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, peer: UCred) -> Hea
     say(&mut stream, &reader.set.welcome(&reader.under), &[]).await?;
     let process = peer.pid().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
     let is_ours = set::is_ours(&peer);
-    let mut line = Line { host, stream, reader, process, is_ours, begun: Begun::new() };
+    let mut line = Line { host, stream, reader, process, is_ours, begun: Begun::default() };
     line.talk().await
 }
 
@@ -131,7 +131,8 @@ impl Line<'_> {
             Ask::Hint(_) if !self.is_ours => Err(Error::denied("this is for the node's user", "the data socket")),
             Ask::Hint(request) => {
                 let under = join(&self.reader.under, &request.path);
-                match hint::declare(self.reader.set.view(), under, request).await {
+                let process = Process::of(self.process);
+                match hint::declare(self.reader.set.view(), under, request, process).await {
                     Ok(hinted) => Ok(say(&mut self.stream, &hinted, &[]).await?),
                     Err(error) => Err(error),
                 }

@@ -13,6 +13,7 @@ use node::View;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use store::Location;
 use tokio::net::unix::UCred;
 
 /// How long a data set stays open without a reader: short processes follow each other, and each would list a local
@@ -203,12 +204,16 @@ pub async fn find(host: &Arc<Host>, hello: Hello, peer: &UCred) -> Result<Reader
         });
         return Ok(reader(Set::Mounted(found?), String::new()));
     }
-    Ok(reader(Set::Opened(open(host, request(hello, url)).await?), String::new()))
+    // The files of profiles may lie on a file system that hangs.
+    let looked_up = tokio::task::spawn_blocking(|| request(hello, url)).await;
+    let request = looked_up.map_err(|_| Error::unavailable("the node is stopping", "the data socket"))??;
+    Ok(reader(Set::Opened(open(host, request).await?), String::new()))
 }
 
-/// What a mount would be asked for by, without a place.
-fn request(hello: Hello, url: String) -> MountRequest {
-    MountRequest {
+/// What a mount would be asked for by, without a place. What the command looks up before it asks for one, where AWS's tools
+/// were told that S3 is, is looked up here by the variables that came along.
+fn request(hello: Hello, url: String) -> Result<MountRequest> {
+    let mut request = MountRequest {
         url,
         endpoint: hello.endpoint,
         region: hello.region,
@@ -217,7 +222,21 @@ fn request(hello: Hello, url: String) -> MountRequest {
         keys: hello.keys,
         variables: hello.variables,
         ..MountRequest::default()
+    };
+    if matches!(request.url.parse(), Ok(Location::S3 { .. })) && !request.variables.is_empty() {
+        let keys = request.keys.as_ref().map(|keys| keys.access_key.clone());
+        let variable = |name: &str| match name {
+            "AWS_ACCESS_KEY_ID" if keys.is_some() => keys.clone(),
+            _ => request.variables.0.get(name).cloned(),
+        };
+        let needs = (request.endpoint.is_none(), request.region.is_none());
+        let told = store::configured(&variable, request.profile.as_deref(), needs)?;
+        let profile = store::named_profile(&variable, request.profile.as_deref());
+        request.endpoint = request.endpoint.or(told.endpoint.map(|told| told.value));
+        request.region = request.region.or(told.region.map(|told| told.value));
+        request.profile = profile;
     }
+    Ok(request)
 }
 
 /// Open a data set without a mount, or the one that somebody has open by the same words and credentials.

@@ -11,8 +11,7 @@ pub fn configured(asked: &Reach) -> Result<Configured> {
     store::configured(&set, asked.profile.as_deref(), needs)
 }
 
-/// AWS's keys in the environment go before AWS_PROFILE, `--profile` before both; where the store is, a profile tells in any
-/// case.
+/// Where the store is, a profile tells in any case, also where keys of the environment go before it.
 pub fn reach(asked: &Reach) -> Result<Reach> {
     let profile = profile(asked);
     let Configured { endpoint, region } = configured(asked)?;
@@ -23,7 +22,5 @@ pub fn reach(asked: &Reach) -> Result<Reach> {
 
 /// The profile whose credentials are meant, if one is named.
 pub fn profile(asked: &Reach) -> Option<String> {
-    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
-    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
-    asked.profile.clone().or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody))
+    store::named_profile(&set, asked.profile.as_deref())
 }

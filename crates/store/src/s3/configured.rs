@@ -60,6 +60,15 @@ pub fn configured(
     Ok(found)
 }
 
+/// The profile whose credentials are meant, if one is named. AWS's keys in the environment go before AWS_PROFILE, one that was
+/// asked for before both.
+pub fn profile(variable: &dyn Fn(&str) -> Option<String>, asked: Option<&str>) -> Option<String> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let is_somebody = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+    let is_somebody = is_somebody.into_iter().any(|name| set(name).is_some());
+    asked.map(str::to_owned).or_else(|| set("AWS_PROFILE").filter(|_| !is_somebody))
+}
+
 fn is_true(value: &str) -> bool {
     value.eq_ignore_ascii_case("true")
 }
