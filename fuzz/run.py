@@ -48,7 +48,7 @@ def late(lines, runs):
         elif said := re.match(r"#(\d+)\s.* cov: (\d+)", line):
             executions, edges = int(said[1]), int(said[2])
             # What comes before is what it began with.
-            if first is None and " INITED " in line:
+            if first is None and "\tINITED" in line:
                 first = edges
             met += len(waiting)
             if executions * 5 > runs * 4:
