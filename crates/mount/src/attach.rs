@@ -240,8 +240,11 @@ pub fn are_awaited(alive: &[PathBuf]) -> bool {
 /// Mounts of this user, but for these, and whether their daemon died.
 fn others(alive: &[PathBuf]) -> impl Iterator<Item = (table::Ours, bool)> {
     let user = rustix::process::getuid().as_raw();
-    let is_meant = |mount: &table::Ours| mount.user == Some(user) && !alive.contains(&mount.at);
-    let found: Vec<_> = table::ours().into_iter().filter(is_meant).take(ASKED_MAX).collect();
+    let (alive, found): (Vec<_>, Vec<_>) = table::ours().into_iter().partition(|mount| alive.contains(&mount.at));
+    // What is bound elsewhere lives as well.
+    let lives = |mount: &table::Ours| alive.iter().any(|one| one.number.is_some() && one.number == mount.number);
+    let is_meant = |mount: &table::Ours| mount.user == Some(user) && !lives(mount);
+    let found: Vec<_> = found.into_iter().filter(is_meant).take(ASKED_MAX).collect();
     let stale = are_stale(found.iter().map(|mount| mount.at.clone()).collect());
     found.into_iter().zip(stale)
 }

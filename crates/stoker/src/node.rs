@@ -222,13 +222,18 @@ async fn told_to_end(signals: &mut Ends, journal: &Journal) {
     }
 }
 
-/// Told to end before there is a node, a process ends what it was to go on with.
-fn end_left(mounts: &[::mount::Terms], keeper: Option<OwnedFd>) {
+/// Unmount what a process was to go on with; nothing of what was unmounted already.
+fn unmount_all(mounts: &[::mount::Terms]) {
     for mounted in mounts {
         if let Err(error) = mounted.unmount() {
             tracing::warn!("{error}");
         }
     }
+}
+
+/// Told to end before there is a node, a process ends what it was to go on with.
+fn end_left(mounts: &[::mount::Terms], keeper: Option<OwnedFd>) {
+    unmount_all(mounts);
     notify::stopping();
     // No other one is to be started.
     let told = keeper.map(|socket| UnixDatagram::from(socket).send(STOPPING.as_bytes()));
@@ -258,7 +263,7 @@ async fn serve(
             return Ok(ExitCode::SUCCESS);
         }
     };
-    until_the_end(begun, signals, &journal, &terms).await
+    until_the_end(begun, signals, &journal, &terms, &left).await
 }
 
 /// Serve until the end, which is the last mount's, that of the lease, or comes by a signal.
@@ -267,11 +272,13 @@ async fn until_the_end(
     mut signals: Ends,
     journal: &Journal,
     terms: &Terms,
+    left: &[::mount::Terms],
 ) -> anyhow::Result<ExitCode> {
     let leaving = host.clone();
     let leave_all = at_the_end("stoker-leave", move || leaving.end())?;
     let end_anyway = at_the_end("stoker-end", end_anyway)?;
     let (mut is_ending, mut is_there, mut is_ready, mut code) = (false, false, false, ExitCode::SUCCESS);
+    let mut goes_on = false;
     let (going_on, ended) = (resume::done(going_on, &host, terms.life), host.ended());
     let (opening, late) = (open(&host, &terms.sets, terms.goes_on), tokio::time::sleep(Duration::MAX));
     let is_over = is_over(terms.lease.clone());
@@ -290,7 +297,7 @@ async fn until_the_end(
             // What could not be gone on with may be for another process yet.
             () = &mut ended, if is_there || is_ending => break,
             gone_on = &mut going_on, if !is_there => {
-                is_there = true;
+                (is_there, goes_on) = (true, gone_on.is_ok());
                 // Which ends now, or is another's to try.
                 if !is_ending {
                     gone_on?;
@@ -324,6 +331,9 @@ async fn until_the_end(
         }
     }
     ends();
+    if !goes_on {
+        unmount_all(left);
+    }
     drop(bound);
     if terms.life == Life::Mounts {
         journal.remove_empty();

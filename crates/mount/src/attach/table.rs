@@ -39,6 +39,7 @@ pub struct Ours {
     pub at: PathBuf,
     pub source: String,
     pub user: Option<u32>,
+    pub number: Option<Number>,
 }
 
 /// The device number of a file system.
@@ -163,11 +164,13 @@ fn user(table: &[u8], folder: &Path) -> Option<u32> {
 fn all_ours(table: &[u8]) -> Vec<Ours> {
     let is_seen = |line: &Line<'_>| lines(table).rfind(|last| last.at == line.at).is_some_and(|last| last == *line);
     let ours = lines(table).filter(|line| line.kind == KIND).filter(is_seen);
-    ours.map(|line| Ours { user: line.user(), source: line.source(), at: line.at }).collect()
+    ours.map(|line| Ours { user: line.user(), source: line.source(), number: line.number, at: line.at }).collect()
 }
 
 fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
-    lines(table).filter(|line| line.kind == KIND).filter_map(|line| Some((line.number?, line.at))).collect()
+    // A folder of it that is bound elsewhere is not the mount.
+    let whole = lines(table).filter(|line| line.kind == KIND && line.root == b"/");
+    whole.filter_map(|line| Some((line.number?, line.at))).collect()
 }
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
@@ -183,6 +186,8 @@ struct Line<'a> {
     /// Its own number, of all mounts of this namespace.
     mount: Option<u64>,
     number: Option<Number>,
+    /// What of the file system is mounted.
+    root: &'a [u8],
     at: PathBuf,
     kind: &'a [u8],
     source: &'a [u8],
@@ -216,7 +221,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.split(|&byte| byte == b' ');
     let mount = words.next().and_then(|word| str::from_utf8(word).ok()?.parse().ok());
     let number = words.nth(1)?;
-    let at = words.nth(1)?;
+    let (root, at) = (words.next()?, words.next()?);
     let mount_options = words.next()?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or_default());
@@ -226,6 +231,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line {
         mount,
         number,
+        root,
         at: PathBuf::from(OsString::from_vec(unescape(at))),
         kind,
         source,
@@ -309,7 +315,8 @@ mod tests {
 
     #[test]
     fn our_mounts_are_listed_unless_another_lies_over_them() {
-        let ours = |at: &str| Ours { at: at.into(), source: "s3://bucket/a b".into(), user: Some(0) };
+        let number = Some(Number { major: 0, minor: 52 });
+        let ours = |at: &str| Ours { at: at.into(), source: "s3://bucket/a b".into(), user: Some(0), number };
         assert_eq!(all_ours(TABLE), [ours("/mnt/my data")]);
         let covered = [TABLE, b"\n43 40 0:56 / /mnt/my\\040data rw - tmpfs tmpfs rw"].concat();
         assert_eq!(all_ours(&covered), []);
@@ -324,7 +331,8 @@ mod tests {
         assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
         assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
         assert_eq!(of(55, "/mnt/covered"), None);
-        let places = Places(places(TABLE));
+        let bound = [TABLE, b"\n43 36 0:55 /folder /bound ro - fuse.stoker s3://bucket ro"].concat();
+        let places = Places(places(&bound));
         let now = |minor, before| places.of(Some(Number { major: 0, minor }), Path::new(before));
         assert_eq!(
             [now(52, "/before/my data"), now(54, "/mnt/covered")].map(Path::to_str),

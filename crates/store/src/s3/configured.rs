@@ -3,9 +3,10 @@
 //! Invariant: of keys and tokens nothing is looked at.
 
 use super::credentials::profiles::{Profile, Profiles};
-use super::wire::causes;
+use super::wire::{causes, finds};
 use block::{Error, Result};
 use reqsign_core::{Context, StaticEnv};
+use std::io::ErrorKind;
 
 /// A value, and where it was read: a variable, or a file with the section in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,14 +74,17 @@ fn is_true(value: &str) -> bool {
     value.eq_ignore_ascii_case("true")
 }
 
-/// The files. Keys in the environment go before all of them, which need not even be readable then.
+/// The files. Keys in the environment go before all of them, which need not even be readable then; what is read has to be understood.
 fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Profiles>> {
     let set = ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"];
     let envs = set.iter().filter_map(|name| Some(((*name).to_owned(), variable(name)?))).collect();
     let environment = StaticEnv { home_dir: variable("HOME").map(Into::into), envs };
     match Profiles::read_at_once(&Context::new().with_env(environment)) {
         Ok(files) => Ok(Some(files)),
-        Err(error) if variable("AWS_ACCESS_KEY_ID").is_some() => {
+        Err(error) if finds(&error, |cause: &std::io::Error| cause.kind() == ErrorKind::TimedOut) => {
+            Err(Error::unavailable(causes(&error), "the files of profiles"))
+        }
+        Err(error) if variable("AWS_ACCESS_KEY_ID").is_some() && finds(&error, |_: &std::io::Error| true) => {
             tracing::warn!("no endpoint and no region is taken from the files of profiles: {}", causes(&error));
             Ok(None)
         }
@@ -176,6 +180,14 @@ mod tests {
         };
         let error = with(None).expect_err("it can't be known where the store is").to_string();
         assert!(error.contains(&at), "{error}");
+        let odd = folder.path().join("odd");
+        std::fs::write(&odd, "[default]\nendpoint_url\n").expect("written");
+        let variable = |name: &str| match name {
+            "AWS_CONFIG_FILE" => Some(odd.display().to_string()),
+            "AWS_ACCESS_KEY_ID" => Some("a".into()),
+            _ => None,
+        };
+        configured(&variable, None, (true, true)).expect_err("keys say nothing of where the store is");
         assert_eq!(
             with(Some("a")).expect("as AWS's tools go on").region.map(|told| told.value).as_deref(),
             Some("eu-west-1")

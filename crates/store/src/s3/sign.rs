@@ -128,8 +128,10 @@ impl Signer {
         let is_it = |current: &Arc<Credential>| Arc::ptr_eq(current, used);
         let Some((_, age)) = self.keys.last().filter(|(current, _)| is_it(current)) else { return true };
         let found = self.found.last().and_then(|(found, _)| found);
-        let may_be_others = used.session_token.is_some() || found.is_some_and(|found| !found.is_fixed);
-        (is_told || age >= YOUNG) && may_be_others && self.keys.forget(is_it)
+        let may_be_others = found.is_some_and(|found| !found.is_fixed);
+        // Who says nothing may mean the object alone, and keys that do not end are not given up for that.
+        let is_lent = used.session_token.is_some();
+        (is_told && (is_lent || may_be_others) || is_lent && age >= YOUNG) && self.keys.forget(is_it)
     }
 }
 

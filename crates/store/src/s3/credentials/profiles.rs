@@ -8,6 +8,7 @@ use super::sections::{Section, Sections};
 use crate::files::{Files, is_absent};
 use reqsign_aws_v4::Credential;
 use reqsign_core::{Context, Error, ProvideCredential, Result};
+use std::sync::OnceLock;
 
 /// The variables that name them, and where they are without.
 const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", "~/.aws/config");
@@ -43,7 +44,9 @@ impl Profiles {
     /// The same for a command, from any thread of it.
     pub fn read_at_once(context: &Context) -> Result<Profiles> {
         let failed = |error: std::io::Error| Error::unexpected(format!("files can't be read: {error}"));
-        let context = context.clone().with_file_read(Files::default());
+        // Of all that ask, one waits on a thread of its own for what hangs.
+        static FILES: OnceLock<Files> = OnceLock::new();
+        let context = context.clone().with_file_read(FILES.get_or_init(Files::default).clone());
         let read = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
             let found = runtime.block_on(Profiles::read(&context));
