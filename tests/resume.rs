@@ -9,8 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::content::{compare, noise};
+use support::content::{compare, noise, same};
 use support::successor::{bed, next, pid};
+use support::web::Served;
 use support::{
     Bed, Daemon, LONG, children, eventually, finished, has_ended, keeper_of, kill_for_good, mounts, mounts_below,
     signal, text,
@@ -301,15 +302,28 @@ fn what_one_principal_mounted_is_not_read_by_another() {
 fn certificates_that_are_gone_cost_what_is_not_kept_of_the_mounts_that_go_by_them_and_nothing_of_others() {
     let Some(bed) = bed() else { return };
     bed.put("file", &noise(300_000, 1));
-    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate").cert.pem();
-    let (named, away) = (bed.path("named.pem"), bed.path("away.pem"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (named, away, pem, served) =
+        (bed.path("named.pem"), bed.path("away.pem"), bed.path("tls.pem"), bed.path("served"));
+    fs::write(&pem, made.cert.pem() + &made.signing_key.serialize_pem()).expect("a certificate");
+    fs::write(&named, made.cert.pem()).and_then(|()| fs::create_dir(&served)).expect("a certificate");
+    for name in ["kept", "other"] {
+        fs::write(served.join(name), noise(50_000, name.len() as u64)).expect("a file");
+    }
+    let Some(server) = Served::nginx_over_tls(&served, &bed.path("run"), &pem) else { return };
+    let (list, names) = (bed.path("list"), bed.path("names.jsonl").display().to_string());
+    fs::write(&list, "kept\nother\n").expect("a list");
     for (variable, at) in [("SSL_CERT_FILE", "one"), ("AWS_CA_BUNDLE", "two")] {
-        fs::write(&named, &certificate).and_then(|()| fs::create_dir(bed.path(at))).expect("a certificate");
-        let names = bed.path("names.jsonl");
-        fs::write(&names, NAMES.replace("hdfs://", "https://").replace("19c-5", "etag")).expect("a manifest");
-        let mut mounting = bed.mounting("https://127.0.0.1:9/x", at, &["--manifest", &names.display().to_string()]);
-        let mounted = finished(mounting.env_remove("SSL_CERT_DIR").env(variable, &named).arg("--detach"));
-        assert!(mounted.status.success(), "{}", text(&mounted));
+        fs::create_dir(bed.path(at)).expect("a folder");
+        let trusting = |mut command: Command| {
+            let done = finished(command.env_remove("SSL_CERT_DIR").env(variable, &named));
+            assert!(done.status.success(), "{}", text(&done));
+        };
+        let mut import = bed.stoker(["manifest", "import"]);
+        import.arg(&list).args([&*server.url(""), "-o", &names]);
+        trusting(import);
+        trusting(bed.mounting(&server.url(""), at, &["--manifest", &names, "--fill", "off", "--detach"]));
+        same(&fs::read(bed.path(at).join("kept")).expect("it is there"), &noise(50_000, 4), &at);
     }
     let other = bed.mount(&[]);
     fs::rename(&named, &away).expect("it is there");
@@ -320,7 +334,8 @@ fn certificates_that_are_gone_cost_what_is_not_kept_of_the_mounts_that_go_by_the
     let mounts = || bed.status()["mounts"].as_array().cloned().unwrap_or_default();
     assert!(mounts().len() == 3 && mounts().iter().all(|mount| mount["restarts"] == 1), "{:?}", mounts());
     for (variable, at) in [("SSL_CERT_FILE", "one"), ("AWS_CA_BUNDLE", "two")] {
-        let refused = fs::read(bed.path(at).join("f")).expect_err("nothing is kept of it");
+        same(&fs::read(bed.path(at).join("kept")).expect("it is kept"), &noise(50_000, 4), &at);
+        let refused = fs::read(bed.path(at).join("other")).expect_err("nothing is kept of it");
         assert_eq!(refused.raw_os_error(), Some(libc::EACCES), "{refused}");
         let found = mounts().into_iter().find(|mount| mount["path"].as_str().is_some_and(|path| path.ends_with(at)));
         let why = found.and_then(|mount| mount["refused"].as_str().map(str::to_owned)).unwrap_or_default();
@@ -330,6 +345,7 @@ fn certificates_that_are_gone_cost_what_is_not_kept_of_the_mounts_that_go_by_the
     let restarted = bed.run(["restart".as_ref(), bed.path("one").as_os_str()]);
     assert!(restarted.status.success() && pid(&bed) != second, "{}", text(&restarted));
     assert!(mounts().len() == 3 && mounts().iter().all(|mount| mount["refused"].is_null()), "{:?}", mounts());
+    ["one", "two"].map(|at| compare(&bed.path(at), &served));
     other.end();
 }
 

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 pub struct Served {
     child: Child,
     port: u16,
+    scheme: &'static str,
 }
 
 impl Served {
     fn start(mut command: Command, port: u16) -> Served {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the server starts");
-        let served = Served { child, port };
+        let served = Served { child, port, scheme: "http" };
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(began.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
@@ -34,6 +35,19 @@ impl Served {
     }
 
     pub fn nginx(folder: &Path, scratch: &Path) -> Option<Served> {
+        Served::nginx_by(folder, scratch, "")
+    }
+
+    /// Over TLS, with the certificate and the key of this file.
+    pub fn nginx_over_tls(folder: &Path, scratch: &Path, pem: &Path) -> Option<Served> {
+        let pem = pem.display();
+        let tls = format!(" ssl; ssl_certificate {pem}; ssl_certificate_key {pem}");
+        let mut served = Served::nginx_by(folder, scratch, &tls)?;
+        served.scheme = "https";
+        Some(served)
+    }
+
+    fn nginx_by(folder: &Path, scratch: &Path, tls: &str) -> Option<Served> {
         let found = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let Some(program) = found else {
             eprintln!("SKIPPED: there is no nginx here");
@@ -44,7 +58,7 @@ impl Served {
             "daemon off; master_process off; pid {scratch}/nginx.pid; error_log {scratch}/nginx.log; events {{}}\n\
              http {{ access_log off; client_body_temp_path {scratch}/t1; proxy_temp_path {scratch}/t2; fastcgi_temp_path {scratch}/t3; \
              uwsgi_temp_path {scratch}/t4; scgi_temp_path {scratch}/t5; gzip on; gzip_types *; \
-             server {{ listen 127.0.0.1:{port}; root {}; location /away/ {{ return 302 http://127.0.0.1:1/; }} \
+             server {{ listen 127.0.0.1:{port}{tls}; root {}; location /away/ {{ return 302 http://127.0.0.1:1/; }} \
              location /kept/ {{ if ($http_authorization != \"Bearer s3cr3t-t0ken\") {{ return 401; }} alias {}/; }} }} }}",
             folder.display(),
             folder.display(),
@@ -57,7 +71,7 @@ impl Served {
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}/{path}", self.port)
+        format!("{}://127.0.0.1:{}/{path}", self.scheme, self.port)
     }
 }
 
