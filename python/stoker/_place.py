@@ -161,7 +161,8 @@ def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
             out.setdefault("endpoint", host)
     elif scheme == "s3":
         # The node would find these too, as variables go before files; but one of an earlier version that still runs would not,
-        # and ask AWS for what is meant to come from a server of one's own.
+        # and ask AWS for what is meant to come from a server of one's own. That a profile has variables ignored
+        # (`ignore_configured_endpoint_urls`) is known to files alone, and not heeded here.
         somebody = any(os.environ.get(name) for name in _KEYS[:2] + ("AWS_WEB_IDENTITY_TOKEN_FILE",))
         ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true"
         server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
