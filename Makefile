@@ -103,7 +103,7 @@ programs: cargo needs python ## tests of real programs and libraries, on a mount
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch python3-numpy > /dev/null; fi
 	$(CARGO) test --release --locked -p stoker --test programs -- --show-output
 
-fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to fuzz/corpus (a C++ compiler)
+fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to target/fuzz/corpus (a C++ compiler)
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz
 	@# What is new goes beside the corpus: what is kept of it is chosen by hand.
 	python3 fuzz/run.py target/fuzz/$(FUZZ_HOST)/release/hostile $(or $(RUNS),1000000) $(or $(TARGETS),$(FUZZED))

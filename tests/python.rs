@@ -81,7 +81,7 @@ fn python_starts_a_node_that_ends_with_its_last_reader() {
     python(&[
         "test_data.Reading.test_a_node_ends_with_its_last_reader",
         "test_data.Reading.test_the_cache_is_where_the_environment_says",
-        "test_data.Alike",
+        "test_place.Alike",
     ]);
 }
 
@@ -108,7 +108,7 @@ fn python_reads_a_file_in_parts_as_one_open_to_its_order() {
 
 #[test]
 fn python_goes_by_profiles_as_the_command_does() {
-    python(&["test_data.Profiles"]);
+    python(&["test_place.Variables", "test_place.Profiles"]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ started.
 
 Runs of fork, spawn and forkserver in turn, each with a DataLoader of PyTorch (where it is installed) and with a pool of processes
 that live for one task, as Ray's do. Each run is a process of its own that was forked from one that uses the client, goes on with
-that client and gives it to its workers; one that takes longer than five minutes is a hang. Then so many reads in a process that may
-have 64 descriptors.
+that client and gives it to its workers, which inherit it where they are forks and are sent a pickle otherwise; one that takes longer than
+five minutes is a hang. Descriptors are counted before the first run and after the last. Then so many reads in a process that may have 64 of
+them, each compared by its CRC-32.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
 
@@ -32,6 +34,8 @@ from stoker import _place  # noqa: E402
 FILES = 256
 BATCH = 64
 HANGS_AFTER = 300.0
+#: Until the node has let go of what processes that ended had of it.
+SETTLES = 2.0
 
 #: How a run ended, by its exit code.
 RIGHT, MIXED, FAILED = 0, 3, 4
@@ -53,10 +57,20 @@ def task(data, seed):
     return wrong(data, numbers) + wrong(data, numbers)
 
 
+def begin(data):
+    """In a worker: a fork has the very client that it inherited, for what starts a process is pickled for others alone."""
+    global given
+    given = data
+
+
+def task_given(seed):
+    return task(given, seed)
+
+
 def pool(data, kind, seed):
     context = multiprocessing.get_context(kind)
-    with context.Pool(4, maxtasksperchild=1) as workers:
-        asked = [workers.apply_async(task, (data, seed * 100 + number)) for number in range(8)]
+    with context.Pool(4, begin, (data,), maxtasksperchild=1) as workers:
+        asked = [workers.apply_async(task_given, (seed * 100 + number,)) for number in range(8)]
         # The one that was used before is used meanwhile.
         return task(data, seed) + sum(one.get() for one in asked)
 
@@ -109,8 +123,15 @@ def run(data, kind, form, seed):
     return {"kind": kind, "form": form, "outcome": outcome, "seconds": round(time.monotonic() - began, 3)}
 
 
-def descriptors(pid):
-    return len(os.listdir("/proc/%s/fd" % pid))
+def descriptors(data, node):
+    """Those of reader and node, on one connection."""
+    data.look(["000000"])
+    time.sleep(SETTLES)
+    return [len(os.listdir("/proc/%s/fd" % pid)) for pid in ("self", node)]
+
+
+def sides(before, after):
+    return {side: {"before": before[at], "after": after[at]} for at, side in enumerate(("reader", "node"))}
 
 
 def many_reads(data, node, reads):
@@ -123,23 +144,20 @@ def many_reads(data, node, reads):
         for at in range(0, FILES, BATCH):
             assert not wrong(data, numbers[at : at + BATCH])
         names = ["%06d" % number for number in numbers]
-        sizes = {name: 2000 + number for name, number in zip(names, numbers)}
-        data.look(names[:1])
-        before = descriptors("self"), descriptors(node)
+        sums = {name: zlib.crc32(content(number)) for name, number in zip(names, numbers)}
+        before = descriptors(data, node)
         done, bad, began = 0, 0, time.monotonic()
         while done < reads:
             some = chance.sample(names, BATCH)
             found = data.read_many(some)
-            bad += sum(len(one) != sizes[name] for name, one in zip(some, found))
+            bad += sum(zlib.crc32(one) != sums[name] for name, one in zip(some, found))
             done += len(found)
         seconds = time.monotonic() - began
-        data.look(names[:1])
-        after = descriptors("self"), descriptors(node)
+        after = descriptors(data, node)
         bad += wrong(data, numbers[:BATCH])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    sides = {side: {"before": before[at], "after": after[at]} for at, side in enumerate(("reader", "node"))}
-    return {"reads": done, "wrong": bad, "seconds": round(seconds, 1), "descriptors": sides}
+    return {"reads": done, "wrong": bad, "seconds": round(seconds, 1), "descriptors": sides(before, after)}
 
 
 def main():
@@ -179,11 +197,13 @@ def main():
         endpoint = "http://" + line.split("http://", 1)[1].split()[0].rstrip("/").replace("/bucket", "")
         reach = {"endpoint": endpoint, "region": "us-east-1", "anonymous": True, "cache": scratch + "/cache"}
         data = stoker.open("s3://bucket", **reach)
-        assert not wrong(data, list(range(BATCH))), "used before any fork"
+        assert not wrong(data, list(range(FILES))), "used before any fork"
         node = stoker.status(cache=reach["cache"])["pid"]
+        before = descriptors(data, node)
         for number in range(asked.runs):
             found.append(run(data, kinds[number % 3], forms[number // 3 % len(forms)], number))
             print(number, found[-1], file=sys.stderr, flush=True)
+        held = sides(before, descriptors(data, node))
         reads = many_reads(data, node, asked.reads)
         print(reads, file=sys.stderr, flush=True)
         data.close()
@@ -195,17 +215,22 @@ def main():
         server.wait()
         shutil.rmtree(scratch, ignore_errors=True)
     setup = {"python": platform.python_version(), "torch": version, "kernel": platform.release(), "cpus": os.cpu_count()}
-    result = {"setup": setup, "runs": found, "reads": reads}
+    result = {"setup": setup, "runs": found, "descriptors": held, "reads": reads}
     if asked.out:
         os.makedirs(asked.out, exist_ok=True)
         with open(os.path.join(asked.out, "raw.json"), "w") as file:
             # A run a line.
             rows = ",\n  ".join(json.dumps(one) for one in found)
-            file.write('{"setup": %s,\n "reads": %s,\n "runs": [\n  %s\n ]}\n' % (json.dumps(setup), json.dumps(reads), rows))
+            heads = json.dumps(setup), json.dumps(held), json.dumps(reads)
+            file.write('{"setup": %s,\n "descriptors": %s,\n "reads": %s,\n "runs": [\n  %s\n ]}\n' % (*heads, rows))
         with open(os.path.join(asked.out, "notes.md"), "w") as file:
             file.write(notes(result))
     else:
         print(notes(result))
+
+
+def _said(sides):
+    return ", ".join("%s %d and %d" % (side, of_it["before"], of_it["after"]) for side, of_it in sides.items())
 
 
 def notes(result):
@@ -217,7 +242,6 @@ def notes(result):
         counts = [sum(one["outcome"] == outcome for one in of_it) for outcome in ("right", "mixed", "hung", "failed")]
         longest = max(one["seconds"] for one in of_it)
         rows.append("| %s | %s | %d | %s | %.1f s |" % (kind, form, len(of_it), " | ".join(map(str, counts)), longest))
-    sides = reads["descriptors"]
     return """# Readers in Python: processes of each kind
 
 `benchmarks/python/processes.py`, Python %s, torch %s, Linux %s, %d processors. Times are shown to tell a run from a hang, and are
@@ -228,9 +252,10 @@ no measurement: the machine did other work meanwhile.
 %s
 
 Each run was forked from a process that had used the client and went on using it. Pools are of %s tasks, a process each: the pattern
-of Ray, without Ray itself.
+of Ray, without Ray itself. Forks use the client that they inherit, others one that was pickled. Descriptors before the first run and
+after the last: %s.
 
-%s reads with RLIMIT_NOFILE 64, in batches: %d wrong, %.0f s. Descriptors before and after: reader %d and %d, node %d and %d.
+%s reads with RLIMIT_NOFILE 64, in batches, each compared by its CRC-32: %d wrong, %.0f s. Descriptors before and after: %s.
 """ % (
         setup["python"],
         setup["torch"] or "not installed",
@@ -238,13 +263,11 @@ of Ray, without Ray itself.
         setup["cpus"],
         "\n".join(rows),
         8,
+        _said(result["descriptors"]),
         format(reads["reads"], ","),
         reads["wrong"],
         reads["seconds"],
-        sides["reader"]["before"],
-        sides["reader"]["after"],
-        sides["node"]["before"],
-        sides["node"]["after"],
+        _said(reads["descriptors"]),
     )
 
 

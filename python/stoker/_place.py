@@ -147,8 +147,7 @@ def start(folder: str) -> None:
 
 
 def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
-    """How the store of a URL is reached, with what the environment adds. What AWS's tools were told, also in files, the node
-    looks up by the variables that it is handed."""
+    """How the store of a URL is reached, with what the environment adds. What AWS's files of profiles say, the node looks up."""
     out = {name: value for name, value in asked.items() if value}
     scheme = url.split("://", 1)[0].lower() if "://" in url else ""
     if scheme == "gs":
@@ -160,6 +159,21 @@ def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:
         host = os.environ.get("AZURE_STORAGE_ENDPOINT")
         if host and "@" not in url:
             out.setdefault("endpoint", host)
+    elif scheme == "s3":
+        # The node would find these too, as variables go before files; but one of an earlier version that still runs would not,
+        # and ask AWS for what is meant to come from a server of one's own. That a profile has variables ignored
+        # (`ignore_configured_endpoint_urls`) is known to files alone, and not heeded here.
+        somebody = any(os.environ.get(name) for name in _KEYS[:2] + ("AWS_WEB_IDENTITY_TOKEN_FILE",))
+        ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true"
+        server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        more = {
+            "endpoint": None if ignored else server,
+            "region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            "profile": None if somebody else os.environ.get("AWS_PROFILE"),
+        }
+        for name, value in more.items():
+            if value:
+                out.setdefault(name, value)
     return out
 
 

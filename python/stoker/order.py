@@ -53,10 +53,14 @@ def tell(loader: Any, source: str = "peeked") -> bool:
 
 def hint(loader: Any) -> bool:
     """The same as the job's own word; for `stoker.torch`."""
-    if peek(loader) is None:
-        what = "what a %s draws is not known without drawing it (try: data.hint(names) with its order)"
-        raise ValueError(what % type(loader.sampler).__name__)
-    return tell(loader, "declared")
+    try:
+        if peek(loader) is None:
+            what = "what a %s draws is not known without drawing it (try: data.hint(names) with its order)"
+            raise ValueError(what % type(loader.sampler).__name__)
+        return tell(loader, "declared")
+    except OSError:
+        # There is no node, or files were listed anew: what keeps bytes from being read is said when they are.
+        return False
 
 
 def wrap(loader_type: Any) -> None:
@@ -235,6 +239,25 @@ def _sockets() -> Iterator[Tuple[str, int]]:
             continue
         for name in names[:64]:
             yield os.path.join(folder, name), owner.st_uid
+
+
+def as_far_as_told(said: List[Any]) -> List[Any]:
+    """As much from the beginning of an order as one request has room for."""
+    room = _BODY_MAX
+    for start in range(0, len(said), 1024):
+        some = said[start : start + 1024]
+        count, length = len(some), _length(some)
+        while count and length > room:
+            count //= 2
+            length = _length(some[:count])
+        if count < len(some):
+            return said[: start + count]
+        room -= length
+    return said
+
+
+def _length(said: List[Any]) -> int:
+    return len(json.dumps(said, separators=(",", ":")))
 
 
 def _say(place: _Place, files: _Files, numbers: Sequence[int], request: Dict[str, Any]) -> bool:

@@ -33,7 +33,8 @@ def picture(content: bytes) -> Any:
 
 def hint(loader: Any) -> bool:
     """Say what a DataLoader will read in the epoch that is about to begin, and in which order, so that the node has each file there
-    in time. Whether a node took it: none does where the files lie in no mount of Stoker, nor in a data set of this module.
+    in time. Whether a node took it: none does where the files lie in no mount of Stoker, nor in a data set of this module, or were listed
+    anew since that was made; nor one that is gone. Of an order of millions as much is said as one request has room for.
 
     The epoch is the same, bit for bit, with it and without. `stoker status` shows how many opens it named and how many it missed.
 
@@ -98,13 +99,14 @@ class Files:
     def __stoker_hint__(self, numbers: Sequence[int], name: str, source: str) -> Dict[str, Any]:
         """Say in which order files will be read, by their numbers here; for `order`, which knows no more of a data set."""
         if self._given is not None:
-            return self.data.hint([self._given[number] for number in numbers], name, source=source)
+            return self.data.hint(order.as_far_as_told([self._given[number] for number in numbers]), name, source=source)
         # Few bytes each, if they are numbered alike there.
         files, places = self.files, self._places
         some = sorted({at * (len(files) - 1) // 63 for at in range(64)}) if files else []
         witnesses = [{"number": places[at], "name": files[at]} for at in some]
         expected = {"files": self._listed, "names": witnesses}
-        return self.data.hint([places[number] for number in numbers], name, source=source, expected=expected)
+        said = order.as_far_as_told([places[number] for number in numbers])
+        return self.data.hint(said, name, source=source, expected=expected)
 
     def __len__(self) -> int:
         return len(self.files)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -37,6 +37,8 @@ class Bed(unittest.TestCase):
     content: Dict[str, bytes] = {}
     #: More words for the server.
     server_words: List[str] = []
+    #: Keys without which it lets nobody in; none lets in whoever comes.
+    server_keys: Optional[Tuple[str, str]] = None
 
     def setUp(self) -> None:
         self.scratch = tempfile.mkdtemp(prefix="stoker-py-")
@@ -52,11 +54,13 @@ class Bed(unittest.TestCase):
         self.given("STOKER_RUNTIME_DIR", os.path.join(self.scratch, "run"))
         self.given("HOME", self.scratch)
         self.given("AWS_EC2_METADATA_DISABLED", "true")
+        named = ("STOKER_EMULATE_ACCESS_KEY", "STOKER_EMULATE_SECRET_KEY")
         self.server = subprocess.Popen(
             [BIN, "emulate", self.bucket, "--bucket", "bucket", "--listen", "127.0.0.1:0", *self.server_words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env={**os.environ, **dict(zip(named, self.server_keys or ()))},
         )
         self.addCleanup(self.end, self.server)
         assert self.server.stdout is not None

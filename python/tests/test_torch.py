@@ -1,9 +1,12 @@
 """Orders that a job declares by its loaders, and workers of each kind, with PyTorch itself."""
 
 import doctest
+import json
 import os
+import pickle
 import subprocess
 import unittest
+from unittest import mock
 
 import support
 import torch
@@ -12,6 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subs
 
 import stoker
 import stoker.torch
+from stoker import _place, _wire
 
 IMAGES = {"%s/%03d.jpg" % ("abc"[number % 3], number): noise(2000 + number, number) for number in range(150)}
 
@@ -68,6 +72,38 @@ class Declared(Bed):
             stoker.torch.hint(DataLoader(files, sampler=Own(files)))
         self.assertFalse(stoker.torch.hint(DataLoader([1, 2, 3], shuffle=True)), "these are no files")
         self.assertEqual(self.orders(), [])
+
+    def test_of_an_order_that_is_too_long_for_a_request_its_beginning_is_declared(self):
+        names = sorted(IMAGES)
+        room = stoker.order._BODY_MAX
+        self.assertLess(room + 70 * 8 * 1024, _wire._ASK_BYTES_MAX, "there is room for names of files by which numbers are told")
+        for files, fits in ((self.files(), 76), (stoker.torch.Files(self.open(), names, transform=len), 18)):
+            loader = DataLoader(files, batch_size=7, shuffle=True)
+            with mock.patch.object(stoker.order, "_BODY_MAX", 320):
+                self.assertTrue(stoker.torch.hint(loader))
+            (order,) = self.orders()
+            self.assertEqual(order["left"], fits)
+            self.assertEqual(sum(len(batch) for batch in loader), len(files))
+            self.forget(order["name"])
+        for length in (0, 1, 1023, 1024, 1025, 5000):
+            order = list(range(length))
+            self.assertEqual(stoker.order.as_far_as_told(order), order)
+        whole = ["%06d" % number for number in range(5_000_000)]
+        said = stoker.order.as_far_as_told(whole)
+        self.assertEqual(said, whole[: len(said)])
+        self.assertTrue(0.99 * room < len(json.dumps(said, separators=(",", ":"))) <= room)
+
+    def test_what_can_not_be_declared_ends_no_job(self):
+        again = pickle.loads(pickle.dumps(DataLoader(self.files(), shuffle=True)))
+        self.put("0.jpg", b"before all others")
+        self.open().refresh()
+        self.assertFalse(stoker.torch.hint(again), "its files were listed anew")
+        data = stoker.open(self.url, socket=_place.of_cache(self.cache), **dict(self.reach, cache=None))
+        self.addCleanup(data.close)
+        loader = DataLoader(stoker.torch.Files(data), shuffle=True)
+        self.end_node()
+        with mock.patch.object(stoker.data, "WITHIN_SECONDS", 0.2):
+            self.assertFalse(stoker.torch.hint(loader), "there is no node")
 
     def test_the_example_in_the_documentation_is_true(self):
         self.given("STOKER_CACHE", self.cache)
