@@ -345,7 +345,7 @@ fn certificates_that_are_gone_cost_what_is_not_kept_of_the_mounts_that_go_by_the
     let restarted = bed.run(["restart".as_ref(), bed.path("one").as_os_str()]);
     assert!(restarted.status.success() && pid(&bed) != second, "{}", text(&restarted));
     assert!(mounts().len() == 3 && mounts().iter().all(|mount| mount["refused"].is_null()), "{:?}", mounts());
-    ["one", "two"].map(|at| compare(&bed.path(at), &served));
+    ["one", "two"].iter().for_each(|at| compare(&bed.path(at), &served));
     other.end();
 }
 
