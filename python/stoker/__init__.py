@@ -15,9 +15,20 @@ A node of this machine fetches, keeps and lends; it is started if there is none,
 Nothing here runs in a thread, holds a lock over a call or needs compiling: fork, spawn and forkserver as you like.
 """
 
+from typing import Any
+
 from ._place import find_bin
 from ._wire import Unreachable
 from .data import Data, open, status
 
 __all__ = ["Data", "Unreachable", "find_bin", "open", "status"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`stoker.torch` and `stoker.fsspec` come when they are asked for, with the libraries that they need."""
+    if name in ("fsspec", "torch"):
+        import importlib
+
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

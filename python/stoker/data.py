@@ -7,6 +7,7 @@ one could take for its own answer, and no descriptor open.
 import builtins
 import errno
 import json
+import operator
 import os
 import re
 import socket
@@ -23,11 +24,21 @@ WITHIN_SECONDS = 20.0
 #: How long a node that was never there is looked for, where none may be started.
 _THERE_SECONDS = 2.0
 
+#: The kind of a mount of Stoker, as the kernel tells it.
+_KIND = "fuse.stoker"
+
 #: Between two looks for a node that is being started.
 _PAUSE_SECONDS = 0.02
 
 Name = Union[str, "os.PathLike[str]"]
 Result = Union[bytes, bytearray, memoryview, OSError]
+
+
+def several(what: str, some: Iterable[Any]) -> List[Any]:
+    """All of them. One text is a list of its letters to Python, and is never meant so."""
+    if isinstance(some, (str, bytes, os.PathLike)):
+        raise TypeError("%s is a list, and %r is one of it (try: [%r])" % (what, some, some))
+    return list(some)
 
 
 def open(
@@ -127,7 +138,9 @@ class Data:
         They come as bytes; with `into`, a buffer that can be written and has room for all of them, as writable views
         of it: which place is whose, the views alone tell. With `errors="return"` what failed is given as an exception in its place.
         """
-        wanted = [os.fspath(name) for name in names]
+        if errors not in ("raise", "return"):
+            raise ValueError('errors is "raise" or "return", and not %r' % errors)
+        wanted = [os.fspath(name) for name in several("names", names)]
         asked = list(ranges) if ranges is not None else None
         if asked is not None and len(asked) != len(wanted):
             raise ValueError("%d names with %d ranges" % (len(wanted), len(asked)))
@@ -198,7 +211,7 @@ class Data:
 
     def look(self, names: Iterable[Name]) -> List[Dict[str, Any]]:
         """What there is to say of files and folders: `size`, `folder`, `modified_ns`. A name that is not there is an error."""
-        wanted = [os.fspath(name) for name in names]
+        wanted = [os.fspath(name) for name in several("names", names)]
         out: List[Dict[str, Any]] = []
         for start in range(0, len(wanted), ITEMS_MAX):
             some = wanted[start : start + ITEMS_MAX]
@@ -236,9 +249,10 @@ class Data:
         progress: Optional[Callable[[Dict[str, Any]], None]] = None,
     ) -> Dict[str, Any]:
         """Fetch what is wanted into the cache, and return when it is there: what `stoker load` does, as it says it."""
-        select: Dict[str, Any] = {"under": under, "include": list(include), "exclude": list(exclude), "verify": verify}
+        select: Dict[str, Any] = {"under": under, "verify": verify}
+        select.update(include=several("include", include), exclude=several("exclude", exclude))
         if names is not None:
-            select["list"] = list(names)
+            select["list"] = several("names", names)
 
         def ask(line: Line) -> Dict[str, Any]:
             line.say({"load": select})
@@ -258,9 +272,9 @@ class Data:
         forgets the order when this process has ended, and with it all that opened files by it."""
         request: Dict[str, Any] = {"path": under, "name": name, **more}
         if order is not None:
-            said = list(order)
+            said = several("order", order)
             numbers = bool(said) and not isinstance(said[0], (str, os.PathLike))
-            request["numbers" if numbers else "list"] = [int(one) if numbers else os.fspath(one) for one in said]
+            request["numbers" if numbers else "list"] = [operator.index(one) if numbers else os.fspath(one) for one in said]
         return self._call(lambda line: line.ask({"hint": request}))
 
     def refresh(self) -> None:
@@ -353,6 +367,10 @@ class Data:
             answer = line.ask(hello)
             if "error" in answer:
                 raise problem(answer["error"])
+            if "://" not in self.url and not answer.get("mounted") and _kind_of(self.url) == _KIND:
+                # It would be read as a folder, and each file be kept twice.
+                what = "this lies in a mount of another node (try: cache= or socket= of that one, which `stoker status` names)"
+                raise OSError(errno.EINVAL, what, self.url)
             line.welcome = self._welcome = answer
             return line
         except BaseException:
@@ -366,6 +384,17 @@ def _again(url: str, asked: Dict[str, Any]) -> Data:
 
 def _is_mounted(path: str, url: str) -> bool:
     """Whether this process sees that data set there: in a container, or after an unmount, something else lies at the path."""
+    found = _mount_of(path)
+    return found is not None and found == (_KIND, url)
+
+
+def _kind_of(path: str) -> Optional[str]:
+    found = _mount_of(os.path.realpath(path))
+    return found and found[0]
+
+
+def _mount_of(path: str) -> Optional[Tuple[str, str]]:
+    """What kind of file system a path lies on, and of what."""
     found = None
     with builtins.open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
@@ -375,7 +404,7 @@ def _is_mounted(path: str, url: str) -> bool:
                 # Later ones lie over earlier ones, and longer paths within shorter ones.
                 if found is None or len(place) >= len(found[0]):
                     found = (place, kind.split(" "))
-    return found is not None and found[1][0] == "fuse.stoker" and _unescaped(found[1][1]) == url
+    return found and (found[1][0], _unescaped(found[1][1]))
 
 
 def _unescaped(text: str) -> str:

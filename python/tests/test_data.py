@@ -53,6 +53,23 @@ class Reading(Bed):
         lending = stoker.status(cache=self.cache)["lending"]
         self.assertGreaterEqual(lending["files_lent"], 300, "complete files are lent, not copied")
 
+    def test_one_text_is_no_list_of_its_letters(self):
+        data = self.open()
+        for ask in (data.read_many, data.look, data.hint, lambda one: data.load(include=one), lambda one: data.load(names=one)):
+            with self.assertRaisesRegex(TypeError, r"try: \['a/0000'\]"):
+                ask("a/0000")
+        with self.assertRaisesRegex(ValueError, "not 'odd'"):
+            data.read_many(["a/0000"], errors="odd")
+        with self.assertRaises(TypeError):
+            data.hint([1.5])
+
+    def test_what_needs_a_library_comes_when_it_is_asked_for(self):
+        code = "import stoker, sys; assert 'stoker.torch' not in sys.modules; print(stoker.torch.__name__)"
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(done.stdout == "stoker.torch\n" or "No module named 'torch'" in done.stderr, done.stderr)
+        with self.assertRaisesRegex(AttributeError, "no attribute 'odd'"):
+            stoker.odd
+
     def test_the_cache_is_where_the_environment_says(self):
         self.given("STOKER_CACHE", self.cache)
         data = self.open(cache=None)

@@ -280,6 +280,7 @@ def test_bytes_in_parts(read):
             parts = [(file.seek(at), file.read(70_000)) for at in (0, 39_990_000, 12_345_678, 8 << 20)]
             lines = (file.seek(1_000_000), file.readline())
         ranges = fs.cat_ranges([folder + "/large"] * 3, [0, 20_000_000, -5], [10, 20_000_100, None])
-        return tail, parts, lines, ranges
+        blocks = [fs.read_block(folder + "/large", at, length) for at, length in ((10, 20), (39_999_990, 20), (5, None))]
+        return tail, parts, lines, ranges, file.size, [hash(block) for block in blocks]
 
     read(make, reads)
