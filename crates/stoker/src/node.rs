@@ -299,9 +299,7 @@ async fn until_the_end(
             gone_on = &mut going_on, if !is_there => {
                 (is_there, goes_on) = (true, gone_on.is_ok());
                 // Which ends now, or is another's to try.
-                if !is_ending {
-                    gone_on?;
-                }
+                gone_on.or_else(|error| if is_ending { Ok(()) } else { Err(error) })?;
             }
             opened = &mut opening, if is_there && !is_ready && !is_ending => {
                 opened?;
@@ -331,9 +329,7 @@ async fn until_the_end(
         }
     }
     ends();
-    if !goes_on {
-        unmount_all(left);
-    }
+    unmount_all(if goes_on { &[] } else { left });
     drop(bound);
     if terms.life == Life::Mounts {
         journal.remove_empty();
