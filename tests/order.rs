@@ -155,8 +155,12 @@ fn an_epoch_that_begins_as_the_one_before_is_taken_to_go_on_like_it() {
     // One reader: of two that nothing paces, either may be far ahead.
     read(&bed, &names, &order, 1, 4, Duration::ZERO);
     assert_eq!(orders(&bed), [] as [Value; 0], "no sampler's");
-    read(&bed, &names, &order, 1, 4, Duration::from_millis(5));
-    let found = orders(&bed);
+    // On a busy machine an open may be told late, and an epoch begin otherwise.
+    let again = || {
+        read(&bed, &names, &order, 1, 4, Duration::from_millis(5));
+        orders(&bed)
+    };
+    let found = (0..3).map(|_| again()).find(|found| !found.is_empty()).expect("one epoch is as the one before");
     assert_eq!((found.len(), &found[0]["source"]), (1, &Value::from("repeat")), "{found:?}");
     assert!(found[0]["opened"].as_u64().is_some_and(|opened| opened > 400), "{found:?}");
     // Another order: it is left alone after a few misses.
