@@ -11,7 +11,7 @@ import errno
 import io
 import os
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped, unused-ignore]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped, unused-ignore]
@@ -164,7 +164,7 @@ class FileSystem(_Base):  # type: ignore[misc]
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **kwargs: Any) -> Any:
         if mode not in ("r", "rb"):
-            raise OSError(30, "a data set of Stoker can't be written", path)
+            self._refuse(path)
         name = self._name(path)[1]
         found = self.info(path)
         if found["type"] == "directory":
@@ -179,6 +179,11 @@ class FileSystem(_Base):  # type: ignore[misc]
         file = _File(self, path, mode, block_size or _BLOCK_BYTES, size=found["size"])
         file.details = found
         return file
+
+    def _refuse(self, path: Any = None, *_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EROFS, "a data set of Stoker can't be written", path)
+
+    cp_file = mkdir = makedirs = mv = pipe_file = put_file = rm = rm_file = rmdir = touch = _refuse
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, **kwargs: Any) -> None:
         if self.isdir(rpath):
