@@ -147,3 +147,26 @@ fn a_mount_whose_folder_above_was_renamed_is_found_by_its_new_path_and_only_by_t
     held.end();
     eventually("nothing is left", || pids(&bed.path("run")).is_empty());
 }
+
+#[test]
+fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
+    let Some(bed) = Bed::new() else { return };
+    bed.put("deep/file", &noise(300_000, 1));
+    bed.put("file", &noise(10, 2));
+    ["part", "all"].iter().for_each(|name| fs::create_dir(bed.path(name)).expect("a folder"));
+    let [data, cache, mnt, part, all] =
+        ["data", "cache", "mnt", "part", "all"].map(|name| bed.path(name).display().to_string());
+    let (stoker, endpoint) = (env!("CARGO_BIN_EXE_stoker"), bed.endpoint());
+    let script = format!(
+        "set -e; {stoker} mount --detach --fill off --anonymous --region us-east-1 --endpoint {endpoint} --cache {cache} s3://{BUCKET} {mnt}
+         mount --bind {mnt}/deep {part}; mount --bind {mnt} {all}
+         find {part} -type f | {stoker} load --stdin {part} 2>&1; {stoker} status {all}
+         {stoker} umount {part} 2>&1 && exit 1; {stoker} umount {all} 2>&1 && exit 1; cmp {part}/file {all}/deep/file
+         umount {part}; {stoker} umount {mnt} 2>&1; cmp {all}/file {data}/file; umount {all}"
+    );
+    let Some(said) = within(&bed, &script) else { return };
+    assert!(said.contains("1 file, 300 kB"), "{said}");
+    assert_eq!(said.matches(&format!("this is another place of the mount {mnt}\n")).count(), 2, "{said}");
+    assert!(said.contains(&format!("unmounted here, and still mounted at {all}\n")), "{said}");
+    eventually("the node has ended", || bed.nodes().is_empty());
+}

@@ -295,8 +295,8 @@ fn a_process_killed_while_it_tells_of_names_keeps_nobody_waiting() {
                 bed.put(&format!("many/{number}"), &noise(100 + number, number as u64));
             }
             let node = pid(&bed);
-            let refresh = bed.stoker(["refresh"]).arg(bed.path("mnt")).stderr(Stdio::null()).spawn();
             let before = bed.requests();
+            let refresh = bed.stoker(["refresh"]).arg(bed.path("mnt")).stderr(Stdio::null()).spawn();
             eventually("it lists", || bed.requests() > before);
             std::thread::sleep(Duration::from_millis(50 + 60 * kill as u64));
             signal(node, "KILL");

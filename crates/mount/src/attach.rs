@@ -291,7 +291,7 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{Above, Number, Places, above, system_of, user_at};
+pub use table::{Above, Number, Places, above, also_at, system_of, user_at};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -62,9 +62,12 @@ impl Folders {
         }
     }
 
-    /// The names that a listing began with.
-    pub fn names(&self, handle: u64) -> Option<Arc<dyn Names>> {
-        self.lock().begun.get(&handle).cloned()
+    /// The names that an offset is of, as far as a listing goes on with them: mostly this one, but the kernel may have shown it the
+    /// beginning of another one's, which came between the names of its open and those of now.
+    pub fn names(&self, handle: u64, offset: u64) -> Option<Arc<dyn Names>> {
+        let (open, is_of) =
+            (self.lock(), |names: &&Arc<dyn Names>| self.position(names.generation(), offset).is_some());
+        open.begun.get(&handle).filter(is_of).or_else(|| open.begun.values().find(is_of)).cloned()
     }
 
     pub fn release(&self, handle: u64) {
@@ -139,10 +142,22 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_whose_beginning_was_another_ones_goes_on_with_the_names_of_that_one() {
+        let folders = Folders::new(7, 1);
+        let [early, late] = [7, 8].map(|moment| folders.open(Some(Arc::new(Moment(moment)))));
+        let found = |handle, offset| folders.names(handle, offset).map(|names| names.generation());
+        let [of_early, of_late, of_none] = [7, 8, 9].map(|moment| folders.offset(moment, 5));
+        assert_eq!((found(early, of_early), found(late, of_late)), (Some(7), Some(8)));
+        assert_eq!((found(early, of_late), found(late, of_early), found(late, of_none)), (Some(8), Some(7), None));
+        folders.release(late);
+        assert_eq!(found(early, of_late), None);
+    }
+
+    #[test]
     fn the_names_of_so_many_moments_are_held_and_the_oldest_let_go() {
         let folders = Folders::new(0, 1);
         let handles: Vec<u64> = (1..=20).map(|moment| folders.open(Some(Arc::new(Moment(moment))))).collect();
-        let held = |handle: &u64| folders.names(*handle).map(|names| names.generation());
+        let held = |handle: &u64| folders.lock().begun.get(handle).map(|names| names.generation());
         let expected: Vec<Option<u32>> = (1..=20).map(|moment| (moment > 4).then_some(moment)).collect();
         assert_eq!(handles.iter().map(held).collect::<Vec<_>>(), expected);
         folders.release(handles[19]);

@@ -118,11 +118,13 @@ fn below_mount(what: &str, list: Vec<String>) -> anyhow::Result<Vec<String>> {
     let mounts = status.mounts.iter().map(|mount| Path::new(&mount.path));
     let mount = mounts.filter(|mount| path.starts_with(mount)).max_by_key(|mount| mount.components().count());
     let typed = place::absolute(Path::new(what))?;
-    let deep = mount.and_then(|mount| path.strip_prefix(mount).ok()).map_or(0, |rest| rest.components().count());
-    let tops = [typed.ancestors().nth(deep), mount];
+    let within = mount.and_then(|mount| path.strip_prefix(mount).ok()).unwrap_or(Path::new(""));
+    let tops = [typed.ancestors().nth(within.components().count()), mount];
     let below = |name: String| {
-        let rest = tops.iter().flatten().find_map(|top| Path::new(&name).strip_prefix(top).ok());
-        rest.map(|rest| rest.to_string_lossy().into_owned()).unwrap_or(name)
+        // What is named may be a folder of it that is bound elsewhere.
+        let here = Path::new(&name).strip_prefix(&typed).map(|rest| within.join(rest));
+        let rest = || tops.iter().flatten().find_map(|top| Path::new(&name).strip_prefix(top).ok().map(Path::to_owned));
+        here.ok().or_else(rest).map(|rest| rest.to_string_lossy().into_owned()).unwrap_or(name)
     };
     Ok(list.into_iter().map(below).collect())
 }

@@ -385,19 +385,30 @@ pub fn ask_found<T>(path: &Path, mut ask: impl FnMut(&mut Found) -> Result<T, Fa
 /// A node, how it is, and a path as it knows it.
 pub type Found = (Client, Status, PathBuf);
 
-/// The node that serves a path, and the path as the node knows it. A mount whose node is gone may be about to be gone on with.
+/// The node that serves a path, and the path as the node knows it: below a folder that was bound elsewhere it has another. A mount whose
+/// node is gone may be about to be gone on with.
 pub fn node_of(path: &Path) -> anyhow::Result<Found> {
-    node_within(path, LOOKED_FOR_WITHIN)
+    let (path, limit) = (typed(path)?, LOOKED_FOR_WITHIN);
+    let also = mount::also_at(&path);
+    node_within(&path, limit, || also.iter().find_map(|path| look_for(path).ok()))
 }
 
-/// The same, looked for as long as this.
-pub fn node_within(path: &Path, limit: Duration) -> anyhow::Result<Found> {
+/// The node that serves this very path, looked for as long as this.
+pub fn node_at(path: &Path, limit: Option<Duration>) -> anyhow::Result<Found> {
+    node_within(&typed(path)?, limit.unwrap_or(LOOKED_FOR_WITHIN), || None)
+}
+
+/// A path as the system's table of mounts has it.
+fn typed(path: &Path) -> anyhow::Result<PathBuf> {
     let path = place::absolute(path)?;
-    let path = mount::named(&path).unwrap_or(path);
+    Ok(mount::named(&path).unwrap_or(path))
+}
+
+fn node_within(path: &Path, limit: Duration, else_by: impl Fn() -> Option<Found>) -> anyhow::Result<Found> {
     let began = std::time::Instant::now();
     loop {
-        let found = look_for(&path);
-        let is_awaited = || is_our_mount(&path) && mount::dead_above(&path).is_none();
+        let found = look_for(path).or_else(|error| else_by().ok_or(error));
+        let is_awaited = || is_our_mount(path) && mount::dead_above(path).is_none();
         if found.is_ok() || began.elapsed() > limit || !is_awaited() {
             return found;
         }

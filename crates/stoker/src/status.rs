@@ -1,6 +1,7 @@
 //! `stoker status`: what nodes do and hold.
 
 mod cluster;
+mod lent;
 mod life;
 mod nodes;
 mod order;
@@ -189,6 +190,7 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     }
     status.coming.iter().for_each(|mount| out += &life::coming(mount, columns));
     status.mounts.iter().for_each(|mount| out += &mounted(mount, columns));
+    out += &lent::text(status, columns);
     if of_others > 0 {
         let others = count_of(of_others as u64, "other mount");
         out += &format!("  {others} on this node too; what follows is of the whole node\n");

@@ -1,6 +1,6 @@
 //! `stoker umount`: end a mount, whether its node lives or not.
 
-use crate::mount::{ask_of, node_of, node_within};
+use crate::mount::{ask_of, node_at, node_of};
 use crate::{place, show};
 use block::Error;
 use client::messages::{MountPath, Status};
@@ -47,8 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
-    match found.map(|found| end(args, found)) {
+    if let Some(bound_from) = bound_from(&path) {
+        let what = format!("this is another place of the mount {}", bound_from.display());
+        let (here, there) = (block::quoted(&path), block::quoted(&bound_from));
+        let hint = format!("umount {here} takes it away from here alone, and stoker umount {there} ends the mount");
+        return Err(Error::invalid(what, path.display()).hint(hint).into());
+    }
+    match node_at(&args.dir, args.lazy.then_some(LAZY_WITHIN)).map(|found| end(args, found)) {
         Ok(Ok(())) => {}
         // Its node refuses, and no other has to do with it.
         Ok(Err(error)) if mount::is_mounted(&path) => return Err(error),
@@ -64,6 +69,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(Err(error)) | Err(error) => return Err(error),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The mount, of which all or a folder was bound to this path.
+fn bound_from(path: &Path) -> Option<PathBuf> {
+    if !mount::is_mounted(path) || mount::also_at(path).is_empty() {
+        return None;
+    }
+    let (_, status, there) = node_of(path).ok().filter(|(.., there)| there != path)?;
+    let at = status.mounts.iter().map(|mount| Path::new(&mount.path)).find(|at| there.starts_with(at))?;
+    Some(at.to_owned())
 }
 
 /// Of these nodes one may have lost its last mount.
@@ -104,6 +119,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         // The node would end it once it is there; that it has ended, it will find out.
         return Ok(mount::unmount(&path, true)?);
     }
+    let bound = mount::also_at(&path);
     // By its path it might be another by now.
     let place = MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy };
     let node = Process::open(status.pid);
@@ -122,9 +138,19 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         Err(_) if !mount::is_mounted(&path) => Ok(()),
         done => {
             if done? == Some(true) {
-                note!("unmounted here, and still held in another mount namespace, such as that of a container");
+                match bound.first() {
+                    Some(bound) => note!("unmounted here, and still mounted at {}", bound.display()),
+                    None => {
+                        note!("unmounted here, and still held in another mount namespace, such as that of a container")
+                    }
+                }
                 note!("  on:  {}", path.display());
-                note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it");
+                match bound.first() {
+                    Some(bound) => note!("  try: umount {}; until then its node serves it", block::quoted(bound)),
+                    None => {
+                        note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it")
+                    }
+                }
             }
             Ok(())
         }

@@ -103,6 +103,12 @@ pub fn system_of(path: &Path) -> Option<Number> {
     system(&std::fs::read(MOUNTS).ok()?, path)
 }
 
+/// What else leads where a path in a mount of Stoker does: the mount that a folder of it, or all of it, was bound from. No file
+/// system is asked.
+pub fn also_at(path: &Path) -> Vec<PathBuf> {
+    std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| others(&table, path))
+}
+
 /// All mounts of Stoker that no other lies over.
 pub fn ours() -> Vec<Ours> {
     std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| all_ours(&table))
@@ -165,6 +171,17 @@ fn all_ours(table: &[u8]) -> Vec<Ours> {
     let is_seen = |line: &Line<'_>| lines(table).rfind(|last| last.at == line.at).is_some_and(|last| last == *line);
     let ours = lines(table).filter(|line| line.kind == KIND).filter(is_seen);
     ours.map(|line| Ours { user: line.user(), source: line.source(), number: line.number, at: line.at }).collect()
+}
+
+fn others(table: &[u8], path: &Path) -> Vec<PathBuf> {
+    let Some(line) = deepest(table, path).filter(|line| line.kind == KIND && line.number.is_some()) else {
+        return Vec::new();
+    };
+    let root = PathBuf::from(OsString::from_vec(unescape(line.root)));
+    let within = [root.strip_prefix("/").ok(), path.strip_prefix(&line.at).ok()];
+    let within: PathBuf = within.into_iter().flatten().collect();
+    let elsewhere = places(table).into_iter().filter(|(number, at)| Some(*number) == line.number && *at != line.at);
+    elsewhere.map(|(_, at)| at.join(&within).components().collect()).collect()
 }
 
 fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
@@ -320,6 +337,25 @@ mod tests {
         assert_eq!(all_ours(TABLE), [ours("/mnt/my data")]);
         let covered = [TABLE, b"\n43 40 0:56 / /mnt/my\\040data rw - tmpfs tmpfs rw"].concat();
         assert_eq!(all_ours(&covered), []);
+    }
+
+    #[test]
+    fn a_path_below_what_was_bound_is_known_by_the_name_that_it_has_in_the_mount() {
+        let bound = [
+            TABLE,
+            b"\n43 36 0:52 /a\\040folder /bound ro - fuse.stoker s3://bucket/a\\040b ro\n\
+            44 36 0:52 / /all ro - fuse.stoker s3://bucket/a\\040b ro\n\
+            45 36 98:0 /x /mnt/x rw - ext4 /dev/root rw",
+        ]
+        .concat();
+        let also = |path: &str| others(&bound, Path::new(path));
+        let found = ["/mnt/my data/a folder/deep", "/all/a folder/deep"].map(PathBuf::from);
+        assert_eq!(also("/bound/deep"), found, "what it was bound from");
+        assert_eq!(also("/mnt/my data"), ["/all"].map(PathBuf::from));
+        assert_eq!(also("/all/deep"), ["/mnt/my data/deep"].map(PathBuf::from));
+        for path in ["/mnt/covered", "/mnt/x", "/mnt", "relative"] {
+            assert!(also(path).is_empty(), "{path}");
+        }
     }
 
     #[test]

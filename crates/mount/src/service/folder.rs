@@ -118,22 +118,17 @@ impl Service {
 
     /// The names that a listing goes on with, or those of now where it begins.
     fn names(&self, part: Part) -> Option<Arc<dyn Names>> {
-        if part.offset > 0
-            && let Some(begun) = self.folders.names(part.handle)
-        {
-            return Some(begun);
-        }
         // Another process may have begun it.
-        if part.offset > 0
-            && let Some(begun) = self.namespace.names_of(self.folders.generation(part.offset))
-        {
-            return Some(begun);
+        let before = || self.namespace.names_of(self.folders.generation(part.offset));
+        let begun = match part.offset {
+            0 => None,
+            offset => self.folders.names(part.handle, offset).or_else(before),
+        };
+        let names = begun.or_else(|| self.namespace.names())?;
+        if self.folders.position(names.generation(), part.offset).is_some() {
+            self.folders.begin(part.handle, names.clone());
         }
-        let now = self.namespace.names()?;
-        if part.offset == 0 {
-            self.folders.begin(part.handle, now.clone());
-        }
-        Some(now)
+        Some(names)
     }
 }
 
