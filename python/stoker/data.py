@@ -369,7 +369,7 @@ class Data:
                 raise problem(answer["error"])
             if "://" not in self.url and not answer.get("mounted") and _kind_of(self.url) == _KIND:
                 # It would be read as a folder, and each file be kept twice.
-                what = "this lies in a mount of another node (try: cache= or socket= of that one, which `stoker status` names)"
+                what = "this lies in a mount of another node, or is bound from one (try: where all of it is mounted, or cache= or socket= of that node; `stoker status` names them)"
                 raise OSError(errno.EINVAL, what, self.url)
             line.welcome = self._welcome = answer
             return line

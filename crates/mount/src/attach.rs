@@ -70,6 +70,11 @@ impl MountPoint {
         places.of(self.number, &self.path)
     }
 
+    /// Whether it is mounted at the very path at which it was.
+    pub fn is_there(&self) -> bool {
+        self.now().flatten().is_some_and(|now| now.at == self.path)
+    }
+
     pub fn is_attached(&self) -> bool {
         self.now().is_none_or(|now| now.is_some())
     }
@@ -291,7 +296,7 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{Above, Number, Places, above, also_at, system_of, user_at};
+pub use table::{Above, Known, Number, Places, above, known_as, system_of, user_at};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

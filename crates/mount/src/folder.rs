@@ -18,6 +18,9 @@ const MOMENTS_MAX: usize = 16;
 /// Positions within one list: more than names that a snapshot can number.
 const POSITION_BITS: u32 = 34;
 
+/// Folders of which is known what the kernel keeps of their listings: beyond it, all are listed anew once.
+const LISTED_MAX: usize = 65_536;
+
 /// What is left of a positive offset.
 const MOMENT_MASK: u32 = (1 << (63 - POSITION_BITS)) - 1;
 
@@ -33,12 +36,14 @@ pub struct Folders {
 struct Open {
     begun: HashMap<u64, Arc<dyn Names>>,
     latest: u32,
+    /// Of which names a folder was listed at last from its beginning, as the kernel may keep it.
+    listed: HashMap<u64, u32>,
 }
 
 impl Folders {
     /// `first`: the names that the mount begins with. `next`: the first handle, later ones are higher.
     pub fn new(first: u32, next: u64) -> Folders {
-        let open = Mutex::new(Open { begun: HashMap::new(), latest: first });
+        let open = Mutex::new(Open { latest: first, ..Open::default() });
         Folders { next: AtomicU64::new(next), first, open }
     }
 
@@ -60,6 +65,20 @@ impl Folders {
         if is_new {
             open.let_go();
         }
+    }
+
+    /// A folder is listed from its beginning.
+    pub fn list(&self, folder: u64, generation: u32) {
+        let mut open = self.lock();
+        if open.listed.len() >= LISTED_MAX && !open.listed.contains_key(&folder) {
+            open.listed.clear();
+        }
+        open.listed.insert(folder, generation);
+    }
+
+    /// Of which names the listing of a folder is that the kernel may keep, if this process made it.
+    pub fn listed(&self, folder: u64) -> Option<u32> {
+        self.lock().listed.get(&folder).copied()
     }
 
     /// The names that an offset is of, as far as a listing goes on with them: mostly this one, but the kernel may have shown it the
@@ -151,6 +170,10 @@ mod tests {
         assert_eq!((found(early, of_late), found(late, of_early), found(late, of_none)), (Some(8), Some(7), None));
         folders.release(late);
         assert_eq!(found(early, of_late), None);
+        folders.list(5, 8);
+        assert_eq!((folders.listed(5), folders.listed(6)), (Some(8), None));
+        (0..LISTED_MAX as u64).for_each(|other| folders.list(100 + other, 9));
+        assert_eq!(folders.listed(5), None, "so many at most");
     }
 
     #[test]

@@ -119,7 +119,9 @@ fn below_mount(what: &str, list: Vec<String>) -> anyhow::Result<Vec<String>> {
     let mount = mounts.filter(|mount| path.starts_with(mount)).max_by_key(|mount| mount.components().count());
     let typed = place::absolute(Path::new(what))?;
     let within = mount.and_then(|mount| path.strip_prefix(mount).ok()).unwrap_or(Path::new(""));
-    let tops = [typed.ancestors().nth(within.components().count()), mount];
+    // The folder above one that is bound elsewhere is none of the mount.
+    let is_here = typed.ends_with(within);
+    let tops = [typed.ancestors().nth(within.components().count()).filter(|_| is_here), mount];
     let below = |name: String| {
         // What is named may be a folder of it that is bound elsewhere.
         let here = Path::new(&name).strip_prefix(&typed).map(|rest| within.join(rest));

@@ -3,19 +3,22 @@
 //! Invariant: the mount lives no longer than this command, unless it is detached; that holds however the command ends,
 //! because the node sees it hang up.
 
+mod found;
+
+pub use found::{ask_found, ask_of, node_of, node_within, typed};
+
 use crate::args::Mount;
 use crate::ends::{End, Ends};
 use crate::node::{self, GRACE, INTERRUPTED, LAST};
 use crate::{check, keep, log, notify, place, print, runtime, show};
 use block::{Error, Kind};
-use client::messages::{HoldRequest, MountPath, MountRequest, Mounting, Status};
+use client::messages::{HoldRequest, MountPath, MountRequest, Mounting};
 use client::{Client, Failure, sockets};
 use daemon::{ENDING, reach};
 use futures_util::future::OptionFuture;
 use hyper::Method;
 use indicatif::ProgressBar;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -35,12 +38,6 @@ const GOES_ON_WITHIN: Duration = Duration::from_secs(15);
 // Whoever holds the mounts may wait for a program that is being put in its place, and the start of a process takes seconds on a machine
 // that is busy.
 const _: () = assert!(GOES_ON_WITHIN.as_secs() >= 2 * keep::THERE_WITHIN.as_secs() + 5);
-
-/// Processes that may end while they are asked for the same.
-const TRIES_TO_BE_ANSWERED: u32 = 5;
-
-/// How long a node is looked for that serves a mount of this user's which is there: as long as one that holds it waits for it.
-const LOOKED_FOR_WITHIN: Duration = GOES_ON_WITHIN;
 
 /// Lines of the node that we may be behind.
 const LINES_MAX: usize = 64;
@@ -362,115 +359,6 @@ fn ended(done: Result<(), Failure>, place: Option<&MountPath>) -> anyhow::Result
     }
 }
 
-/// Ask the node that serves a path for something that may be asked for again: where it ends meanwhile and another process goes on with
-/// its mounts, that one is asked.
-pub fn ask_of<T>(path: &Path, mut ask: impl FnMut(&Client, &Path) -> Result<T, Failure>) -> anyhow::Result<T> {
-    ask_found(path, |(client, _, at)| ask(client, at))
-}
-
-/// The same with how the node is.
-pub fn ask_found<T>(path: &Path, mut ask: impl FnMut(&mut Found) -> Result<T, Failure>) -> anyhow::Result<T> {
-    let mut found = node_of(path)?;
-    for _ in 0..TRIES_TO_BE_ANSWERED {
-        match ask(&mut found) {
-            Err(Failure::Gone | Failure::Absent | Failure::Broken(_)) => std::thread::sleep(JOIN_PAUSE.1),
-            done => return done.map_err(show::refused),
-        }
-        let Ok(next) = node_of(path) else { break };
-        found = next;
-    }
-    Err(show::refused(Failure::Gone))
-}
-
-/// A node, how it is, and a path as it knows it.
-pub type Found = (Client, Status, PathBuf);
-
-/// The node that serves a path, and the path as the node knows it: below a folder that was bound elsewhere it has another. A mount whose
-/// node is gone may be about to be gone on with.
-pub fn node_of(path: &Path) -> anyhow::Result<Found> {
-    let (path, limit) = (typed(path)?, LOOKED_FOR_WITHIN);
-    let also = mount::also_at(&path);
-    node_within(&path, limit, || also.iter().find_map(|path| look_for(path).ok()))
-}
-
-/// The node that serves this very path, looked for as long as this.
-pub fn node_at(path: &Path, limit: Option<Duration>) -> anyhow::Result<Found> {
-    node_within(&typed(path)?, limit.unwrap_or(LOOKED_FOR_WITHIN), || None)
-}
-
-/// A path as the system's table of mounts has it.
-fn typed(path: &Path) -> anyhow::Result<PathBuf> {
-    let path = place::absolute(path)?;
-    Ok(mount::named(&path).unwrap_or(path))
-}
-
-fn node_within(path: &Path, limit: Duration, else_by: impl Fn() -> Option<Found>) -> anyhow::Result<Found> {
-    let began = std::time::Instant::now();
-    loop {
-        let found = look_for(path).or_else(|error| else_by().ok_or(error));
-        let is_awaited = || is_our_mount(path) && mount::dead_above(path).is_none();
-        if found.is_ok() || began.elapsed() > limit || !is_awaited() {
-            return found;
-        }
-        std::thread::sleep(JOIN_PAUSE.1);
-    }
-}
-
-/// Whether the mount that a path lies in, if any, is one whose node would answer.
-fn is_our_mount(path: &Path) -> bool {
-    let user = rustix::process::geteuid();
-    let at = path.ancestors().find(|above| mount::is_mounted(above));
-    at.is_some_and(|at| user.is_root() || mount::user_at(at) == Some(user.as_raw()))
-}
-
-fn look_for(path: &Path) -> anyhow::Result<Found> {
-    let path = path.to_owned();
-    let (mut silent, mut found) = (Vec::new(), None);
-    place::survey(&mut |(client, status)| {
-        match status {
-            Ok(status) if serves(&client, &status, &path) => found = Some((client, status)),
-            Err(Failure::Silent) => silent.push(client.socket().display().to_string()),
-            _ => {}
-        }
-        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    if let Some((client, status)) = found {
-        return Ok((client, status, path));
-    }
-    if let Some(dead) = Some(&path).filter(|_| silent.is_empty()).and_then(|path| mount::dead_above(path)) {
-        return Err(died(&dead));
-    }
-    let what = match silent.is_empty() {
-        true => "nothing is mounted there by a node of this user".into(),
-        false => format!("nothing is mounted there by a node that answers; none came from {}", silent.join(", ")),
-    };
-    let error = Error::new(Kind::Missing, what, path.display());
-    let hint = match rustix::process::geteuid().is_root() {
-        true => "see `stoker status` for what is mounted",
-        false => "see `stoker status` for what is mounted, and `sudo stoker status` for what other users mounted",
-    };
-    Err(error.hint(hint).into())
-}
-
-/// A node that was killed leaves its mounts.
-fn died(mount_point: &Path) -> anyhow::Error {
-    let hint = format!("stoker umount {}; or mount again", block::quoted(mount_point));
-    Error::unavailable("the node of this mount is dead", mount_point.display()).hint(hint).into()
-}
-
-/// Whether a node serves a path. What the node of another user says of itself is believed as far as the system says
-/// the same: whose the mount is, and whose the cache folder.
-fn serves(client: &Client, status: &Status, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let is_own = client.user() == rustix::process::geteuid().as_raw();
-    if Path::new(&status.cache) == path {
-        return is_own || std::fs::metadata(path).is_ok_and(|found| found.uid() == client.user());
-    }
-    let there = status.mounts.iter().filter(|mount| !mount.detached).map(|mount| &mount.path);
-    let mut mounts = there.chain(status.coming.iter().map(|mount| &mount.path)).filter(|at| path.starts_with(at));
-    mounts.any(|at| is_own || mount::user_at(Path::new(at)) == Some(client.user()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -482,16 +370,5 @@ mod tests {
         }
         let here = std::env::current_dir().unwrap();
         assert_eq!(from_here("not/there").unwrap(), here.join("not/there").display().to_string());
-    }
-
-    #[test]
-    fn what_the_node_of_another_user_claims_is_not_believed() {
-        let mounts = vec![client::messages::Mount { path: "/proc".into(), ..Default::default() }];
-        let status = Status { mounts, cache: "/".into(), ..Status::default() };
-        let own = rustix::process::geteuid().as_raw();
-        for path in ["/proc/self", "/"].map(Path::new) {
-            assert!(serves(&Client::new("/socket", own), &status, path));
-            assert!(!serves(&Client::new("/socket", own + 1), &status, path));
-        }
     }
 }

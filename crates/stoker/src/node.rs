@@ -222,18 +222,14 @@ async fn told_to_end(signals: &mut Ends, journal: &Journal) {
     }
 }
 
-/// Unmount what a process was to go on with; nothing of what was unmounted already.
-fn unmount_all(mounts: &[::mount::Terms]) {
-    for mounted in mounts {
-        if let Err(error) = mounted.unmount() {
-            tracing::warn!("{error}");
-        }
-    }
+/// Unmount what a process was to go on with.
+fn unmounted(mounts: &[::mount::Terms], unmount: impl Fn(&::mount::Terms) -> block::Result<()>) {
+    mounts.iter().filter_map(|mounted| unmount(mounted).err()).for_each(|error| tracing::warn!("{error}"));
 }
 
 /// Told to end before there is a node, a process ends what it was to go on with.
 fn end_left(mounts: &[::mount::Terms], keeper: Option<OwnedFd>) {
-    unmount_all(mounts);
+    unmounted(mounts, ::mount::Terms::unmount);
     notify::stopping();
     // No other one is to be started.
     let told = keeper.map(|socket| UnixDatagram::from(socket).send(STOPPING.as_bytes()));
@@ -329,7 +325,8 @@ async fn until_the_end(
         }
     }
     ends();
-    unmount_all(if goes_on { &[] } else { left });
+    // Of these the host may have ended some.
+    unmounted(if goes_on { &[] } else { left }, ::mount::Terms::unmount_there);
     drop(bound);
     if terms.life == Life::Mounts {
         journal.remove_empty();

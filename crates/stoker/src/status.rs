@@ -109,8 +109,11 @@ fn of_dead(args: &args::Status, dead: Vec<(PathBuf, String)>) -> anyhow::Result<
 fn leave_out_others(status: &mut Status, dir: Option<&Path>) -> usize {
     let all = status.mounts.len();
     let Some(path) = dir.and_then(|dir| ::mount::named(dir).ok()) else { return 0 };
-    let around = status.mounts.iter().filter(|mount| path.starts_with(&mount.path) && !mount.detached);
-    if let Some(meant) = around.max_by_key(|mount| mount.path.len()).map(|mount| mount.id) {
+    let known = ::mount::known_as(&path);
+    let is_around = |mount: &&Mount| !mount.detached && known.iter().any(|known| known.path.starts_with(&mount.path));
+    if let Some(meant) =
+        status.mounts.iter().filter(is_around).max_by_key(|mount| mount.path.len()).map(|mount| mount.id)
+    {
         status.mounts.retain(|mount| mount.id == meant);
     }
     all - status.mounts.len()
@@ -190,11 +193,11 @@ fn text(status: &Status, of_others: usize, columns: usize) -> String {
     }
     status.coming.iter().for_each(|mount| out += &life::coming(mount, columns));
     status.mounts.iter().for_each(|mount| out += &mounted(mount, columns));
-    out += &lent::text(status, columns);
     if of_others > 0 {
         let others = count_of(of_others as u64, "other mount");
         out += &format!("  {others} on this node too; what follows is of the whole node\n");
     }
+    out += &lent::text(status, columns);
     let hits = [("memory", &tiers.memory), ("disk", &tiers.disk), ("origin", &tiers.origin)];
     let all: u64 = hits.iter().map(|(_, tier)| tier.hits).sum();
     for (name, tier) in hits {

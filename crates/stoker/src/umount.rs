@@ -1,6 +1,6 @@
 //! `stoker umount`: end a mount, whether its node lives or not.
 
-use crate::mount::{ask_of, node_at, node_of};
+use crate::mount::{ask_of, node_of, node_within, typed};
 use crate::{place, show};
 use block::Error;
 use client::messages::{MountPath, Status};
@@ -47,13 +47,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(bound_from) = bound_from(&path) {
-        let what = format!("this is another place of the mount {}", bound_from.display());
-        let (here, there) = (block::quoted(&path), block::quoted(&bound_from));
+    let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
+    if let Some(of) = found.as_ref().ok().and_then(|(_, status, there)| bound_from(&args.dir, status, there)) {
+        let what = format!("this is another place of the mount {}", of.display());
+        let (here, there) = (block::quoted(&path), block::quoted(&of));
         let hint = format!("umount {here} takes it away from here alone, and stoker umount {there} ends the mount");
         return Err(Error::invalid(what, path.display()).hint(hint).into());
     }
-    match node_at(&args.dir, args.lazy.then_some(LAZY_WITHIN)).map(|found| end(args, found)) {
+    match found.map(|found| end(args, found)) {
         Ok(Ok(())) => {}
         // Its node refuses, and no other has to do with it.
         Ok(Err(error)) if mount::is_mounted(&path) => return Err(error),
@@ -71,14 +72,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The mount, of which all or a folder was bound to this path.
-fn bound_from(path: &Path) -> Option<PathBuf> {
-    if !mount::is_mounted(path) || mount::also_at(path).is_empty() {
-        return None;
-    }
-    let (_, status, there) = node_of(path).ok().filter(|(.., there)| there != path)?;
-    let at = status.mounts.iter().map(|mount| Path::new(&mount.path)).find(|at| there.starts_with(at))?;
-    Some(at.to_owned())
+/// The mount of which all or a folder was bound to a path that was typed.
+fn bound_from(dir: &Path, status: &Status, there: &Path) -> Option<PathBuf> {
+    let is_bound = typed(dir).is_ok_and(|typed| typed != there && mount::is_mounted(&typed));
+    let coming = status.coming.iter().map(|mount| &mount.path);
+    let all = status.mounts.iter().map(|mount| &mount.path).chain(coming).filter(|at| there.starts_with(at));
+    all.max_by_key(|at| at.len()).filter(|_| is_bound).map(PathBuf::from)
 }
 
 /// Of these nodes one may have lost its last mount.
@@ -119,7 +118,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         // The node would end it once it is there; that it has ended, it will find out.
         return Ok(mount::unmount(&path, true)?);
     }
-    let bound = mount::also_at(&path);
+    let bound: Vec<_> = mount::known_as(&path).into_iter().map(|known| known.path).filter(|at| *at != path).collect();
     // By its path it might be another by now.
     let place = MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy };
     let node = Process::open(status.pid);
@@ -138,15 +137,19 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         Err(_) if !mount::is_mounted(&path) => Ok(()),
         done => {
             if done? == Some(true) {
-                match bound.first() {
-                    Some(bound) => note!("unmounted here, and still mounted at {}", bound.display()),
-                    None => {
-                        note!("unmounted here, and still held in another mount namespace, such as that of a container")
-                    }
-                }
+                // All of it may be bound elsewhere here, which is known, or a part of it.
+                let bound = bound.iter().find(|at| mount::is_mounted(at));
+                let where_else = bound.map_or_else(
+                    || {
+                        "held where a part of it is bound, or in another mount namespace, such as that of a container"
+                            .into()
+                    },
+                    |at| format!("mounted at {}", at.display()),
+                );
+                note!("unmounted here, and still {where_else}");
                 note!("  on:  {}", path.display());
-                match bound.first() {
-                    Some(bound) => note!("  try: umount {}; until then its node serves it", block::quoted(bound)),
+                match bound {
+                    Some(at) => note!("  try: umount {}; until then its node serves it", block::quoted(at)),
                     None => {
                         note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it")
                     }

@@ -103,10 +103,18 @@ pub fn system_of(path: &Path) -> Option<Number> {
     system(&std::fs::read(MOUNTS).ok()?, path)
 }
 
-/// What else leads where a path in a mount of Stoker does: the mount that a folder of it, or all of it, was bound from. No file
-/// system is asked.
-pub fn also_at(path: &Path) -> Vec<PathBuf> {
-    std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| others(&table, path))
+/// A name of what a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub path: PathBuf,
+    /// The mount of Stoker that it lies in, if it does.
+    pub of: Option<PathBuf>,
+}
+
+/// The names that a path in a mount of Stoker has where all of that mount is: it may lie in a folder of it that is bound elsewhere. The
+/// path itself comes first, if it is among them; other paths are what they are. No file system is asked.
+pub fn known_as(path: &Path) -> Vec<Known> {
+    known(&std::fs::read(MOUNTS).unwrap_or_default(), path)
 }
 
 /// All mounts of Stoker that no other lies over.
@@ -173,15 +181,18 @@ fn all_ours(table: &[u8]) -> Vec<Ours> {
     ours.map(|line| Ours { user: line.user(), source: line.source(), number: line.number, at: line.at }).collect()
 }
 
-fn others(table: &[u8], path: &Path) -> Vec<PathBuf> {
+fn known(table: &[u8], path: &Path) -> Vec<Known> {
     let Some(line) = deepest(table, path).filter(|line| line.kind == KIND && line.number.is_some()) else {
-        return Vec::new();
+        return vec![Known { path: path.to_owned(), of: None }];
     };
     let root = PathBuf::from(OsString::from_vec(unescape(line.root)));
     let within = [root.strip_prefix("/").ok(), path.strip_prefix(&line.at).ok()];
     let within: PathBuf = within.into_iter().flatten().collect();
-    let elsewhere = places(table).into_iter().filter(|(number, at)| Some(*number) == line.number && *at != line.at);
-    elsewhere.map(|(_, at)| at.join(&within).components().collect()).collect()
+    let everywhere = places(table).into_iter().filter(|(number, _)| Some(*number) == line.number);
+    let named = |(_, at): (Number, PathBuf)| Known { path: at.join(&within).components().collect(), of: Some(at) };
+    let mut known: Vec<Known> = everywhere.map(named).collect();
+    known.sort_by_key(|one| one.path != path);
+    known
 }
 
 fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
@@ -192,7 +203,8 @@ fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
     // The kernel may have given the number of one that ended to somebody else's.
-    let ours = || lines(table).filter(|line| line.number == Some(number) && line.kind == KIND);
+    // And a folder of it that is bound elsewhere is not the mount.
+    let ours = || lines(table).filter(|line| line.number == Some(number) && line.kind == KIND && line.root == b"/");
     let found = ours().find(|line| line.at == preferred).or_else(|| ours().next())?;
     let covered = lines(table).rfind(|line| line.at == found.at).is_some_and(|top| top.number != Some(number));
     Some(Found { at: found.at, covered })
@@ -345,17 +357,29 @@ mod tests {
             TABLE,
             b"\n43 36 0:52 /a\\040folder /bound ro - fuse.stoker s3://bucket/a\\040b ro\n\
             44 36 0:52 / /all ro - fuse.stoker s3://bucket/a\\040b ro\n\
-            45 36 98:0 /x /mnt/x rw - ext4 /dev/root rw",
+            45 36 98:0 /x /mnt/x rw - ext4 /dev/root rw\n\
+            46 36 0:57 / /my ro - fuse.stoker s3://other ro\n\
+            47 46 0:52 / /my/sub ro - fuse.stoker s3://bucket/a\\040b ro\n\
+            48 36 0:58 /deep /rest ro - fuse.stoker s3://ended ro",
         ]
         .concat();
-        let also = |path: &str| others(&bound, Path::new(path));
-        let found = ["/mnt/my data/a folder/deep", "/all/a folder/deep"].map(PathBuf::from);
-        assert_eq!(also("/bound/deep"), found, "what it was bound from");
-        assert_eq!(also("/mnt/my data"), ["/all"].map(PathBuf::from));
-        assert_eq!(also("/all/deep"), ["/mnt/my data/deep"].map(PathBuf::from));
-        for path in ["/mnt/covered", "/mnt/x", "/mnt", "relative"] {
-            assert!(also(path).is_empty(), "{path}");
+        let known = |path: &str| known(&bound, Path::new(path)).into_iter().map(|known| known.path).collect::<Vec<_>>();
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let deep = paths(&["/mnt/my data/a folder/deep", "/all/a folder/deep", "/my/sub/a folder/deep"]);
+        assert_eq!(known("/bound/deep"), deep);
+        assert_eq!(known("/mnt/my data"), paths(&["/mnt/my data", "/all", "/my/sub"]), "itself first");
+        assert_eq!(known("/all/deep"), paths(&["/all/deep", "/mnt/my data/deep", "/my/sub/deep"]));
+        assert_eq!(
+            known("/my/sub/x"),
+            paths(&["/my/sub/x", "/mnt/my data/x", "/all/x"]),
+            "over another mount's folder"
+        );
+        for path in ["/mnt/covered", "/mnt/x", "/mnt", "relative", "/my/else"] {
+            assert_eq!(known(path), paths(&[path]));
         }
+        assert_eq!(known("/rest/x"), paths(&[]), "the rest of one that is unmounted");
+        let of = |path: &str| super::known(&bound, Path::new(path)).remove(0).of;
+        assert_eq!((of("/my/sub/x"), of("/mnt/x")), (Some("/my/sub".into()), None), "of the mount that lies there");
     }
 
     #[test]

@@ -53,11 +53,17 @@ impl Service {
     }
 
     pub(super) fn open_folder(&self, asked: Asked<'_>) -> Result<(), Gone> {
-        let names = self.namespace.names();
+        let now = self.namespace.names();
         // Between a refresh and the moment when the kernel was notified of it, its pages are of other names than ours.
-        let in_step = names.as_ref().is_none_or(|names| names.generation() == self.ledger.told());
-        let flags = if in_step { open::KEEP_CACHE | open::CACHE_DIR } else { 0 };
-        let handle = self.folders.open(names);
+        let in_step = now.as_ref().is_none_or(|names| names.generation() == self.ledger.told());
+        // Pages of a folder in which nothing changed may be of names from long ago: with these its reader has to go on.
+        let kept = self.folders.listed(asked.node).and_then(|listed| match &now {
+            Some(now) if now.generation() == listed => Some(now.clone()),
+            _ => self.namespace.names_of(listed),
+        });
+        let keeps = if now.is_none() || kept.is_some() { open::KEEP_CACHE } else { 0 };
+        let flags = if in_step { open::CACHE_DIR | keeps } else { 0 };
+        let handle = self.folders.open(kept.or(now));
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
         if sent.is_err() {
             self.folders.release(handle);
@@ -74,6 +80,9 @@ impl Service {
     pub(super) fn list(&self, asked: Asked<'_>, part: Part, scratch: &mut Scratch) -> Result<(), Gone> {
         let names = self.names(part);
         let generation = names.as_ref().map_or(0, |names| names.generation());
+        if part.offset == 0 {
+            self.folders.list(asked.node, generation);
+        }
         let Some(from) = self.folders.position(generation, part.offset) else {
             // The names that this listing began with are gone; going on in others would skip some, or repeat them.
             return asked.device.fail(asked.unique, Errno::STALE);

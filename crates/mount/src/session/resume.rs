@@ -39,6 +39,12 @@ impl Terms {
         places.of(self.number, &self.path)
     }
 
+    /// Unmount it where it was mounted, and only there: it may have ended, and its number be another's.
+    pub fn unmount_there(&self) -> Result<()> {
+        let place = MountPoint::of(self.path.clone(), self.number);
+        if place.is_there() { place.unmount(true) } else { Ok(()) }
+    }
+
     /// Unmount it, even while files are open.
     pub fn unmount(&self) -> Result<()> {
         MountPoint::of(self.path.clone(), self.number).unmount(true)

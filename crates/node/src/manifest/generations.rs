@@ -217,10 +217,10 @@ fn count(kept: &[Kept], node: u64, lookups: i64) -> bool {
 /// Let go what nobody counts on, and the oldest beyond the limit; its count goes to the next.
 fn sweep(kept: &mut Vec<Kept>) -> Vec<Kept> {
     let current = last(kept).manifest.generation();
-    // A listing may go on with it, also in the next process.
-    let is_listed = |kept: &Kept| Arc::strong_count(&kept.manifest) > 1;
-    let is_idle =
-        |kept: &mut Kept| kept.manifest.generation() != current && *kept.lookups.get_mut() == 0 && !is_listed(kept);
+    // A listing may go on with it, also in the next process; or with later names, if its beginning was kept from another listing.
+    let listed = kept.iter().find(|kept| Arc::strong_count(&kept.manifest) > 1);
+    let needed = listed.map_or(current, |kept| kept.manifest.generation());
+    let is_idle = |kept: &mut Kept| kept.manifest.generation() < needed && *kept.lookups.get_mut() == 0;
     let mut gone: Vec<Kept> = kept.extract_if(.., is_idle).collect();
     let beyond = kept.len().saturating_sub(RETAINED_MAX + 1);
     let oldest = gone.len();

@@ -91,6 +91,24 @@ fn a_node_from_before_a_restart_is_known_after_a_refresh() {
 }
 
 #[test]
+fn names_that_a_listing_goes_on_with_are_kept_and_all_later_ones() {
+    let folder = scratch();
+    let names = Generations::new(build(&folder, "", &files(&["a"]), None).manifest);
+    let next = |name: &str| {
+        let built = build(&folder, "", &files(&[name]), Some(&names.current()));
+        assert!(names.replace(built.manifest));
+    };
+    next("b");
+    let listing = names.current();
+    next("c");
+    next("d");
+    assert_eq!((names.kept(), names.of(listing.generation()).is_some()), (3, true));
+    drop(listing);
+    next("e");
+    assert_eq!(names.kept(), 1);
+}
+
+#[test]
 fn more_snapshots_than_the_limit_are_not_kept() {
     let folder = scratch();
     let names = Generations::new(build(&folder, "", &files(&["a", "stays"]), None).manifest);
