@@ -18,7 +18,8 @@ const MOMENTS_MAX: usize = 16;
 /// Positions within one list: more than names that a snapshot can number.
 const POSITION_BITS: u32 = 34;
 
-/// Folders of which is known what the kernel keeps of their listings: beyond it, all are listed anew once.
+/// Folders of which is known what the kernel keeps of their listings. Beyond it all are forgotten, whose pages are then taken to be of
+/// names that are held, as most are.
 const LISTED_MAX: usize = 65_536;
 
 /// What is left of a positive offset.

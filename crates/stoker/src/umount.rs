@@ -49,7 +49,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
     if let Some(of) = found.as_ref().ok().and_then(|(_, status, there)| bound_from(&args.dir, status, there)) {
-        let what = format!("this is another place of the mount {}", of.display());
+        let what = match mount::is_mounted(&path) {
+            true => format!("this is another place of the mount {}", of.display()),
+            false => format!("this lies in another place of the mount {}", of.display()),
+        };
         let (here, there) = (block::quoted(&path), block::quoted(&of));
         let hint = format!("umount {here} takes it away from here alone, and stoker umount {there} ends the mount");
         return Err(Error::invalid(what, path.display()).hint(hint).into());
@@ -72,9 +75,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The mount of which all or a folder was bound to a path that was typed.
+/// The mount of which all or a folder was bound to a path that was typed, or to a folder above it.
 fn bound_from(dir: &Path, status: &Status, there: &Path) -> Option<PathBuf> {
-    let is_bound = typed(dir).is_ok_and(|typed| typed != there && mount::is_mounted(&typed));
+    let is_bound = typed(dir).is_ok_and(|typed| typed != there);
     let coming = status.coming.iter().map(|mount| &mount.path);
     let all = status.mounts.iter().map(|mount| &mount.path).chain(coming).filter(|at| there.starts_with(at));
     all.max_by_key(|at| at.len()).filter(|_| is_bound).map(PathBuf::from)

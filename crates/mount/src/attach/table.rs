@@ -191,6 +191,9 @@ fn known(table: &[u8], path: &Path) -> Vec<Known> {
     let everywhere = places(table).into_iter().filter(|(number, _)| Some(*number) == line.number);
     let named = |(_, at): (Number, PathBuf)| Known { path: at.join(&within).components().collect(), of: Some(at) };
     let mut known: Vec<Known> = everywhere.map(named).collect();
+    // A container may have but a folder of it, at the place that it has for its node.
+    let of = path.ancestors().nth(within.components().count()).filter(|_| known.is_empty() && path.ends_with(&within));
+    known.extend(of.map(|of| Known { path: path.to_owned(), of: Some(of.to_owned()) }));
     known.sort_by_key(|one| one.path != path);
     known
 }
@@ -360,7 +363,8 @@ mod tests {
             45 36 98:0 /x /mnt/x rw - ext4 /dev/root rw\n\
             46 36 0:57 / /my ro - fuse.stoker s3://other ro\n\
             47 46 0:52 / /my/sub ro - fuse.stoker s3://bucket/a\\040b ro\n\
-            48 36 0:58 /deep /rest ro - fuse.stoker s3://ended ro",
+            48 36 0:58 /deep /rest ro - fuse.stoker s3://ended ro\n\
+            49 36 0:59 /deep /its/deep ro - fuse.stoker s3://outside ro",
         ]
         .concat();
         let known = |path: &str| known(&bound, Path::new(path)).into_iter().map(|known| known.path).collect::<Vec<_>>();
@@ -378,8 +382,10 @@ mod tests {
             assert_eq!(known(path), paths(&[path]));
         }
         assert_eq!(known("/rest/x"), paths(&[]), "the rest of one that is unmounted");
+        assert_eq!(known("/its/deep/x"), paths(&["/its/deep/x"]), "a folder of it at its own place, as in a container");
         let of = |path: &str| super::known(&bound, Path::new(path)).remove(0).of;
         assert_eq!((of("/my/sub/x"), of("/mnt/x")), (Some("/my/sub".into()), None), "of the mount that lies there");
+        assert_eq!(of("/its/deep/x"), Some("/its".into()));
     }
 
     #[test]

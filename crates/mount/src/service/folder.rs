@@ -56,12 +56,12 @@ impl Service {
         let now = self.namespace.names();
         // Between a refresh and the moment when the kernel was notified of it, its pages are of other names than ours.
         let in_step = now.as_ref().is_none_or(|names| names.generation() == self.ledger.told());
-        // Pages of a folder in which nothing changed may be of names from long ago: with these its reader has to go on.
-        let kept = self.folders.listed(asked.node).and_then(|listed| match &now {
-            Some(now) if now.generation() == listed => Some(now.clone()),
-            _ => self.namespace.names_of(listed),
-        });
-        let keeps = if now.is_none() || kept.is_some() { open::KEEP_CACHE } else { 0 };
+        // Pages of a folder in which nothing changed may be of names from long ago: with these its reader has to go on, and without them
+        // begin anew.
+        let listed =
+            self.folders.listed(asked.node).filter(|listed| now.as_ref().is_none_or(|now| now.generation() != *listed));
+        let kept = listed.and_then(|listed| self.namespace.names_of(listed));
+        let keeps = if listed.is_none() || kept.is_some() { open::KEEP_CACHE } else { 0 };
         let flags = if in_step { open::CACHE_DIR | keeps } else { 0 };
         let handle = self.folders.open(kept.or(now));
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
