@@ -155,14 +155,16 @@ fn an_epoch_that_begins_as_the_one_before_is_taken_to_go_on_like_it() {
     // One reader: of two that nothing paces, either may be far ahead.
     read(&bed, &names, &order, 1, 4, Duration::ZERO);
     assert_eq!(orders(&bed), [] as [Value; 0], "no sampler's");
-    // On a busy machine an open may be told late, and an epoch begin otherwise.
     let again = || {
         read(&bed, &names, &order, 1, 4, Duration::from_millis(5));
         orders(&bed)
     };
-    let found = (0..3).map(|_| again()).find(|found| !found.is_empty()).expect("one epoch is as the one before");
-    assert_eq!((found.len(), &found[0]["source"]), (1, &Value::from("repeat")), "{found:?}");
-    assert!(found[0]["opened"].as_u64().is_some_and(|opened| opened > 400), "{found:?}");
+    // On a busy machine opens may be told late, and an epoch begin otherwise or look so in the middle.
+    let is_followed = |found: &Vec<Value>| found.iter().any(|order| order["opened"].as_u64() > Some(400));
+    let mut seen = Vec::new();
+    let found = (0..12).map(|_| again()).inspect(|found| seen.push(found.clone())).find(is_followed);
+    let found = found.unwrap_or_else(|| panic!("no epoch is as the one before: {seen:?}"));
+    assert!(found.iter().all(|order| order["source"] == "repeat"), "{found:?}");
     // Another order: it is left alone after a few misses.
     let other: Vec<String> = (0..40).map(|number| format!("other/{number}")).collect();
     other.iter().for_each(|name| bed.put(name, b"new"));
