@@ -222,7 +222,7 @@ async fn told_to_end(signals: &mut Ends, journal: &Journal) {
     }
 }
 
-/// Unmount what a process was to go on with.
+/// Unmount what a process was to go on with. Where there is a host, it may have ended some of it.
 fn unmounted(mounts: &[::mount::Terms], unmount: impl Fn(&::mount::Terms) -> block::Result<()>) {
     mounts.iter().filter_map(|mounted| unmount(mounted).err()).for_each(|error| tracing::warn!("{error}"));
 }
@@ -325,7 +325,6 @@ async fn until_the_end(
         }
     }
     ends();
-    // Of these the host may have ended some.
     unmounted(if goes_on { &[] } else { left }, ::mount::Terms::unmount_there);
     drop(bound);
     if terms.life == Life::Mounts {
