@@ -110,11 +110,9 @@ fn leave_out_others(status: &mut Status, dir: Option<&Path>) -> usize {
     let all = status.mounts.len();
     let Some(path) = dir.and_then(|dir| ::mount::named(dir).ok()) else { return 0 };
     let known = ::mount::known_as(&path);
-    let is_it = |known: &::mount::Known, at: &Path| known.of.as_ref().map_or(known.path.starts_with(at), |of| of == at);
-    let is_around = |mount: &&Mount| !mount.detached && known.iter().any(|known| is_it(known, Path::new(&mount.path)));
-    if let Some(meant) =
-        status.mounts.iter().filter(is_around).max_by_key(|mount| mount.path.len()).map(|mount| mount.id)
-    {
+    let is_around = |mount: &&Mount| !mount.detached && known.iter().any(|known| known.is_in(Path::new(&mount.path)));
+    let around = status.mounts.iter().filter(is_around);
+    if let Some(meant) = around.max_by_key(|mount| mount.path.len()).map(|mount| mount.id) {
         status.mounts.retain(|mount| mount.id == meant);
     }
     all - status.mounts.len()

@@ -49,12 +49,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
     if let Some(of) = found.as_ref().ok().and_then(|(_, status, there)| bound_from(&args.dir, status, there)) {
-        let what = match mount::is_mounted(&path) {
-            true => format!("this is another place of the mount {}", of.display()),
-            false => format!("this lies in another place of the mount {}", of.display()),
-        };
         let (here, there) = (block::quoted(&path), block::quoted(&of));
-        let hint = format!("umount {here} takes it away from here alone, and stoker umount {there} ends the mount");
+        let ends = format!("stoker umount {there} ends the mount");
+        let (word, hint) = match mount::is_mounted(&path) {
+            true => ("is", format!("umount {here} takes it away from here alone, and {ends}")),
+            false => ("lies in", ends),
+        };
+        let what = format!("this {word} another place of the mount {}", of.display());
         return Err(Error::invalid(what, path.display()).hint(hint).into());
     }
     match found.map(|found| end(args, found)) {

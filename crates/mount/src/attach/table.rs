@@ -111,6 +111,13 @@ pub struct Known {
     pub of: Option<PathBuf>,
 }
 
+impl Known {
+    /// Whether this mount is meant: the one that the system shows there, which may have been mounted over a folder of another.
+    pub fn is_in(&self, mount_point: &Path) -> bool {
+        self.of.as_ref().map_or_else(|| self.path.starts_with(mount_point), |of| of == mount_point)
+    }
+}
+
 /// The names that a path in a mount of Stoker has where all of that mount is: it may lie in a folder of it that is bound elsewhere. The
 /// path itself comes first, if it is among them; other paths are what they are. No file system is asked.
 pub fn known_as(path: &Path) -> Vec<Known> {

@@ -126,10 +126,8 @@ fn serves(client: &Client, status: &Status, known: &mount::Known) -> bool {
         return is_own || std::fs::metadata(path).is_ok_and(|found| found.uid() == client.user());
     }
     let there = status.mounts.iter().filter(|mount| !mount.detached).map(|mount| &mount.path);
-    // Another mount may have been bound to a folder of one.
-    let is_it = |at: &&String| known.of.as_ref().map_or_else(|| path.starts_with(at), |of| of == Path::new(at));
-    let mut mounts = there.chain(status.coming.iter().map(|mount| &mount.path)).filter(is_it);
-    mounts.any(|at| is_own || mount::user_at(Path::new(at)) == Some(client.user()))
+    let mut mounts = there.chain(status.coming.iter().map(|mount| &mount.path)).map(Path::new);
+    mounts.any(|at| known.is_in(at) && (is_own || mount::user_at(at) == Some(client.user())))
 }
 
 #[cfg(test)]
