@@ -157,16 +157,27 @@ fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
     let [data, cache, mnt, part, all] =
         ["data", "cache", "mnt", "part", "all"].map(|name| bed.path(name).display().to_string());
     let (stoker, endpoint) = (env!("CARGO_BIN_EXE_stoker"), bed.endpoint());
+    let mount = format!(
+        "{stoker} mount --fill off --anonymous --region us-east-1 --endpoint {endpoint} --cache {cache} s3://{BUCKET} {mnt}"
+    );
     let script = format!(
-        "set -e; {stoker} mount --detach --fill off --anonymous --region us-east-1 --endpoint {endpoint} --cache {cache} s3://{BUCKET} {mnt}
-         mount --bind {mnt}/deep {part}; mount --bind {mnt} {all}
+        "set -e; {mount} --detach; mount --bind {mnt}/deep {part}; mount --bind {mnt} {all}
          find {part} -type f | {stoker} load --stdin {part} 2>&1; {stoker} status {all}
          {stoker} umount {part} 2>&1 && exit 1; {stoker} umount {all} 2>&1 && exit 1; cmp {part}/file {all}/deep/file
-         umount {part}; {stoker} umount {mnt} 2>&1; cmp {all}/file {data}/file; umount {all}"
+         {stoker} umount {mnt} 2>&1; cmp {all}/file {data}/file; {stoker} refresh {all}
+         echo moved; {stoker} status {all}/deep; echo moved
+         {stoker} umount {all} 2>&1; cmp {part}/file {data}/deep/file; {stoker} status; {stoker} umount {part}
+         {mount} & while [ ! -e {mnt}/file ]; do sleep 0.1; done; mount --bind {mnt} {all}; exec 7<{mnt}/file
+         {stoker} umount --lazy {mnt} 2>&1; {stoker} refresh {all}; mount --bind {all} {part}; kill -9 $!
+         while mountpoint -q {all} || mountpoint -q {part}; do sleep 0.1; done"
     );
     let Some(said) = within(&bed, &script) else { return };
     assert!(said.contains("1 file, 300 kB"), "{said}");
     assert_eq!(said.matches(&format!("this is another place of the mount {mnt}\n")).count(), 2, "{said}");
-    assert!(said.contains(&format!("unmounted here, and still mounted at {all}\n")), "{said}");
+    assert_eq!(said.matches(&format!("unmounted here, and still mounted at {all}\n")).count(), 2, "{said}");
+    let moved = said.split("moved\n").nth(1).expect("a status");
+    assert!(moved.contains(&format!("  {all}  s3://")) && !moved.contains("detached"), "its place by then: {said}");
+    assert_eq!(said.matches("unmounted here, and still held where a part of it is bound").count(), 1, "{said}");
+    assert_eq!(said.matches("unmounted here, and held where a part of it is bound").count(), 1, "{said}");
     eventually("the node has ended", || bed.nodes().is_empty());
 }

@@ -1,14 +1,13 @@
 //! `stoker manifest` by command: names that are kept as a file, mounted by, compared, and made of what others listed.
 
+#[path = "names/parts.rs"]
+mod parts;
 mod support;
 
 use emulate::Operation;
-use rustix::fs::RawDir;
 use serde_json::Value;
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
-use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -440,38 +439,4 @@ fn a_mount_that_follows_its_bucket_waits_for_the_first_file_and_outlives_the_las
     fs::remove_file(bed.path("data").join("first")).expect("it is there");
     eventually("it went", || names() == 0);
     daemon.end();
-}
-
-#[test]
-fn a_listing_whose_beginning_the_kernel_kept_from_names_that_are_gone_is_whole() {
-    const COUNT: usize = 3000;
-    let Some(bed) = Bed::new() else { return };
-    (0..COUNT).for_each(|number| bed.put(&format!("many/{number:04}"), b""));
-    let _daemon = bed.mount(&["--fill", "off"]);
-    let refresh = |change: usize| {
-        bed.put("changed", &noise(change, 1));
-        let done = bed.run(["refresh".as_ref(), bed.path("mnt").as_os_str()]);
-        assert!(done.status.success(), "{}", text(&done));
-    };
-    // The names of the mount hold the folder, so that no later ones need to.
-    fs::metadata(bed.mounted("many")).expect("a folder");
-    for (number, is_changed) in [(0, false), (1, true)] {
-        [1, 2].iter().for_each(|change| refresh(10 * number + change));
-        assert_eq!(fs::read_dir(bed.mounted("many")).expect("a listing").count(), COUNT);
-        // Nobody holds the latest names any more, of which the kernel keeps this folder, in which nothing changed.
-        refresh(10 * number + 3);
-        let (folder, mut room) =
-            (File::open(bed.mounted("many")).expect("a folder"), [const { MaybeUninit::uninit() }; 4096]);
-        let (mut listing, mut names) = (RawDir::new(&folder, &mut room), HashSet::new());
-        while let Some(entry) = listing.next() {
-            assert!(names.insert(entry.expect("it goes on").file_name().to_owned()), "each once");
-            if names.len() == 10 && is_changed {
-                bed.put("many/new", b"");
-                refresh(10 * number + 4);
-            } else if names.len() == 10 {
-                support::drop_page_cache();
-            }
-        }
-        assert_eq!(names.len(), COUNT + 2, "with the dots");
-    }
 }

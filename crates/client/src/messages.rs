@@ -132,7 +132,7 @@ pub struct Mount {
     /// Taken out of sight, and served until the last of its files is closed.
     #[serde(default)]
     pub detached: bool,
-    /// It was unmounted here, and another mount namespace still has a copy of it.
+    /// It was unmounted here, and a part of it is bound elsewhere, or another mount namespace still has a copy of it.
     #[serde(default)]
     pub held_elsewhere: bool,
     /// The last refresh that failed, if the last one did.

@@ -161,11 +161,15 @@ async fn route(host: Arc<Host>, request: Request<Incoming>, (asker, peer): (Aske
             let place: MountPath = message(request).await?;
             let (mounted, _) = host.find(&place).await?;
             let (leaving, lazy) = (mounted.clone(), place.lazy);
-            // The kernel may have to wait for its readers.
-            let left = move || if lazy { leaving.leave() } else { leaving.unmount() };
-            tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
-            let is_held = !mounted.is_detached() && mounted.ended_here().await;
-            if !mounted.is_detached() {
+            // The kernel may have to wait for its readers. Who has files open in what is out of sight is not waited for.
+            let left = move || {
+                let is_waited_for = !leaving.is_detached();
+                if lazy { leaving.leave_place() } else { leaving.unmount() }?;
+                Ok::<_, Error>(is_waited_for && !leaving.is_left_in_use())
+            };
+            let is_waited_for = tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
+            let is_held = is_waited_for && mounted.ended_here().await;
+            if is_waited_for && !is_held {
                 host.left().await;
             }
             Ok(say(&is_held.then_some(true)))

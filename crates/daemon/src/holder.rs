@@ -69,14 +69,19 @@ pub(crate) async fn end_unless_held(host: Arc<Host>, mounted: Arc<Mounted>, hold
 
 /// End a mount whose command is gone.
 pub(crate) async fn give_up(mounted: Arc<Mounted>) {
+    let leaving = mounted.clone();
     let left = tokio::task::spawn_blocking(move || {
-        let left = mounted.leave();
-        if left.is_err() || mounted.is_detached() {
-            mounted.abandon();
+        let left = leaving.leave();
+        let is_abandoned = left.is_err() || leaving.is_left_in_use();
+        if is_abandoned {
+            leaving.abandon();
         }
-        left
+        left.map(|()| is_abandoned)
     });
-    if let Ok(Err(error)) = left.await {
-        tracing::error!("{error}");
+    match left.await {
+        Ok(Err(error)) => tracing::error!("{error}"),
+        // What is bound of it or in another mount namespace is served for as long as that is there.
+        Ok(Ok(false)) => _ = mounted.ended_here().await,
+        _ => {}
     }
 }

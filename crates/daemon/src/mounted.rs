@@ -39,6 +39,9 @@ const FOLLOWED_MAX: u32 = 2;
 /// Somebody who looks all the time costs one part of a processor in so many.
 const COUNT_REST: f64 = 20.0;
 
+/// Places at which all of a mount is, that are unmounted when it ends.
+const PLACES_MAX: usize = 1000;
+
 /// A data set that is mounted.
 pub struct Mounted {
     /// Among all mounts that its node ever has.
@@ -153,13 +156,24 @@ impl Mounted {
         self.telling.lock().await
     }
 
-    /// End the mount. In use, it says so, and stays.
+    /// End the mount where it is. In use, it says so, and stays.
     pub fn unmount(&self) -> Result<()> {
         if self.is_detached() { Ok(()) } else { self.session.unmount(false) }
     }
 
-    /// End the mount. In use, it is taken out of sight, and served until the last of its files is closed.
+    /// End the mount wherever all of it is, in use or not.
     pub fn leave(&self) -> Result<()> {
+        for _ in 0..PLACES_MAX {
+            self.leave_place()?;
+            if !self.session.is_shown() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// End the mount where it is. In use, it is taken out of sight, and served until the last of its files is closed.
+    pub fn leave_place(&self) -> Result<()> {
         let Err(busy) = self.unmount() else { return Ok(()) };
         if self.session.has_ended() {
             return Ok(());
@@ -170,8 +184,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Wait until a mount that was unmounted has ended; whether another mount namespace holds a copy of it, so that it goes
-    /// on out of sight for who knows how long.
+    /// Wait until a mount that was unmounted has ended; whether it goes on for who knows how long, since it is bound elsewhere or another
+    /// mount namespace holds a copy of it. Where all of it is bound, that is its place from now on.
     pub async fn ended_here(self: &Arc<Mounted>) -> bool {
         if tokio::time::timeout(LOOKED_FOR_AFTER, self.ended()).await.is_ok() {
             return false;
@@ -182,15 +196,20 @@ impl Mounted {
         let lasts = seen || tokio::time::timeout(ENDS_WITHIN, self.ended()).await.is_err();
         let is_held = lasts && !self.session.has_ended();
         if is_held {
-            tracing::warn!("unmounted, and still held in another mount namespace: {}", self.path.display());
+            let where_else = "where it is bound or in another mount namespace";
+            tracing::warn!("unmounted, and still held {where_else}: {}", self.path.display());
             self.held_elsewhere.store(true, Relaxed);
-            self.detached.store(true, Relaxed);
         }
         is_held
     }
 
-    /// Whether it was taken out of sight.
+    /// Whether it was taken out of sight. Where all of it is bound elsewhere, it is seen there.
     pub fn is_detached(&self) -> bool {
+        (self.is_left_in_use() || self.held_elsewhere.load(Relaxed)) && !self.session.is_shown()
+    }
+
+    /// Whether it was taken away from a place while files were open.
+    pub(crate) fn is_left_in_use(&self) -> bool {
         self.detached.load(Relaxed)
     }
 
@@ -306,14 +325,15 @@ impl Mounted {
     /// The mount, for people to look at.
     pub fn status(&self, places: &Places) -> Mount {
         let (totals, counts, kept) = (self.view.totals(), self.session.counts(), lock(&self.counted).kept);
+        let detached = self.is_detached();
         let passthrough = match self.session.passthrough() {
             Passthrough::On => "on".into(),
             Passthrough::Off { reason } => format!("off: {reason}"),
         };
         Mount {
             id: self.id,
-            detached: self.is_detached(),
-            held_elsewhere: self.held_elsewhere.load(Relaxed),
+            detached,
+            held_elsewhere: detached && self.held_elsewhere.load(Relaxed),
             url: self.view.url().into(),
             path: self.path_in(places).display().to_string(),
             passthrough,

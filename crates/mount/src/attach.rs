@@ -79,6 +79,11 @@ impl MountPoint {
         self.now().is_none_or(|now| now.is_some())
     }
 
+    /// Whether the kernel's table shows it somewhere here.
+    pub fn is_shown(&self) -> bool {
+        self.now().flatten().is_some()
+    }
+
     /// Whether some mount namespace has it, as far as this user may look.
     pub fn is_anywhere(&self) -> bool {
         self.number.is_some_and(table::is_anywhere)
@@ -296,7 +301,7 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{Above, Known, Number, Places, above, known_as, system_of, user_at};
+pub use table::{Above, Known, Number, Places, above, is_left_part, known_as, system_of, user_at};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

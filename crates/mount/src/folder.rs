@@ -33,9 +33,17 @@ pub struct Folders {
     open: Mutex<Open>,
 }
 
+/// A listing, by its handle.
+struct Begun {
+    folder: u64,
+    names: Arc<dyn Names>,
+    /// Whether the kernel may keep it, and show it what it kept of another one.
+    is_kept: bool,
+}
+
 #[derive(Default)]
 struct Open {
-    begun: HashMap<u64, Arc<dyn Names>>,
+    begun: HashMap<u64, Begun>,
     latest: u32,
     /// Of which names a folder was listed at last from its beginning, as the kernel may keep it.
     listed: HashMap<u64, u32>,
@@ -48,29 +56,33 @@ impl Folders {
         Folders { next: AtomicU64::new(next), first, open }
     }
 
-    /// A folder is opened: the handle of its listing.
-    pub fn open(&self, names: Option<Arc<dyn Names>>) -> u64 {
+    /// A folder is opened: the handle of its listing, and whether the kernel may keep it. While it shows a reader what it keeps, it may not
+    /// keep other names: it would look for the reader's position among those, and may take not finding it for the end.
+    pub fn open(&self, folder: u64, names: Option<Arc<dyn Names>>, may_be_kept: bool) -> (u64, bool) {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        if let Some(names) = names {
-            self.begin(handle, names);
-        }
-        handle
+        let Some(names) = names else { return (handle, may_be_kept) };
+        let generation = names.generation();
+        let is_other =
+            |other: &Begun| other.folder == folder && other.is_kept && other.names.generation() != generation;
+        let mut open = self.lock();
+        let is_kept = may_be_kept && !open.begun.values().any(is_other);
+        open.begin(handle, Begun { folder, names, is_kept });
+        (handle, is_kept)
     }
 
     /// A listing begins, perhaps anew.
-    pub fn begin(&self, handle: u64, names: Arc<dyn Names>) {
+    pub fn begin(&self, handle: u64, folder: u64, names: Arc<dyn Names>) {
         let mut open = self.lock();
-        let is_new = names.generation() > open.latest;
-        open.latest = open.latest.max(names.generation());
-        open.begun.insert(handle, names);
-        if is_new {
-            open.let_go();
-        }
+        let is_kept = open.is_kept(handle);
+        open.begin(handle, Begun { folder, names, is_kept });
     }
 
     /// A folder is listed from its beginning.
-    pub fn list(&self, folder: u64, generation: u32) {
+    pub fn list(&self, handle: u64, folder: u64, generation: u32) {
         let mut open = self.lock();
+        if !open.is_kept(handle) {
+            return;
+        }
         if open.listed.len() >= LISTED_MAX && !open.listed.contains_key(&folder) {
             open.listed.clear();
         }
@@ -85,9 +97,9 @@ impl Folders {
     /// The names that an offset is of, as far as a listing goes on with them: mostly this one, but the kernel may have shown it the
     /// beginning of another one's, which came between the names of its open and those of now.
     pub fn names(&self, handle: u64, offset: u64) -> Option<Arc<dyn Names>> {
-        let (open, is_of) =
-            (self.lock(), |names: &&Arc<dyn Names>| self.position(names.generation(), offset).is_some());
-        open.begun.get(&handle).filter(is_of).or_else(|| open.begun.values().find(is_of)).cloned()
+        let (open, is_of) = (self.lock(), |begun: &&Begun| self.position(begun.names.generation(), offset).is_some());
+        let found = open.begun.get(&handle).filter(is_of).or_else(|| open.begun.values().find(is_of));
+        found.map(|begun| begun.names.clone())
     }
 
     pub fn release(&self, handle: u64) {
@@ -122,13 +134,27 @@ impl Folders {
 }
 
 impl Open {
+    fn begin(&mut self, handle: u64, begun: Begun) {
+        let generation = begun.names.generation();
+        self.begun.insert(handle, begun);
+        if generation > self.latest {
+            self.latest = generation;
+            self.let_go();
+        }
+    }
+
+    /// Of one that another process opened, it is not known.
+    fn is_kept(&self, handle: u64) -> bool {
+        self.begun.get(&handle).is_none_or(|begun| begun.is_kept)
+    }
+
     fn let_go(&mut self) {
-        let mut moments: Vec<u32> = self.begun.values().map(|names| names.generation()).collect();
+        let mut moments: Vec<u32> = self.begun.values().map(|begun| begun.names.generation()).collect();
         moments.sort_unstable();
         moments.dedup();
         if let Some(beyond) = moments.len().checked_sub(MOMENTS_MAX) {
             let oldest = moments[beyond];
-            self.begun.retain(|_, names| names.generation() >= oldest);
+            self.begun.retain(|_, begun| begun.names.generation() >= oldest);
         }
     }
 }
@@ -164,24 +190,41 @@ mod tests {
     #[test]
     fn a_listing_whose_beginning_was_another_ones_goes_on_with_the_names_of_that_one() {
         let folders = Folders::new(7, 1);
-        let [early, late] = [7, 8].map(|moment| folders.open(Some(Arc::new(Moment(moment)))));
+        let [early, late] = [7, 8].map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), true).0);
         let found = |handle, offset| folders.names(handle, offset).map(|names| names.generation());
         let [of_early, of_late, of_none] = [7, 8, 9].map(|moment| folders.offset(moment, 5));
         assert_eq!((found(early, of_early), found(late, of_late)), (Some(7), Some(8)));
         assert_eq!((found(early, of_late), found(late, of_early), found(late, of_none)), (Some(8), Some(7), None));
         folders.release(late);
         assert_eq!(found(early, of_late), None);
-        folders.list(5, 8);
+        folders.list(early, 5, 8);
         assert_eq!((folders.listed(5), folders.listed(6)), (Some(8), None));
-        (0..LISTED_MAX as u64).for_each(|other| folders.list(100 + other, 9));
+        (0..LISTED_MAX as u64).for_each(|other| folders.list(early, 100 + other, 9));
         assert_eq!(folders.listed(5), None, "so many at most");
+    }
+
+    #[test]
+    fn while_a_listing_is_kept_none_of_other_names_of_its_folder_is() {
+        let folders = Folders::new(7, 1);
+        let open = |folder, moment, may_be| folders.open(folder, Some(Arc::new(Moment(moment))), may_be);
+        let (first, is_kept) = open(5, 7, true);
+        assert!(is_kept && open(5, 7, true).1 && open(6, 8, true).1, "of the same names, and of another folder");
+        let (other, is_kept) = open(5, 8, true);
+        folders.list(other, 5, 8);
+        assert_eq!((is_kept, folders.listed(5)), (false, None));
+        folders.list(first, 5, 7);
+        assert_eq!(folders.listed(5), Some(7));
+        folders.begin(first, 5, Arc::new(Moment(9)));
+        folders.lock().begun.retain(|handle, _| [first, other].contains(handle));
+        assert_eq!((open(5, 9, true).1, open(5, 9, false).1), (true, false), "one that is not kept is in nobody's way");
     }
 
     #[test]
     fn the_names_of_so_many_moments_are_held_and_the_oldest_let_go() {
         let folders = Folders::new(0, 1);
-        let handles: Vec<u64> = (1..=20).map(|moment| folders.open(Some(Arc::new(Moment(moment))))).collect();
-        let held = |handle: &u64| folders.lock().begun.get(handle).map(|names| names.generation());
+        let handles: Vec<u64> =
+            (1..=20).map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), true).0).collect();
+        let held = |handle: &u64| folders.lock().begun.get(handle).map(|begun| begun.names.generation());
         let expected: Vec<Option<u32>> = (1..=20).map(|moment| (moment > 4).then_some(moment)).collect();
         assert_eq!(handles.iter().map(held).collect::<Vec<_>>(), expected);
         folders.release(handles[19]);

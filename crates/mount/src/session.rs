@@ -100,6 +100,11 @@ impl Session {
         !self.has_ended() && self.place.is_attached()
     }
 
+    /// Whether the kernel shows all of it somewhere here: where it was bound, once it was unmounted where it was.
+    pub fn is_shown(&self) -> bool {
+        !self.has_ended() && self.place.is_shown()
+    }
+
     /// Whether some mount namespace has it, as far as this user may look.
     pub fn is_anywhere(&self) -> bool {
         self.place.is_anywhere()

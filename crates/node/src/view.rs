@@ -416,7 +416,7 @@ impl Namespace for View {
         let set_bytes = self.totals().bytes;
         for (node, object) in nodes.iter().filter_map(|node| Some((*node, self.names.object(*node)?))) {
             self.node.stack.opened(&object, set_bytes);
-            self.prefetch.opened(node, 0);
+            self.prefetch.opened_through(node);
             if self.prefetch.is_on() {
                 self.node.stack.abandon(&object, 0..object.blocks());
             }

@@ -269,7 +269,7 @@ fn mounted(mount: &Mount, columns: usize) -> String {
     let age = (place::now() - mount.listed_at as f64).max(0.0);
     out += &format!("    listed {} ago", show::age(age));
     out += match (mount.detached, mount.held_elsewhere) {
-        (_, true) => "; unmounted here, and held in another mount namespace\n",
+        (_, true) => "; unmounted here, and held where a part of it is bound or in another mount namespace\n",
         (true, false) => "; detached, served until its files are closed\n",
         (false, false) => "\n",
     };

@@ -47,6 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    // A part that is left of a mount is no business of its node either.
+    let part = typed(&args.dir)?;
+    if mount::is_left_part(&part) {
+        mount::unmount(&part, args.lazy)?;
+        wait_for_those_that_end(nodes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let found = if args.lazy { node_within(&args.dir, LAZY_WITHIN) } else { node_of(&args.dir) };
     if let Some(of) = found.as_ref().ok().and_then(|(_, status, there)| bound_from(&args.dir, status, there)) {
         let (here, there) = (block::quoted(&path), block::quoted(&of));
@@ -140,9 +147,9 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         // The node had not noticed yet that somebody else unmounted it.
         Err(_) if !mount::is_mounted(&path) => Ok(()),
         done => {
-            if done? == Some(true) {
-                // All of it may be bound elsewhere here, which is known, or a part of it.
-                let bound = bound.iter().find(|at| mount::is_mounted(at));
+            // All of it may be bound elsewhere here, which is known, or a part of it.
+            let bound = bound.iter().find(|at| mount::is_mounted(at));
+            if done? == Some(true) || bound.is_some() {
                 let where_else = bound.map_or_else(
                     || {
                         "held where a part of it is bound, or in another mount namespace, such as that of a container"
@@ -153,7 +160,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
                 note!("unmounted here, and still {where_else}");
                 note!("  on:  {}", path.display());
                 match bound {
-                    Some(at) => note!("  try: umount {}; until then its node serves it", block::quoted(at)),
+                    Some(at) => note!("  try: stoker umount {}; until then its node serves it", block::quoted(at)),
                     None => {
                         note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it")
                     }

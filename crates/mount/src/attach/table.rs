@@ -124,6 +124,11 @@ pub fn known_as(path: &Path) -> Vec<Known> {
     known(&std::fs::read(MOUNTS).unwrap_or_default(), path)
 }
 
+/// Whether what is mounted on exactly this folder is a part of a mount of Stoker of which the whole is not here any more.
+pub fn is_left_part(folder: &Path) -> bool {
+    left_part(&std::fs::read(MOUNTS).unwrap_or_default(), folder)
+}
+
 /// All mounts of Stoker that no other lies over.
 pub fn ours() -> Vec<Ours> {
     std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| all_ours(&table))
@@ -203,6 +208,12 @@ fn known(table: &[u8], path: &Path) -> Vec<Known> {
     known.extend(of.map(|of| Known { path: path.to_owned(), of: Some(of.to_owned()) }));
     known.sort_by_key(|one| one.path != path);
     known
+}
+
+fn left_part(table: &[u8], folder: &Path) -> bool {
+    let line = lines(table).rfind(|line| line.at == folder);
+    let part = line.filter(|line| line.kind == KIND && line.root != b"/" && line.number.is_some());
+    part.is_some_and(|part| !places(table).iter().any(|(number, _)| Some(*number) == part.number))
 }
 
 fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
@@ -390,6 +401,9 @@ mod tests {
         }
         assert_eq!(known("/rest/x"), paths(&[]), "the rest of one that is unmounted");
         assert_eq!(known("/its/deep/x"), paths(&["/its/deep/x"]), "a folder of it at its own place, as in a container");
+        let is_left =
+            ["/all", "/my/sub", "/rest", "/its/deep", "/mnt", "/nowhere"].map(|at| left_part(&bound, Path::new(at)));
+        assert_eq!(is_left, [false, false, true, true, false, false]);
         let of = |path: &str| super::known(&bound, Path::new(path)).remove(0).of;
         assert_eq!((of("/my/sub/x"), of("/mnt/x")), (Some("/my/sub".into()), None), "of the mount that lies there");
         assert_eq!(of("/its/deep/x"), Some("/its".into()));

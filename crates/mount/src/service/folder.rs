@@ -62,8 +62,8 @@ impl Service {
             self.folders.listed(asked.node).filter(|listed| now.as_ref().is_none_or(|now| now.generation() != *listed));
         let kept = listed.and_then(|listed| self.namespace.names_of(listed));
         let keeps = if listed.is_none() || kept.is_some() { open::KEEP_CACHE } else { 0 };
-        let flags = if in_step { open::CACHE_DIR | keeps } else { 0 };
-        let handle = self.folders.open(kept.or(now));
+        let (handle, is_kept) = self.folders.open(asked.node, kept.or(now), in_step);
+        let flags = if is_kept { open::CACHE_DIR | keeps } else { 0 };
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
         if sent.is_err() {
             self.folders.release(handle);
@@ -78,10 +78,10 @@ impl Service {
 
     /// One buffer full of a folder's children from a position on.
     pub(super) fn list(&self, asked: Asked<'_>, part: Part, scratch: &mut Scratch) -> Result<(), Gone> {
-        let names = self.names(part);
+        let names = self.names(asked.node, part);
         let generation = names.as_ref().map_or(0, |names| names.generation());
         if part.offset == 0 {
-            self.folders.list(asked.node, generation);
+            self.folders.list(part.handle, asked.node, generation);
         }
         let Some(from) = self.folders.position(generation, part.offset) else {
             // The names that this listing began with are gone; going on in others would skip some, or repeat them.
@@ -126,7 +126,7 @@ impl Service {
     }
 
     /// The names that a listing goes on with, or those of now where it begins.
-    fn names(&self, part: Part) -> Option<Arc<dyn Names>> {
+    fn names(&self, folder: u64, part: Part) -> Option<Arc<dyn Names>> {
         // Another process may have begun it.
         let before = || self.namespace.names_of(self.folders.generation(part.offset));
         let begun = match part.offset {
@@ -135,7 +135,7 @@ impl Service {
         };
         let names = begun.or_else(|| self.namespace.names())?;
         if self.folders.position(names.generation(), part.offset).is_some() {
-            self.folders.begin(part.handle, names.clone());
+            self.folders.begin(part.handle, folder, names.clone());
         }
         Some(names)
     }

@@ -5,7 +5,7 @@
 use super::{Cluster, Object};
 use crate::Counters;
 use crate::counters::InFlight;
-use block::{Error, Result, SMALL};
+use block::{Error, Kind, Result, SMALL};
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -72,8 +72,19 @@ impl Arriving {
         Ok(Some(piece))
     }
 
-    /// The next piece from a data node.
+    /// The next piece. Blocks of a file that was replaced or removed are gone soon after, and only the name node says why.
     async fn next(&mut self) -> Result<Bytes> {
+        let error = match self.piece().await {
+            Err(error) if error.passes() => error,
+            done => return done,
+        };
+        let said = self.cluster.check(&self.path, &self.object).await;
+        let says_why = |said: &Error| matches!(said.kind, Kind::Changed | Kind::Missing);
+        Err(said.err().filter(says_why).unwrap_or(error))
+    }
+
+    /// The next piece from a data node.
+    async fn piece(&mut self) -> Result<Bytes> {
         let piece = match AssertUnwindSafe(self.bytes.next()).catch_unwind().await {
             Ok(Some(Ok(piece))) => piece,
             Ok(Some(Err(error))) => return Err(self.failed(&error)),

@@ -148,16 +148,19 @@ async fn a_file_that_grew_has_changed(hadoop: &Hadoop, hdfs: &Hdfs) {
     hadoop.append("grown", b"more");
     assert_eq!(content(hdfs, &before).await.expect_err("it grew").kind, Kind::Changed);
     assert_eq!(content(hdfs, &find(hdfs, "grown").await).await.expect("bytes").len(), 100_004);
-    // Of the same size, in the middle of a body.
-    let size = 12 << 20;
-    hadoop.put("replaced", &pattern(size, 1));
-    let before = find(hdfs, "replaced").await;
-    let mut body = hdfs.get(&before, 0..size).await.expect("a body").bytes;
-    let first = body.next().await.expect("a piece").expect("bytes");
-    assert_eq!(first, pattern(size, 1)[..first.len()]);
-    hadoop.put("replaced", &pattern(size, 2));
-    let rest: Result<Vec<_>> = body.try_collect().await;
-    assert_eq!(rest.expect_err("it is another").kind, Kind::Changed);
+    // Of the same size, in the middle of a body: while its data node still has all of its blocks, and when it has none.
+    for pause in [Duration::ZERO, Duration::from_secs(8)] {
+        let size = 12 << 20;
+        hadoop.put("replaced", &pattern(size, 1));
+        let before = find(hdfs, "replaced").await;
+        let mut body = hdfs.get(&before, 0..size).await.expect("a body").bytes;
+        let first = body.next().await.expect("a piece").expect("bytes");
+        assert_eq!(first, pattern(size, 1)[..first.len()]);
+        hadoop.put("replaced", &pattern(size, 2));
+        tokio::time::sleep(pause).await;
+        let rest: Result<Vec<_>> = body.try_collect().await;
+        assert_eq!(rest.expect_err("it is another").kind, Kind::Changed);
+    }
 }
 
 async fn a_file_costs_its_questions(hadoop: &Hadoop, hdfs: &Hdfs) {
