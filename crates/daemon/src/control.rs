@@ -163,9 +163,9 @@ async fn route(host: Arc<Host>, request: Request<Incoming>, (asker, peer): (Aske
             let (leaving, lazy) = (mounted.clone(), place.lazy);
             // The kernel may have to wait for its readers. Who has files open in what is out of sight is not waited for.
             let left = move || {
-                let is_waited_for = !leaving.is_detached();
-                if lazy { leaving.leave_place() } else { leaving.unmount() }?;
-                Ok::<_, Error>(is_waited_for && !leaving.is_left_in_use())
+                let was_seen = !leaving.is_detached();
+                let in_use = if lazy { leaving.leave_place() } else { leaving.unmount().map(|()| false) }?;
+                Ok::<_, Error>(was_seen && !in_use)
             };
             let is_waited_for = tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
             let is_held = is_waited_for && mounted.ended_here().await;

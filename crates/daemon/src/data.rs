@@ -57,6 +57,9 @@ pub struct Desk {
     connections: Semaphore,
     others: Semaphore,
     disk: Arc<Semaphore>,
+    /// For what programs of the node's user say, and what others do: neither waits for the other.
+    room: frame::Room,
+    room_of_others: frame::Room,
     /// By what was asked for, so that programs which ask the same share one.
     sets: Mutex<Places>,
     files_lent: AtomicU64,
@@ -73,6 +76,8 @@ impl Default for Desk {
             connections: Semaphore::new(CONNECTIONS_MAX),
             others: Semaphore::new(CONNECTIONS_OF_OTHERS_MAX),
             disk: Arc::new(Semaphore::new(BATCHES_ON_DISK_MAX)),
+            room: frame::Room::default(),
+            room_of_others: frame::Room::default(),
             sets: Mutex::default(),
             files_lent: AtomicU64::new(0),
             files_copied: AtomicU64::new(0),
@@ -102,6 +107,10 @@ impl Drop for Counted {
 }
 
 impl Desk {
+    fn room(&self, is_ours: bool) -> &frame::Room {
+        if is_ours { &self.room } else { &self.room_of_others }
+    }
+
     /// What it did and does, for people to look at.
     pub fn figures(&self) -> messages::Lending {
         let free = self.connections.available_permits() + self.others.available_permits();

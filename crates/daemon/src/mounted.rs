@@ -39,9 +39,6 @@ const FOLLOWED_MAX: u32 = 2;
 /// Somebody who looks all the time costs one part of a processor in so many.
 const COUNT_REST: f64 = 20.0;
 
-/// Places at which all of a mount is, that are unmounted when it ends.
-const PLACES_MAX: usize = 1000;
-
 /// A data set that is mounted.
 pub struct Mounted {
     /// Among all mounts that its node ever has.
@@ -87,7 +84,8 @@ impl Mounted {
         held: Holding,
     ) -> Mounted {
         // One that goes on in this process may have been taken out of sight in another.
-        let is_detached = session.restarts() > 0 && !session.is_attached();
+        let is_out = session.restarts() > 0 && !session.is_attached();
+        let is_held = is_out && session.is_anywhere();
         Mounted {
             id,
             path: session.mount_point().to_owned(),
@@ -95,8 +93,8 @@ impl Mounted {
             shown,
             session,
             immutable,
-            detached: AtomicBool::new(is_detached),
-            held_elsewhere: AtomicBool::new(false),
+            detached: AtomicBool::new(is_out && !is_held),
+            held_elsewhere: AtomicBool::new(is_held),
             over: watch::channel(false).0,
             visit: Mutex::new(Some(visit)),
             refreshing: tokio::sync::Mutex::default(),
@@ -163,25 +161,19 @@ impl Mounted {
 
     /// End the mount wherever all of it is, in use or not.
     pub fn leave(&self) -> Result<()> {
-        for _ in 0..PLACES_MAX {
-            self.leave_place()?;
-            if !self.session.is_shown() {
-                break;
-            }
-        }
-        Ok(())
+        (0..self.session.places()).try_for_each(|_| self.leave_place().map(drop))
     }
 
-    /// End the mount where it is. In use, it is taken out of sight, and served until the last of its files is closed.
-    pub fn leave_place(&self) -> Result<()> {
-        let Err(busy) = self.unmount() else { return Ok(()) };
+    /// End the mount where it is. In use, which is the answer, it is taken out of sight, and served until the last of its files is closed.
+    pub fn leave_place(&self) -> Result<bool> {
+        let Err(busy) = self.unmount() else { return Ok(false) };
         if self.session.has_ended() {
-            return Ok(());
+            return Ok(false);
         }
         tracing::warn!("detaching a mount that is in use: {}: {}", busy.on, busy.what);
         self.session.unmount(true)?;
         self.detached.store(true, Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     /// Wait until a mount that was unmounted has ended; whether it goes on for who knows how long, since it is bound elsewhere or another
@@ -192,6 +184,10 @@ impl Mounted {
         }
         let mounted = self.clone();
         let seen = tokio::task::spawn_blocking(move || mounted.session.is_anywhere()).await.unwrap_or(false);
+        if self.is_left_in_use() && !seen {
+            // Its files are open.
+            return false;
+        }
         // Who may not look into other namespaces knows it by the time that it takes.
         let lasts = seen || tokio::time::timeout(ENDS_WITHIN, self.ended()).await.is_err();
         let is_held = lasts && !self.session.has_ended();

@@ -84,6 +84,12 @@ impl MountPoint {
         self.now().flatten().is_some()
     }
 
+    /// At how many places all of it is; one at least, as far as it is to be unmounted. Counted before it is unmounted at the first: with the last
+    /// one it may end, and its number be another's.
+    pub fn places(&self) -> usize {
+        Places::now().count(self.number).max(1)
+    }
+
     /// Whether some mount namespace has it, as far as this user may look.
     pub fn is_anywhere(&self) -> bool {
         self.number.is_some_and(table::is_anywhere)

@@ -36,7 +36,9 @@ pub struct Folders {
 /// A listing, by its handle.
 struct Begun {
     folder: u64,
-    names: Arc<dyn Names>,
+    generation: u32,
+    /// `None`, where they were let go.
+    names: Option<Arc<dyn Names>>,
     /// Whether the kernel may keep it, and show it what it kept of another one.
     is_kept: bool,
 }
@@ -44,6 +46,8 @@ struct Begun {
 #[derive(Default)]
 struct Open {
     begun: HashMap<u64, Begun>,
+    /// Handles of those that the kernel may keep, by folder.
+    kept: HashMap<u64, Vec<u64>>,
     latest: u32,
     /// Of which names a folder was listed at last from its beginning, as the kernel may keep it.
     listed: HashMap<u64, u32>,
@@ -57,16 +61,14 @@ impl Folders {
     }
 
     /// A folder is opened: the handle of its listing, and whether the kernel may keep it. While it shows a reader what it keeps, it may not
-    /// keep other names: it would look for the reader's position among those, and may take not finding it for the end.
-    pub fn open(&self, folder: u64, names: Option<Arc<dyn Names>>, may_be_kept: bool) -> (u64, bool) {
+    /// keep other names: it would look for the reader's position among those, and may take not finding it for the end. `now`: the
+    /// names of now, with which a listing begins that is asked for.
+    pub fn open(&self, folder: u64, names: Option<Arc<dyn Names>>, now: u32, may_be_kept: bool) -> (u64, bool) {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         let Some(names) = names else { return (handle, may_be_kept) };
-        let generation = names.generation();
-        let is_other =
-            |other: &Begun| other.folder == folder && other.is_kept && other.names.generation() != generation;
         let mut open = self.lock();
-        let is_kept = may_be_kept && !open.begun.values().any(is_other);
-        open.begin(handle, Begun { folder, names, is_kept });
+        let is_kept = may_be_kept && open.all_kept_are_of(folder, now);
+        open.begin(handle, Begun { folder, generation: names.generation(), names: Some(names), is_kept });
         (handle, is_kept)
     }
 
@@ -74,7 +76,7 @@ impl Folders {
     pub fn begin(&self, handle: u64, folder: u64, names: Arc<dyn Names>) {
         let mut open = self.lock();
         let is_kept = open.is_kept(handle);
-        open.begin(handle, Begun { folder, names, is_kept });
+        open.begin(handle, Begun { folder, generation: names.generation(), names: Some(names), is_kept });
     }
 
     /// A folder is listed from its beginning.
@@ -97,13 +99,14 @@ impl Folders {
     /// The names that an offset is of, as far as a listing goes on with them: mostly this one, but the kernel may have shown it the
     /// beginning of another one's, which came between the names of its open and those of now.
     pub fn names(&self, handle: u64, offset: u64) -> Option<Arc<dyn Names>> {
-        let (open, is_of) = (self.lock(), |begun: &&Begun| self.position(begun.names.generation(), offset).is_some());
+        let is_of = |begun: &&Begun| begun.names.is_some() && self.position(begun.generation, offset).is_some();
+        let open = self.lock();
         let found = open.begun.get(&handle).filter(is_of).or_else(|| open.begun.values().find(is_of));
-        found.map(|begun| begun.names.clone())
+        found.and_then(|begun| begun.names.clone())
     }
 
     pub fn release(&self, handle: u64) {
-        let released = self.lock().begun.remove(&handle);
+        let released = self.lock().end(handle);
         // Letting go of a snapshot may take time: not under the lock.
         drop(released);
     }
@@ -135,12 +138,34 @@ impl Folders {
 
 impl Open {
     fn begin(&mut self, handle: u64, begun: Begun) {
-        let generation = begun.names.generation();
+        let generation = begun.generation;
+        if begun.is_kept {
+            let kept = self.kept.entry(begun.folder).or_default();
+            if !kept.contains(&handle) {
+                kept.push(handle);
+            }
+        }
         self.begun.insert(handle, begun);
         if generation > self.latest {
             self.latest = generation;
             self.let_go();
         }
+    }
+
+    fn end(&mut self, handle: u64) -> Option<Begun> {
+        let begun = self.begun.remove(&handle)?;
+        if let Some(kept) = self.kept.get_mut(&begun.folder) {
+            kept.retain(|other| *other != handle);
+            if kept.is_empty() {
+                self.kept.remove(&begun.folder);
+            }
+        }
+        Some(begun)
+    }
+
+    fn all_kept_are_of(&self, folder: u64, generation: u32) -> bool {
+        let kept = self.kept.get(&folder).into_iter().flatten();
+        kept.filter_map(|handle| self.begun.get(handle)).all(|begun| begun.generation == generation)
     }
 
     /// Of one that another process opened, it is not known.
@@ -149,12 +174,14 @@ impl Open {
     }
 
     fn let_go(&mut self) {
-        let mut moments: Vec<u32> = self.begun.values().map(|begun| begun.names.generation()).collect();
+        let held = self.begun.values().filter(|begun| begun.names.is_some());
+        let mut moments: Vec<u32> = held.map(|begun| begun.generation).collect();
         moments.sort_unstable();
         moments.dedup();
         if let Some(beyond) = moments.len().checked_sub(MOMENTS_MAX) {
             let oldest = moments[beyond];
-            self.begun.retain(|_, begun| begun.names.generation() >= oldest);
+            let older = self.begun.values_mut().filter(|begun| begun.generation < oldest);
+            older.for_each(|begun| begun.names = None);
         }
     }
 }
@@ -190,7 +217,7 @@ mod tests {
     #[test]
     fn a_listing_whose_beginning_was_another_ones_goes_on_with_the_names_of_that_one() {
         let folders = Folders::new(7, 1);
-        let [early, late] = [7, 8].map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), true).0);
+        let [early, late] = [7, 8].map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), moment, true).0);
         let found = |handle, offset| folders.names(handle, offset).map(|names| names.generation());
         let [of_early, of_late, of_none] = [7, 8, 9].map(|moment| folders.offset(moment, 5));
         assert_eq!((found(early, of_early), found(late, of_late)), (Some(7), Some(8)));
@@ -206,16 +233,19 @@ mod tests {
     #[test]
     fn while_a_listing_is_kept_none_of_other_names_of_its_folder_is() {
         let folders = Folders::new(7, 1);
-        let open = |folder, moment, may_be| folders.open(folder, Some(Arc::new(Moment(moment))), may_be);
+        let open_of = |folder, moment, now, may_be| folders.open(folder, Some(Arc::new(Moment(moment))), now, may_be);
+        let open = |folder, moment, may_be| open_of(folder, moment, moment, may_be);
         let (first, is_kept) = open(5, 7, true);
         assert!(is_kept && open(5, 7, true).1 && open(6, 8, true).1, "of the same names, and of another folder");
+        assert!(!open_of(5, 7, 8, true).1, "it shows those of 7, and begins with those of 8 where it is asked");
         let (other, is_kept) = open(5, 8, true);
         folders.list(other, 5, 8);
         assert_eq!((is_kept, folders.listed(5)), (false, None));
         folders.list(first, 5, 7);
         assert_eq!(folders.listed(5), Some(7));
         folders.begin(first, 5, Arc::new(Moment(9)));
-        folders.lock().begun.retain(|handle, _| [first, other].contains(handle));
+        let others: Vec<u64> = folders.lock().begun.keys().copied().filter(|of| ![first, other].contains(of)).collect();
+        others.into_iter().for_each(|handle| folders.release(handle));
         assert_eq!((open(5, 9, true).1, open(5, 9, false).1), (true, false), "one that is not kept is in nobody's way");
     }
 
@@ -223,11 +253,17 @@ mod tests {
     fn the_names_of_so_many_moments_are_held_and_the_oldest_let_go() {
         let folders = Folders::new(0, 1);
         let handles: Vec<u64> =
-            (1..=20).map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), true).0).collect();
-        let held = |handle: &u64| folders.lock().begun.get(handle).map(|begun| begun.names.generation());
+            (1..=20).map(|moment| folders.open(5, Some(Arc::new(Moment(moment))), moment, moment == 1).0).collect();
+        let held = |handle: &u64| {
+            let open = folders.lock();
+            open.begun.get(handle).filter(|begun| begun.names.is_some()).map(|begun| begun.generation)
+        };
         let expected: Vec<Option<u32>> = (1..=20).map(|moment| (moment > 4).then_some(moment)).collect();
         assert_eq!(handles.iter().map(held).collect::<Vec<_>>(), expected);
         folders.release(handles[19]);
         assert_eq!(held(&handles[19]), None);
+        assert!(!folders.open(5, Some(Arc::new(Moment(20))), 20, true).1, "its reader may still be shown what is kept");
+        folders.release(handles[0]);
+        assert!(folders.open(5, Some(Arc::new(Moment(20))), 20, true).1 && folders.lock().kept.len() == 1);
     }
 }

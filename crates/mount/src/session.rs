@@ -105,6 +105,11 @@ impl Session {
         !self.has_ended() && self.place.is_shown()
     }
 
+    /// At how many places all of it is here.
+    pub fn places(&self) -> usize {
+        self.place.places()
+    }
+
     /// Whether some mount namespace has it, as far as this user may look.
     pub fn is_anywhere(&self) -> bool {
         self.place.is_anywhere()

@@ -56,8 +56,11 @@ struct Line<'a> {
 
 /// Answer until the other side hangs up, or the data set ends.
 pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, peer: UCred) -> Heard<()> {
-    let Some(hello) = hear(&mut stream, HELLO_BYTES_MAX).await? else { return Ok(()) };
-    let said = serde_json::from_slice::<Hello>(&hello).map_err(|error| not_understood(&error));
+    let is_ours = set::is_ours(&peer);
+    let room = host.desk.room(is_ours);
+    let Some(hello) = hear(&mut stream, HELLO_BYTES_MAX, room).await? else { return Ok(()) };
+    let said = serde_json::from_slice::<Hello>(&hello.bytes).map_err(|error| not_understood(&error));
+    drop(hello);
     let found = async { set::find(host, said?, &peer).await };
     let found = tokio::select! {
         found = found => found,
@@ -70,7 +73,6 @@ pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, peer: UCred) -> Hea
     };
     say(&mut stream, &reader.set.welcome(&reader.under), &[]).await?;
     let process = peer.pid().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
-    let is_ours = set::is_ours(&peer);
     let mut line = Line { host, stream, reader, process, is_ours, begun: Begun::default() };
     line.talk().await
 }
@@ -84,15 +86,19 @@ impl Line<'_> {
         let mut lent = Lent::default();
         loop {
             let most = if self.is_ours { ASK_BYTES_MAX } else { ASK_OF_OTHERS_BYTES_MAX };
+            let host = self.host;
+            let room = host.desk.room(self.is_ours);
             let ask = tokio::select! {
-                ask = hear(&mut self.stream, most) => ask?,
+                ask = hear(&mut self.stream, most, room) => ask?,
                 () = self.reader.set.ended() => return Ok(()),
-                () = self.host.closes() => return Ok(()),
+                () = host.closes() => return Ok(()),
             };
             // Who asks again has taken what was lent.
             drop(std::mem::take(&mut lent));
             let Some(ask) = ask else { return Ok(()) };
-            match serde_json::from_slice::<Ask>(&ask) {
+            let said = serde_json::from_slice::<Ask>(&ask.bytes);
+            drop(ask);
+            match said {
                 Ok(Ask::Done {}) => {}
                 Ok(ask) => lent = self.answer(ask).await?,
                 Err(error) => say(&mut self.stream, &refusal(&not_understood(&error)), &[]).await?,

@@ -66,6 +66,11 @@ impl Places {
         Places(places(&std::fs::read(MOUNTS).unwrap_or_default()))
     }
 
+    /// At how many places it is.
+    pub(crate) fn count(&self, number: Option<Number>) -> usize {
+        self.0.iter().filter(|(of, _)| Some(*of) == number).count()
+    }
+
     /// Where the file system with this number is; of several places this one, if it is among them, or if it is nowhere.
     pub(crate) fn of<'a>(&'a self, number: Option<Number>, preferred: &'a Path) -> &'a Path {
         let mut found = self.0.iter().filter(|(of, _)| Some(*of) == number).map(|(_, at)| &**at);

@@ -62,7 +62,8 @@ impl Service {
             self.folders.listed(asked.node).filter(|listed| now.as_ref().is_none_or(|now| now.generation() != *listed));
         let kept = listed.and_then(|listed| self.namespace.names_of(listed));
         let keeps = if listed.is_none() || kept.is_some() { open::KEEP_CACHE } else { 0 };
-        let (handle, is_kept) = self.folders.open(asked.node, kept.or(now), in_step);
+        let generation = now.as_ref().map_or(0, |now| now.generation());
+        let (handle, is_kept) = self.folders.open(asked.node, kept.or(now), generation, in_step);
         let flags = if is_kept { open::CACHE_DIR | keeps } else { 0 };
         let sent = asked.device.send(&mut Reply::open(asked.unique, handle, flags, 0));
         if sent.is_err() {

@@ -45,9 +45,10 @@ impl Terms {
         if place.is_there() { place.unmount(true) } else { Ok(()) }
     }
 
-    /// Unmount it, even while files are open.
+    /// Unmount it wherever all of it is, even while files are open.
     pub fn unmount(&self) -> Result<()> {
-        MountPoint::of(self.path.clone(), self.number).unmount(true)
+        let place = MountPoint::of(self.path.clone(), self.number);
+        (0..place.places()).try_for_each(|_| place.unmount(true))
     }
 }
 
