@@ -173,7 +173,7 @@ async fn admit(host: Arc<Host>, mut stream: UnixStream) {
         let _ = frame::say(&mut stream, &line::refusal(&error.hint("let some end first")), &[]).await;
         return;
     };
-    if let Err(error) = line::serve(&host, stream, peer).await {
+    if let Err(error) = line::serve(&host, stream, (peer, is_ours)).await {
         tracing::debug!("a program was let go: {error}");
     }
 }

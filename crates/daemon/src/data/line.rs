@@ -54,14 +54,13 @@ struct Line<'a> {
     begun: Begun,
 }
 
-/// Answer until the other side hangs up, or the data set ends.
-pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, peer: UCred) -> Heard<()> {
-    let is_ours = set::is_ours(&peer);
+/// Answer until the other side hangs up, or the data set ends. A peer comes with whether it is one of ours.
+pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, (peer, is_ours): (UCred, bool)) -> Heard<()> {
     let room = host.desk.room(is_ours);
     let Some(hello) = hear(&mut stream, HELLO_BYTES_MAX, room).await? else { return Ok(()) };
     let said = serde_json::from_slice::<Hello>(&hello.bytes).map_err(|error| not_understood(&error));
     drop(hello);
-    let found = async { set::find(host, said?, &peer).await };
+    let found = async { set::find(host, said?, (&peer, is_ours)).await };
     let found = tokio::select! {
         found = found => found,
         () = hung_up(&stream) => return Ok(()),

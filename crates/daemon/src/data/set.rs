@@ -173,14 +173,13 @@ impl Drop for Reader {
 }
 
 /// The data set that is meant, and the folder in it.
-pub async fn find(host: &Arc<Host>, hello: Hello, peer: &UCred) -> Result<Reader> {
+pub async fn find(host: &Arc<Host>, hello: Hello, (peer, is_ours): (&UCred, bool)) -> Result<Reader> {
     let reader = |set, under| Reader { set, under, host: host.clone() };
     if hello.version != DATA_VERSION {
         let what = format!("this node speaks version {DATA_VERSION} of the data socket, and not {}", hello.version);
         let error = Error::invalid(what, "the data socket");
         return Err(error.hint("use a client and a node of the same version of Stoker"));
     }
-    let is_ours = is_ours(peer);
     if let Some(path) = &hello.path {
         let place = MountPath { path: path.clone(), ..MountPath::default() };
         match host.find(&place).await {
