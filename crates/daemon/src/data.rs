@@ -57,9 +57,8 @@ pub struct Desk {
     connections: Semaphore,
     others: Semaphore,
     disk: Arc<Semaphore>,
-    /// For what programs of the node's user say, and what others do: neither waits for the other.
+    /// For long questions of the node's user. Those of others are short, and keep nobody waiting.
     room: frame::Room,
-    room_of_others: frame::Room,
     /// By what was asked for, so that programs which ask the same share one.
     sets: Mutex<Places>,
     files_lent: AtomicU64,
@@ -77,7 +76,6 @@ impl Default for Desk {
             others: Semaphore::new(CONNECTIONS_OF_OTHERS_MAX),
             disk: Arc::new(Semaphore::new(BATCHES_ON_DISK_MAX)),
             room: frame::Room::default(),
-            room_of_others: frame::Room::default(),
             sets: Mutex::default(),
             files_lent: AtomicU64::new(0),
             files_copied: AtomicU64::new(0),
@@ -107,8 +105,8 @@ impl Drop for Counted {
 }
 
 impl Desk {
-    fn room(&self, is_ours: bool) -> &frame::Room {
-        if is_ours { &self.room } else { &self.room_of_others }
+    fn room(&self, is_ours: bool) -> Option<&frame::Room> {
+        is_ours.then_some(&self.room)
     }
 
     /// What it did and does, for people to look at.

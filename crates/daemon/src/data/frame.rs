@@ -17,7 +17,7 @@ pub const HEADER: usize = 8;
 /// Descriptors of one frame: one for each item, and one of memory.
 pub const DESCRIPTORS_MAX: usize = client::messages::ITEMS_MAX + 1;
 
-/// A frame that has begun, either way, is over within this time, or the connection is.
+/// Each part of a frame that has begun, either way, is over within this time, or the connection is: what it begins with, its turn, and its body.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// Of a body, memory is taken for so much before any of it has come.
@@ -52,13 +52,14 @@ pub struct Body<'a> {
     _room: Option<SemaphorePermit<'a>>,
 }
 
-/// The next frame's body; `None` once the other side has hung up between two frames.
-pub async fn hear<'a>(stream: &mut UnixStream, most: usize, room: &'a Room) -> Result<Option<Body<'a>>> {
+/// The next frame's body; `None` once the other side has hung up between two frames. Where there is room to be taken, a long one waits for
+/// its turn first.
+pub async fn hear<'a>(stream: &mut UnixStream, most: usize, room: Option<&'a Room>) -> Result<Option<Body<'a>>> {
     let mut header = [0; HEADER];
     if stream.read(&mut header[..1]).await? == 0 {
         return Ok(None);
     }
-    let rest = async {
+    let length = in_time(async {
         stream.read_exact(&mut header[1..]).await?;
         let [a, b, c, d, descriptors @ ..] = header;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -66,12 +67,23 @@ pub async fn hear<'a>(stream: &mut UnixStream, most: usize, room: &'a Room) -> R
             let what = format!("a frame of {length} bytes, of which {most} are the most");
             return Err(Error::new(ErrorKind::InvalidData, what));
         }
-        let room = room.take(length).await;
+        Ok(length)
+    });
+    let length = length.await?;
+    let room = match room {
+        Some(room) => in_time(async { Ok(room.take(length).await) }).await?,
+        None => None,
+    };
+    let body = in_time(async {
         let mut bytes = Vec::with_capacity(length.min(BODY_AT_ONCE));
         let got = (&mut *stream).take(length as u64).read_to_end(&mut bytes).await?;
         if got < length { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(Body { bytes, _room: room }) }
-    };
-    tokio::time::timeout(WITHIN, rest).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map(Some)
+    });
+    body.await.map(Some)
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(WITHIN, work).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 /// Say something, with descriptors that come with its first byte.
@@ -89,7 +101,7 @@ pub async fn say(stream: &mut UnixStream, message: &impl Serialize, lent: &[Borr
         }
         Ok(())
     };
-    tokio::time::timeout(WITHIN, sending).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+    in_time(sending).await
 }
 
 fn send(stream: &UnixStream, bytes: &[u8], lent: &[BorrowedFd<'_>]) -> Result<usize> {
@@ -134,7 +146,7 @@ mod tests {
         }
         let mut heard = Vec::new();
         for (_, answering) in &mut all {
-            heard.push(Box::pin(hear(answering, half, &room)));
+            heard.push(Box::pin(hear(answering, half, Some(&room))));
         }
         for _ in 0..3 {
             for one in &mut heard {
@@ -146,7 +158,7 @@ mod tests {
         assert_eq!(room.0.available_permits(), 0, "two of them have all the room");
         let (mut asking, mut answering) = begun(BODY_AT_ONCE).await;
         asking.write_all(&[7; BODY_AT_ONCE]).await.expect("it listens");
-        let short = hear(&mut answering, half, &room).await.expect("it is heard").expect("a body");
+        let short = hear(&mut answering, half, Some(&room)).await.expect("it is heard").expect("a body");
         assert_eq!(short.bytes, [7; BODY_AT_ONCE]);
         drop(heard.remove(0));
         assert!(futures_util::poll!(heard[1].as_mut()).is_pending());

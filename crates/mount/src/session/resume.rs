@@ -45,10 +45,9 @@ impl Terms {
         if place.is_there() { place.unmount(true) } else { Ok(()) }
     }
 
-    /// Unmount it wherever all of it is, even while files are open.
+    /// Unmount it, even while files are open.
     pub fn unmount(&self) -> Result<()> {
-        let place = MountPoint::of(self.path.clone(), self.number);
-        (0..place.places()).try_for_each(|_| place.unmount(true))
+        MountPoint::of(self.path.clone(), self.number).unmount(true)
     }
 }
 
