@@ -29,10 +29,10 @@ use crate::unmapped::Unmapped;
 use crate::used::Used;
 use crate::wait::{Owed, Ticket, Waits};
 use crate::{Namespace, Options};
-use node::namespace::Attributes;
+use node::namespace::{Attributes, Use};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 
 /// What a mount tells as the size of blocks: a buffered reader (Python, C, cp) reads in such steps. Well
@@ -78,6 +78,7 @@ pub struct Service {
     pub ledger: Arc<Ledger>,
     unmapped: Arc<Unmapped>,
     used: Arc<Used>,
+    telling: Mutex<()>,
     folders: Folders,
     habits: Habits,
     ahead: Ahead,
@@ -122,6 +123,7 @@ impl Service {
             inodes: Inodes::over(ledger.clone(), KEPT_MAX),
             unmapped: Unmapped::new(device, waits.clone()),
             used: Arc::default(),
+            telling: Mutex::default(),
             folders: Folders::new(ledger.first(), first_handle),
             habits: Habits::default(),
             ledger,
@@ -230,11 +232,12 @@ impl Service {
         self.tell_used();
     }
 
-    /// Tell the namespace of opens that it was not asked for.
+    /// Tell the namespace of what was used without asking it.
     fn tell_used(&self) {
-        let nodes = self.used.take();
-        if !nodes.is_empty() {
-            self.namespace.used(&nodes);
+        let _in_order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let uses = self.used.take();
+        if !uses.is_empty() {
+            self.namespace.used(&uses);
         }
     }
 
@@ -331,4 +334,10 @@ struct Asked<'a> {
     unique: u64,
     node: u64,
     thread: u32,
+}
+
+impl Asked<'_> {
+    fn as_use(&self, is_open: bool) -> Use {
+        Use { node: self.node, thread: self.thread, is_open }
+    }
 }

@@ -1,10 +1,13 @@
-//! Which files were opened without anybody being asked, so that whoever keeps them knows which ones are in use.
+//! Which files were used without anybody being asked, by whom and in which order, so that whoever keeps them knows which
+//! ones are in use, and what comes next.
 //!
 //! Noted on the hottest path of a mount, hence in short lists that are handed on together: once one is full, and a
 //! moment after the first of a quiet time.
 //!
 //! Invariant: a list never grows beyond [`LIST_MAX`]; what comes while it is full is not reported.
 
+use node::namespace::Use;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -24,7 +27,10 @@ const GATHERED: Duration = Duration::from_millis(50);
 
 /// The notes of one mount.
 pub struct Used {
-    lists: [Mutex<Vec<u64>>; LISTS],
+    lists: [Mutex<Vec<(u64, Use)>>; LISTS],
+    /// Number of the next note, and of the first that was not handed on.
+    next: AtomicU64,
+    first: AtomicU64,
     begun: Notify,
     enough: Notify,
 }
@@ -32,18 +38,20 @@ pub struct Used {
 impl Default for Used {
     fn default() -> Used {
         let lists = std::array::from_fn(|_| Mutex::new(Vec::new()));
-        Used { lists, begun: Notify::new(), enough: Notify::new() }
+        let (next, first) = Default::default();
+        Used { lists, next, first, begun: Notify::new(), enough: Notify::new() }
     }
 }
 
 impl Used {
-    /// A file was opened. Told twice in a row, it is noted once.
-    pub fn note(&self, node: u64) {
-        let mut list = self.list(node as usize);
-        if list.last() == Some(&node) || list.len() == LIST_MAX {
+    /// A file was used. Told twice in a row, it is noted once.
+    pub fn note(&self, used: Use) {
+        let mut list = self.list(used.node as usize);
+        let is_told = |last: &Use| last.node == used.node && (last.is_open || !used.is_open);
+        if list.last().is_some_and(|(_, last)| is_told(last)) || list.len() == LIST_MAX {
             return;
         }
-        list.push(node);
+        list.push((self.next.fetch_add(1, Relaxed), used));
         let length = list.len();
         drop(list);
         match length {
@@ -65,15 +73,22 @@ impl Used {
         self.enough.notify_one();
     }
 
-    /// Everything noted so far, each node once.
-    pub fn take(&self) -> Vec<u64> {
-        let mut nodes: Vec<u64> = (0..LISTS).flat_map(|index| std::mem::take(&mut *self.list(index))).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
+    /// Whether anything was noted that was not handed on.
+    pub fn is_any(&self) -> bool {
+        self.first.load(Relaxed) != self.next.load(Relaxed)
     }
 
-    fn list(&self, node: usize) -> MutexGuard<'_, Vec<u64>> {
+    /// Everything noted so far, in order, each node once: when it was opened, if it was.
+    pub fn take(&self) -> Vec<Use> {
+        self.first.store(self.next.load(Relaxed), Relaxed);
+        let mut noted: Vec<(u64, Use)> = (0..LISTS).flat_map(|index| std::mem::take(&mut *self.list(index))).collect();
+        noted.sort_unstable_by_key(|(number, used)| (used.node, !used.is_open, *number));
+        noted.dedup_by_key(|(_, used)| used.node);
+        noted.sort_unstable_by_key(|(number, _)| *number);
+        noted.into_iter().map(|(_, used)| used).collect()
+    }
+
+    fn list(&self, node: usize) -> MutexGuard<'_, Vec<(u64, Use)>> {
         self.lists[node % LISTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,14 +97,23 @@ impl Used {
 mod tests {
     use super::*;
 
+    fn open(node: u64) -> Use {
+        Use { node, thread: 1, is_open: true }
+    }
+
     #[test]
-    fn what_is_noted_is_reported_once_and_never_more_than_there_is_room_for() {
+    fn what_is_noted_is_reported_once_in_its_order_and_never_more_than_there_is_room_for() {
         let used = Used::default();
-        [7, 7, 8, 7].into_iter().for_each(|node| used.note(node));
-        assert_eq!(used.take(), [7, 8]);
-        assert!(used.take().is_empty());
+        assert!(!used.is_any());
+        let more = Use { is_open: false, ..open(6) };
+        [more, open(9), open(7), open(7), open(8), open(7), open(6), more].into_iter().for_each(|file| used.note(file));
+        assert!(used.is_any());
+        assert_eq!(used.take(), [9, 7, 8, 6].map(open), "when it was opened");
+        assert!(!used.is_any() && used.take().is_empty());
+        used.note(more);
+        assert_eq!(used.take(), [more]);
         let same_list = |index: usize| (index * LISTS) as u64;
-        (0..2 * LIST_MAX).for_each(|index| used.note(same_list(index)));
+        (0..2 * LIST_MAX).for_each(|index| used.note(open(same_list(index))));
         assert_eq!(used.take().len(), LIST_MAX);
     }
 
@@ -97,11 +121,11 @@ mod tests {
     async fn a_single_note_is_reported_after_a_moment_and_many_at_once() {
         let used = Used::default();
         let start = tokio::time::Instant::now();
-        used.note(7);
+        used.note(open(7));
         used.gathered().await;
-        assert_eq!((start.elapsed(), used.take()), (GATHERED, vec![7]));
+        assert_eq!((start.elapsed(), used.take()), (GATHERED, vec![open(7)]));
         let start = tokio::time::Instant::now();
-        (0..LIST_ENOUGH).for_each(|index| used.note((index * LISTS) as u64));
+        (0..LIST_ENOUGH).for_each(|index| used.note(open((index * LISTS) as u64)));
         used.gathered().await;
         assert_eq!((start.elapsed(), used.take().len()), (Duration::ZERO, LIST_ENOUGH));
     }

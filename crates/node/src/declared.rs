@@ -271,16 +271,6 @@ impl Orders {
 
     /// A thread opened a file; 0 where it is not known. Whether an order names it.
     pub fn opened(&mut self, node: u64, thread: u32, now: Instant) -> bool {
-        self.note(node, thread, false, now)
-    }
-
-    /// The kernel opened a file by itself, a moment ago. An epoch that is repeated was told of no such opens, so one that it
-    /// does not name is none that it misses.
-    pub fn opened_through(&mut self, node: u64, now: Instant) {
-        self.note(node, 0, true, now);
-    }
-
-    fn note(&mut self, node: u64, thread: u32, is_through: bool, now: Instant) -> bool {
         // Of several that name it, the one whose reader is nearest to it.
         let near = self.all.iter().enumerate().filter_map(|(at, order)| Some((order.distance(node)?, at))).min();
         let found = match near {
@@ -296,9 +286,8 @@ impl Orders {
         }
         for (_, order) in self.all.iter_mut().enumerate().filter(|(at, _)| Some(*at) != found) {
             let rested = order.rests();
-            let is_stray = found.is_none() && !(is_through && order.source == Source::Repeat);
-            order.misses += u64::from(is_stray && !rested);
-            let count = if is_stray { &mut order.strays } else { &mut order.others };
+            order.misses += u64::from(found.is_none() && !rested);
+            let count = if found.is_none() { &mut order.strays } else { &mut order.others };
             *count = count.saturating_add(1);
             if order.rests() && !rested {
                 order.let_go(&mut self.let_go);

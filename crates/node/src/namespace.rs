@@ -31,6 +31,16 @@ pub struct Attributes {
 /// Bytes of a file, in pieces that follow each other; shorter than asked only at the end of the file.
 pub type Pieces = Vec<Bytes>;
 
+/// A file that was read without asking for it here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    pub node: u64,
+    /// Who did; 0 where it is not known.
+    pub thread: u32,
+    /// Whether it was opened. Otherwise more of it was read.
+    pub is_open: bool,
+}
+
 /// A mounted data set. Names are raw bytes without slashes.
 pub trait Namespace: Send + Sync + 'static {
     /// The child of this name, counting one lookup on it; `None` if there is none.
@@ -54,9 +64,9 @@ pub trait Namespace: Send + Sync + 'static {
         None
     }
 
-    /// Opens of these files were answered without asking here. Told a while later, in no order; a file that was
-    /// opened several times may be reported once.
-    fn used(&self, _nodes: &[u64]) {}
+    /// These files were used, in this order. Told a while later, and before the next open that is asked for; a file that
+    /// was used several times meanwhile is told of once.
+    fn used(&self, _uses: &[Use]) {}
 
     /// Whether a file may be executed. A store knows nothing of that.
     fn executable(&self, _node: u64) -> bool {

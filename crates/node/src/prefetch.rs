@@ -151,14 +151,6 @@ impl Prefetch {
         is_named
     }
 
-    /// The kernel opened a file by itself.
-    pub fn opened_through(&self, node: u64) {
-        if self.is_on() {
-            self.orders().opened_through(node, Instant::now());
-            self.news.notify_one();
-        }
-    }
-
     /// Whether anybody said anything.
     pub fn is_on(&self) -> bool {
         self.runs.load(Relaxed)

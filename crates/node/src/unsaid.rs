@@ -38,6 +38,17 @@ const SEARCH_PART: u32 = 200;
 /// Epochs that a sampler is taken to go on.
 const EPOCHS: u64 = 1 << 20;
 
+/// A thread opened a file.
+#[derive(Clone, Copy)]
+pub struct Opened {
+    pub node: u64,
+    pub thread: u32,
+    /// By an order that names it.
+    pub is_named: bool,
+    /// And whoever serves it was asked: otherwise the whole of it was there.
+    pub is_asked: bool,
+}
+
 /// What is known of one data set.
 pub struct Unsaid {
     /// Whether anything is concluded at all.
@@ -77,25 +88,25 @@ impl Unsaid {
         Unsaid { is_on, state: Mutex::new(state), news: Notify::new(), over: AtomicBool::new(false) }
     }
 
-    /// A thread opened a file, which an order names or none.
-    pub fn opened(&self, node: u64, thread: u32, is_named: bool, now: Instant) {
+    pub fn opened(&self, open: Opened, now: Instant) {
         if !self.is_on {
             return;
         }
         let mut state = self.state();
         state.seen = Some((state.seen.map_or(now, |(first, _)| first), now));
-        let turned = state.record.opened(node);
+        let turned = state.record.opened(open.node);
         if let Some(turn) = turned {
             // The same readers begin anew.
             state.begin();
             state.repeats = turn.repeats;
         }
-        if !is_named {
-            state.note(node, thread, now);
+        if !open.is_named {
+            state.note(open.node, open.thread, now);
         }
         let is_work = state.repeats.is_some() || state.next.is_some_and(|next| state.opens >= next);
         drop(state);
-        if is_work {
+        // Whoever asks for nothing has all there is.
+        if is_work && open.is_asked {
             self.news.notify_one();
         }
     }
@@ -253,6 +264,10 @@ mod tests {
         Unsaid::new(true)
     }
 
+    fn open(node: u64, thread: u32) -> Opened {
+        Opened { node, thread, is_named: false, is_asked: true }
+    }
+
     /// Opens and readers that are remembered.
     fn counted(unsaid: &Unsaid) -> (usize, usize) {
         let state = unsaid.state();
@@ -263,40 +278,40 @@ mod tests {
     fn readers_that_are_new_or_paused_begin_anew_and_only_their_first_opens_count() {
         let (unsaid, now) = (unsaid(), Instant::now());
         for node in 0..40 {
-            unsaid.opened(100 + node, 1, false, now);
+            unsaid.opened(open(100 + node, 1), now);
         }
         assert_eq!(counted(&unsaid), (OPENS_MAX, 1));
-        unsaid.opened(500, 2, false, now);
+        unsaid.opened(open(500, 2), now);
         assert_eq!(unsaid.state().readers, [(2, vec![500])], "the other one is in the middle");
-        unsaid.opened(501, 1, false, now);
-        unsaid.opened(501, 1, false, now);
+        unsaid.opened(open(501, 1), now);
+        unsaid.opened(open(501, 1), now);
         assert_eq!(unsaid.state().opens, 2, "opened twice in a row");
-        unsaid.opened(502, 1, false, now + 2 * PAUSE);
+        unsaid.opened(open(502, 1), now + 2 * PAUSE);
         assert_eq!(unsaid.state().readers, [(1, vec![502])]);
-        unsaid.opened(503, 1, true, now + 2 * PAUSE);
+        unsaid.opened(Opened { is_named: true, ..open(503, 1) }, now + 2 * PAUSE);
         assert_eq!(unsaid.state().opens, 1, "an order names it");
     }
 
     #[test]
     fn searches_begin_with_enough_opens_one_at_a_time_and_end_when_they_took_too_long() {
         let (unsaid, now) = (unsaid(), Instant::now());
-        (0..15).for_each(|node| unsaid.opened(node, 1, false, now));
+        (0..15).for_each(|node| unsaid.opened(open(node, 1), now));
         assert!(unsaid.work().is_none());
-        unsaid.opened(15, 1, false, now);
+        unsaid.opened(open(15, 1), now);
         assert!(matches!(unsaid.work(), Some(Work::Search { readers, .. }) if readers[0].len() == 16));
-        (0..16).for_each(|node| unsaid.opened(100 + node, 2, false, now));
+        (0..16).for_each(|node| unsaid.opened(open(100 + node, 2), now));
         assert!(unsaid.work().is_none(), "one runs");
         unsaid.state().next = Some(1);
         unsaid.state().spent = SEARCH_FIRST * 2;
         assert!(unsaid.work().is_none());
-        unsaid.opened(200, 2, true, now + SEARCH_FIRST * SEARCH_PART);
+        unsaid.opened(Opened { is_named: true, ..open(200, 2) }, now + SEARCH_FIRST * SEARCH_PART);
         assert!(unsaid.work().is_some());
     }
 
     #[test]
     fn where_nothing_is_to_be_concluded_nothing_is_remembered() {
         let unsaid = Unsaid::new(false);
-        (0..100).for_each(|node| unsaid.opened(node, 1, false, Instant::now()));
+        (0..100).for_each(|node| unsaid.opened(open(node, 1), Instant::now()));
         assert_eq!(counted(&unsaid), (0, 0));
         assert!(unsaid.state().record.recent().is_empty());
     }

@@ -14,11 +14,11 @@ use crate::fill::{self, Fill};
 use crate::kept::{self, Kept};
 use crate::load::{self, Loading, Reach};
 use crate::manifest::{Generations, Manifest, Totals};
-use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale};
+use crate::namespace::{Attributes, Content, Names, Namespace, Opening, Stale, Use};
 use crate::node::Node;
 use crate::prefetch::{Declaration, Prefetch};
 use crate::select::Wanted;
-use crate::unsaid::Unsaid;
+use crate::unsaid::{Opened, Unsaid};
 use block::{Door, Error, Object, Result};
 use cache::disk::{Standing, Whole};
 use cache::tally::Count;
@@ -261,8 +261,7 @@ impl View {
             return Opening::Ready(opened.map(|file| self.local(object, file, folder)));
         }
         self.node.stack.opened(&object, self.totals().bytes);
-        let is_named = self.prefetch.opened(node, thread);
-        self.unsaid.opened(node, thread, is_named, Instant::now());
+        self.note(node, thread, true);
         let standing = self.node.stack.find(&object);
         if matches!(standing, Standing::Absent)
             && let Some(folder) = self.fill.opened(&self.names.path(node).unwrap_or_default())
@@ -270,6 +269,12 @@ impl View {
             self.node.runtime.spawn(fill::run(self.reach(), self.fill.clone(), folder));
         }
         self.open_as_it_stands(object, standing)
+    }
+
+    /// A thread opened a file, and asked here or not: to whoever tells from it what is opened next.
+    fn note(&self, node: u64, thread: u32, is_asked: bool) {
+        let is_named = self.prefetch.opened(node, thread);
+        self.unsaid.opened(Opened { node, thread, is_named, is_asked }, Instant::now());
     }
 
     /// Go on with a file that was opened a moment ago by the same reader: that is no open to anybody who counts them.
@@ -409,14 +414,16 @@ impl Namespace for View {
         self.names.of(generation).map(|names| names as Arc<dyn Names>)
     }
 
-    fn used(&self, nodes: &[u64]) {
+    fn used(&self, uses: &[Use]) {
         if self.is_local() {
             return;
         }
         let set_bytes = self.totals().bytes;
-        for (node, object) in nodes.iter().filter_map(|node| Some((*node, self.names.object(*node)?))) {
+        for (used, object) in uses.iter().filter_map(|used| Some((used, self.names.object(used.node)?))) {
             self.node.stack.opened(&object, set_bytes);
-            self.prefetch.opened_through(node);
+            if used.is_open {
+                self.note(used.node, used.thread, false);
+            }
             if self.prefetch.is_on() {
                 self.node.stack.abandon(&object, 0..object.blocks());
             }

@@ -24,13 +24,16 @@ impl Service {
         }
         let known = match self.inodes.start(asked.node, asked.unique) {
             (Start::Through(backing), opening) => {
-                let sent = self.opened_through(asked, backing, opening);
-                self.used.note(asked.node);
-                return sent;
+                // Before it is answered: whoever opened it may open the next one then.
+                self.used.note(asked.as_use(true));
+                return self.opened_through(asked, backing, opening);
             }
             (Start::Ask(known), _) => known,
         };
         turn.pass();
+        if self.used.is_any() {
+            self.tell_used();
+        }
         match self.namespace.open_by(asked.node, asked.thread) {
             Opening::Ready(content) => self.opened(asked, known, content),
             Opening::Waiting(content) => {
@@ -171,7 +174,7 @@ impl Service {
         if let Some(content) = self.contents.get(asked.node)
             && let Some(found) = self.namespace.attributes(asked.node)
         {
-            self.used.note(asked.node);
+            self.used.note(asked.as_use(span.offset == 0));
             return self.read_from(asked, &*content, span.within(found.size));
         }
         let node = asked.node;

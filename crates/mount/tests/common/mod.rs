@@ -5,7 +5,7 @@
 
 use block::Error;
 use bytes::Bytes;
-use node::namespace::{Attributes, Content, Names, Namespace, Opening, ROOT, Reading};
+use node::namespace::{Attributes, Content, Names, Namespace, Opening, ROOT, Reading, Use};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -205,8 +205,8 @@ impl Namespace for Tree {
         pinned.clone().map(|pinned| pinned as Arc<dyn Names>)
     }
 
-    fn used(&self, nodes: &[u64]) {
-        self.used.lock().unwrap().extend_from_slice(nodes);
+    fn used(&self, uses: &[Use]) {
+        self.used.lock().unwrap().extend(uses.iter().map(|used| used.node));
     }
 
     fn remember(&self, node: u64, lookups: i64) {

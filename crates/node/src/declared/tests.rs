@@ -164,21 +164,6 @@ fn an_order_that_was_found_out_is_left_alone_after_a_few_misses_and_forgotten_fo
 }
 
 #[test]
-fn files_that_the_kernel_opens_by_itself_are_none_that_an_epoch_like_the_one_before_misses() {
-    for (source, rests) in [(Source::Repeat, false), (Source::Formula, true)] {
-        let (mut orders, now) = (Orders::default(), Instant::now());
-        orders.begin("guessed", source, (0..100).collect(), false, now);
-        ask_all(&mut orders, u64::MAX, now);
-        (0..100).for_each(|number| orders.opened_through(9_000 + number, now));
-        assert_eq!((orders.all()[0].rests(), orders.all()[0].misses > 0), (rests, rests), "{source:?}");
-        orders.opened_through(0, now);
-        assert_eq!((orders.all()[0].rests(), orders.all()[0].opened), (false, 1));
-        (0..u64::from(OTHERS_MAX)).for_each(|number| orders.opened_through(9_000 + number, now));
-        assert!(orders.all()[0].rests(), "nobody follows it any more");
-    }
-}
-
-#[test]
 fn what_was_read_before_an_order_was_known_is_behind_it() {
     let (mut orders, now) = (Orders::default(), Instant::now());
     let id = orders.begin("guessed", Source::Formula, (0..10_000).collect(), false, now);
