@@ -148,9 +148,9 @@ fn a_mount_whose_folder_above_was_renamed_is_found_by_its_new_path_and_only_by_t
     eventually("nothing is left", || pids(&bed.path("run")).is_empty());
 }
 
-#[test]
-fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
-    let Some(bed) = Bed::new() else { return };
+/// Files to mount; their folder, a mount point, two folders to bind a part and all of it to, and the command that mounts.
+fn to_be_bound() -> Option<(Bed, [String; 5])> {
+    let bed = Bed::new()?;
     bed.put("deep/file", &noise(300_000, 1));
     bed.put("file", &noise(10, 2));
     ["part", "all"].iter().for_each(|name| fs::create_dir(bed.path(name)).expect("a folder"));
@@ -160,6 +160,13 @@ fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
     let mount = format!(
         "{stoker} mount --fill off --anonymous --region us-east-1 --endpoint {endpoint} --cache {cache} s3://{BUCKET} {mnt}"
     );
+    Some((bed, [data, mnt, part, all, mount]))
+}
+
+#[test]
+fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
+    let Some((bed, [data, mnt, part, all, mount])) = to_be_bound() else { return };
+    let stoker = env!("CARGO_BIN_EXE_stoker");
     let script = format!(
         "set -e; {mount} --detach; mount --bind {mnt}/deep {part}; mount --bind {mnt} {all}
          find {part} -type f | {stoker} load --stdin {part} 2>&1; {stoker} status {all}
@@ -178,7 +185,41 @@ fn what_is_bound_from_a_mount_is_known_as_a_part_of_it_and_never_ends_it() {
     assert_eq!(said.matches(&format!("unmounted here, and still mounted at {all}\n")).count(), 2, "{said}");
     let moved = said.split("moved\n").nth(1).expect("a status");
     assert!(moved.contains(&format!("  {all}  s3://")) && !moved.contains("detached"), "its place by then: {said}");
-    assert_eq!(said.matches("unmounted here, and still held where a part of it is bound").count(), 1, "{said}");
+    assert_eq!(
+        said.matches(&format!("unmounted here, and a part of it is still mounted at {part}\n")).count(),
+        1,
+        "{said}"
+    );
     assert_eq!(said.matches("unmounted here, and held where a part of it is bound").count(), 1, "{said}");
+    eventually("the node has ended", || bed.nodes().is_empty());
+}
+
+#[test]
+fn a_mount_that_ends_leaves_nothing_where_it_was_bound_and_says_so_where_another_covers_it() {
+    let Some((bed, [data, mnt, part, all, mount])) = to_be_bound() else { return };
+    let stoker = env!("CARGO_BIN_EXE_stoker");
+    let is_up = format!("for i in $(seq 100); do [ -e {mnt}/file ] || sleep 0.1; done");
+    let is_gone = format!(
+        "for i in $(seq 100); do ! grep -q -e {all} -e {part} /proc/self/mountinfo || sleep 0.1; done
+         ! grep -e {all} -e {part} /proc/self/mountinfo || exit 1"
+    );
+    let script = format!(
+        "set -e; {mount} --detach; mount -t tmpfs over {mnt}
+         {stoker} umount {mnt} 2>&1 && exit 1; {stoker} umount --lazy {mnt} 2>&1 && exit 1; umount {mnt}
+         cmp {mnt}/file {data}/file; {stoker} umount {mnt}
+         {mount} & {is_up}; mount --bind {mnt}/deep {part}; kill $!; wait $!; {is_gone}
+         {mount} 2>&1 & {is_up}; mount --bind {mnt} {all}; mount --bind {mnt}/deep {part}; mount -t tmpfs over {mnt}
+         kill $!; wait $! && exit 1; {is_gone}; umount {mnt}; {stoker} umount {mnt}
+         {mount} --detach; mount --bind {mnt} {all}; mount --bind {mnt}/deep {mnt}; {stoker} umount {mnt} 2>&1 && exit 1
+         umount {mnt}; {stoker} umount {mnt} 2>&1 & {stoker} umount {mnt} 2>&1; wait $!
+         cmp {all}/file {data}/file; {stoker} umount {all}
+         {mount} --detach; mount --bind {mnt}/deep {part}; {stoker} umount {mnt} 2>&1; {stoker} status {part} 2>&1 && exit 1
+         {stoker} umount {part}"
+    );
+    let Some(said) = within(&bed, &script) else { return };
+    assert_eq!(said.matches("another mount covers it\n").count(), 3, "{said}");
+    assert!(said.contains(&format!("this is a part of the mount {mnt} that is bound over it\n")), "{said}");
+    assert!(said.contains("a part of a mount that was unmounted is bound there\n"), "{said}");
+    assert!(said.contains(&format!("unmounted here, and still mounted at {all}\n")), "{said}");
     eventually("the node has ended", || bed.nodes().is_empty());
 }

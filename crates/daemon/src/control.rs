@@ -160,11 +160,16 @@ async fn route(host: Arc<Host>, request: Request<Incoming>, (asker, peer): (Aske
         (&Method::DELETE, "/v1/mounts") => {
             let place: MountPath = message(request).await?;
             let (mounted, _) = host.find(&place).await?;
-            let (leaving, lazy) = (mounted.clone(), place.lazy);
+            let leaving = mounted.clone();
             // The kernel may have to wait for its readers. Who has files open in what is out of sight is not waited for.
             let left = move || {
                 let was_seen = !leaving.is_detached();
-                let in_use = if lazy { leaving.leave_place() } else { leaving.unmount().map(|()| false) }?;
+                let at = Path::new(&place.path);
+                let in_use = match (place.everywhere, place.lazy) {
+                    (true, _) => leaving.leave(),
+                    (false, true) => leaving.leave_place(at),
+                    (false, false) => leaving.unmount(at).map(|()| false),
+                }?;
                 Ok::<_, Error>(was_seen && !in_use)
             };
             let is_waited_for = tokio::task::spawn_blocking(left).await.map_err(|error| gave_up(&error))??;
@@ -278,7 +283,7 @@ fn mounting(host: &Arc<Host>, request: MountRequest, asker: Asker) -> Result<Ans
 /// Go on holding a mount that another process made.
 async fn holding(host: &Arc<Host>, request: HoldRequest, asker: Asker) -> Result<Answer> {
     let level = request.tell.as_deref().map(crate::journal::parsed).transpose()?;
-    let place = MountPath { path: request.path, id: Some(request.id), url: request.url, lazy: false };
+    let place = MountPath { path: request.path, id: Some(request.id), url: request.url, ..MountPath::default() };
     let (mounted, _) = host.find(&place).await?;
     let (host, (sender, receiver)) = (host.clone(), channel::<Bytes>(LINES_MAX));
     tokio::spawn(async move {

@@ -76,7 +76,7 @@ pub(crate) async fn give_up(mounted: Arc<Mounted>) {
         if is_abandoned {
             leaving.abandon();
         }
-        left.map(|()| is_abandoned)
+        left.map(|_| is_abandoned)
     });
     match left.await {
         Ok(Err(error)) => tracing::error!("{error}"),

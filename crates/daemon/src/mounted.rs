@@ -154,26 +154,31 @@ impl Mounted {
         self.telling.lock().await
     }
 
-    /// End the mount where it is. In use, it says so, and stays.
-    pub fn unmount(&self) -> Result<()> {
-        if self.is_detached() { Ok(()) } else { self.session.unmount(false) }
+    /// End the mount at a place. In use, it says so, and stays.
+    pub fn unmount(&self, at: &Path) -> Result<()> {
+        if self.is_detached() { Ok(()) } else { self.session.unmount_from(at, false) }
     }
 
-    /// End the mount wherever all of it is, in use or not.
-    pub fn leave(&self) -> Result<()> {
-        (0..self.session.places()).try_for_each(|_| self.leave_place().map(drop))
+    /// End the mount wherever it is, and parts of it are. In use, which is the answer, it is taken out of sight, and served until the last of
+    /// its files is closed.
+    pub fn leave(&self) -> Result<bool> {
+        let left = self.session.leave();
+        Ok(left? && self.is_left(&self.path))
     }
 
-    /// End the mount where it is. In use, which is the answer, it is taken out of sight, and served until the last of its files is closed.
-    pub fn leave_place(&self) -> Result<bool> {
-        let Err(busy) = self.unmount() else { return Ok(false) };
-        if self.session.has_ended() {
+    /// The same at one place.
+    pub fn leave_place(&self, at: &Path) -> Result<bool> {
+        if self.unmount(at).is_ok() || self.session.has_ended() {
             return Ok(false);
         }
-        tracing::warn!("detaching a mount that is in use: {}: {}", busy.on, busy.what);
-        self.session.unmount(true)?;
+        self.session.unmount_from(at, true)?;
+        Ok(self.is_left(at))
+    }
+
+    fn is_left(&self, at: &Path) -> bool {
+        tracing::warn!("taken out of sight while it is in use: {}", at.display());
         self.detached.store(true, Relaxed);
-        Ok(true)
+        true
     }
 
     /// Wait until a mount that was unmounted has ended; whether it goes on for who knows how long, since it is bound elsewhere or another

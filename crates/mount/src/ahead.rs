@@ -35,8 +35,9 @@ impl Ahead {
             return None;
         }
         read(file);
-        let spare = (file.as_raw_fd() as u64) < self.descriptors;
-        spare.then(|| file.try_clone_to_owned().ok().map(Arc::new)).flatten()
+        // The lowest number that is free: above the limit, all below it are taken.
+        let again = file.try_clone_to_owned().ok()?;
+        ((again.as_raw_fd() as u64) < self.descriptors).then(|| Arc::new(again))
     }
 
     /// The name of this file was looked up.
@@ -57,4 +58,18 @@ impl Ahead {
 /// Have the kernel read a file into the page cache, without waiting for it. What fails here fails at the read.
 fn read(file: BorrowedFd<'_>) {
     let _ = fadvise(file, 0, None, Advice::WillNeed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_takes_no_more_descriptors_than_it_may_whoever_closes_others_meanwhile() {
+        let open = || std::fs::File::open("/proc/self/exe").expect("this program");
+        let ahead = Ahead { descriptors: open().as_raw_fd() as u64 + 16, ..Ahead::default() };
+        // The file's own number is free again each time.
+        let kept: Vec<_> = (0..100).filter_map(|_| ahead.opening(open().as_fd(), 1)).collect();
+        assert!(kept.len() <= 16, "{}", kept.len());
+    }
 }

@@ -84,12 +84,6 @@ impl MountPoint {
         self.now().flatten().is_some()
     }
 
-    /// At how many places all of it is; one at least, as far as it is to be unmounted. Counted before it is unmounted at the first: with the last
-    /// one it may end, and its number be another's.
-    pub fn places(&self) -> usize {
-        Places::now().count(self.number).max(1)
-    }
-
     /// Whether some mount namespace has it, as far as this user may look.
     pub fn is_anywhere(&self) -> bool {
         self.number.is_some_and(table::is_anywhere)
@@ -100,12 +94,33 @@ impl MountPoint {
         match self.now() {
             None => unmount(&self.path, lazy),
             Some(None) => Ok(()),
-            Some(Some(now)) if now.covered => {
-                Err(Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", now.at.display())
-                    .hint(format!("unmount that one first: umount {}", block::quoted(&now.at))))
-            }
-            Some(Some(now)) => unmount_at(&now.at, lazy),
+            Some(Some(now)) => unmount_found(&now, lazy),
         }
+    }
+
+    /// Unmount it where it is to be, and nowhere else.
+    pub fn unmount_from(&self, at: &Path, lazy: bool) -> Result<()> {
+        match self.number.and_then(|number| table::of_number(number, at)) {
+            None if at == self.path => unmount(at, lazy),
+            Some(Some(now)) if now.at == at => unmount_found(&now, lazy),
+            _ => Err(Error::missing("it is not mounted there any more", at.display()).hint("see `stoker status`")),
+        }
+    }
+
+    /// Take it away from everywhere here, and what is bound of its folders: whether it was in use. What another mount covers stays, which is
+    /// an error once all others are gone.
+    pub fn leave(&self) -> Result<bool> {
+        let Some(number) = self.number else { return unmount(&self.path, true).map(|()| false) };
+        // As they were before the first one: with the last one it may end, and its number be another's.
+        let (mut was_in_use, mut failed) = (false, None);
+        for place in table::everywhere(number) {
+            let left = unmount_found(&place, false).or_else(|refused| {
+                was_in_use |= !place.covered;
+                if place.covered { Err(refused) } else { unmount_found(&place, true) }
+            });
+            failed = failed.or(left.err());
+        }
+        failed.map_or(Ok(was_in_use), Err)
     }
 
     /// What the kernel's table says of it. `None` if it can't be read.
@@ -173,6 +188,23 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
         None if !is_root() => Err(refused_unmount(Errno::INVAL, &target)),
         _ => unmount_at(&target, lazy),
     }
+}
+
+/// Unmount whatever mount of Stoker is at a path, and that everywhere here, even while files are open.
+pub fn unmount_everywhere(mount_point: &Path) -> Result<()> {
+    match table::system_of(mount_point).filter(|_| is_ours(mount_point)) {
+        None => unmount(mount_point, true),
+        number => MountPoint::of(mount_point.to_owned(), number).leave().map(drop),
+    }
+}
+
+fn unmount_found(found: &table::Found, lazy: bool) -> Result<()> {
+    if found.covered {
+        let error = Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", found.at.display());
+        let here = block::quoted(&found.at);
+        return Err(error.hint(format!("unmount that one first: umount {here}; then stoker umount {here}")));
+    }
+    unmount_at(&found.at, lazy)
 }
 
 fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
@@ -307,7 +339,9 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{Above, Known, Number, Places, above, is_left_part, known_as, system_of, user_at};
+pub use table::{
+    Above, Known, Number, Places, above, everywhere, is_below, is_left_part, known_as, system_of, user_at,
+};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

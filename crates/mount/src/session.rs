@@ -95,6 +95,16 @@ impl Session {
         if self.has_ended() { Ok(()) } else { self.place.unmount(lazy) }
     }
 
+    /// The same at one place, at which it is to be.
+    pub fn unmount_from(&self, at: &Path, lazy: bool) -> Result<()> {
+        if self.has_ended() { Ok(()) } else { self.place.unmount_from(at, lazy) }
+    }
+
+    /// Take it away from everywhere here, and what is bound of its folders, even while files are open: whether there were any.
+    pub fn leave(&self) -> Result<bool> {
+        if self.has_ended() { Ok(false) } else { self.place.leave() }
+    }
+
     /// Whether it can be seen at its mount point: a mount that was detached lives on until its last file is closed.
     pub fn is_attached(&self) -> bool {
         !self.has_ended() && self.place.is_attached()
@@ -103,11 +113,6 @@ impl Session {
     /// Whether the kernel shows all of it somewhere here: where it was bound, once it was unmounted where it was.
     pub fn is_shown(&self) -> bool {
         !self.has_ended() && self.place.is_shown()
-    }
-
-    /// At how many places all of it is here.
-    pub fn places(&self) -> usize {
-        self.place.places()
     }
 
     /// Whether some mount namespace has it, as far as this user may look.

@@ -185,7 +185,7 @@ async fn ask(socket: &Path, request: &MountRequest, ends: &mut Ends) -> anyhow::
             }
             Some(heard) = OptionFuture::from(held.ending.as_mut()), if held.ending.is_some() => {
                 held.ending = None;
-                has_heard = heard.unwrap_or(false);
+                has_heard = heard?.map_err(show::refused)?;
                 if !has_heard && held.gone_since.is_none() {
                     held.tell_to_end();
                 }
@@ -230,8 +230,8 @@ struct Asked<'a> {
     /// Since when nobody has answered, unless somebody does.
     gone_since: Option<Instant>,
     asked_to_end: bool,
-    /// Whether a node has heard that the mount is to end.
-    ending: Option<tokio::task::JoinHandle<bool>>,
+    /// Whether a node has heard that the mount is to end, and can end it.
+    ending: Option<tokio::task::JoinHandle<Result<bool, Failure>>>,
 }
 
 impl Asked<'_> {
@@ -254,7 +254,7 @@ impl Asked<'_> {
                 self.listing.finish_and_clear();
                 tell_mounted(self.request, &mounted);
                 let (path, id, url) = (mounted.path, Some(mounted.id), Some(mounted.url));
-                self.place = Some(MountPath { path, id, url, lazy: true });
+                self.place = Some(MountPath { path, id, url, lazy: true, everywhere: true });
             } else if self.asked_to_end && self.ending.is_none() {
                 // The process that goes on has not heard it.
                 self.tell_to_end();
@@ -281,7 +281,10 @@ impl Asked<'_> {
         let client = self.client.clone();
         self.ending = Some(tokio::task::spawn_blocking(move || {
             let told = client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
-            told.is_ok() || is_unknown(&told)
+            match told {
+                Err(Failure::Refused(_)) if !is_unknown(&told) => Err(told.unwrap_err()),
+                told => Ok(told.is_ok() || is_unknown(&told)),
+            }
         }));
     }
 }
@@ -340,7 +343,7 @@ fn given_up(dead: Option<&MountPath>) -> ExitCode {
 /// Unmount what nobody serves any more.
 fn take_away(path: &Path) {
     if mount::is_stale(path) {
-        let _ = mount::unmount(path, true);
+        let _ = mount::unmount_everywhere(path);
     }
 }
 

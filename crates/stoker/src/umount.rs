@@ -58,11 +58,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(of) = found.as_ref().ok().and_then(|(_, status, there)| bound_from(&args.dir, status, there)) {
         let (here, there) = (block::quoted(&path), block::quoted(&of));
         let ends = format!("stoker umount {there} ends the mount");
-        let (word, hint) = match mount::is_mounted(&path) {
-            true => ("is", format!("umount {here} takes it away from here alone, and {ends}")),
-            false => ("lies in", ends),
+        let shown = of.display();
+        let (what, hint) = match mount::is_mounted(&path) {
+            true if of == path => (
+                format!("this is a part of the mount {shown} that is bound over it"),
+                format!("umount {here} takes it away, and then {ends}"),
+            ),
+            true => (
+                format!("this is another place of the mount {shown}"),
+                format!("umount {here} takes it away from here alone, and {ends}"),
+            ),
+            // Somebody else unmounted it meanwhile.
+            false if was_there => return Ok(ExitCode::SUCCESS),
+            false => (format!("this lies in another place of the mount {shown}"), ends),
         };
-        let what = format!("this {word} another place of the mount {}", of.display());
         return Err(Error::invalid(what, path.display()).hint(hint).into());
     }
     match found.map(|found| end(args, found)) {
@@ -129,9 +138,10 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         // The node would end it once it is there; that it has ended, it will find out.
         return Ok(mount::unmount(&path, true)?);
     }
-    let bound: Vec<_> = mount::known_as(&path).into_iter().map(|known| known.path).filter(|at| *at != path).collect();
+    let number = mount::system_of(&path);
     // By its path it might be another by now.
-    let place = MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy };
+    let place =
+        MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy, everywhere: false };
     let node = Process::open(status.pid);
     let ask = |client: &Client| client.ask::<Option<bool>>(Method::DELETE, "/v1/mounts", &place);
     let done = match ask(&client) {
@@ -145,30 +155,33 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
     wait_for_those_that_end(node.map(|node| (node, client)).into_iter().collect())?;
     match done {
         // The node had not noticed yet that somebody else unmounted it.
-        Err(_) if !mount::is_mounted(&path) => Ok(()),
+        Err(_) if !mount::is_below(&path) => Ok(()),
         done => {
-            // All of it may be bound elsewhere here, which is known, or a part of it.
-            let bound = bound.iter().find(|at| mount::is_mounted(at));
-            if done? == Some(true) || bound.is_some() {
-                let where_else = bound.map_or_else(
-                    || {
-                        "held where a part of it is bound, or in another mount namespace, such as that of a container"
-                            .into()
-                    },
-                    |at| format!("mounted at {}", at.display()),
-                );
-                note!("unmounted here, and still {where_else}");
-                note!("  on:  {}", path.display());
-                match bound {
-                    Some(at) => note!("  try: stoker umount {}; until then its node serves it", block::quoted(at)),
-                    None => {
-                        note!("  try: end what runs there; until then its node serves it, and `stoker status` shows it")
-                    }
+            let is_held = done? == Some(true);
+            let left = number.map(mount::everywhere).unwrap_or_default();
+            match left.iter().find(|place| !place.is_part).or(left.first()) {
+                Some(place) => {
+                    let part = if place.is_part { "a part of it is " } else { "" };
+                    let hint = format!("stoker umount {}; until then its node serves it", block::quoted(&place.at));
+                    tell_left(&path, &format!("{part}still mounted at {}", place.at.display()), &hint);
                 }
+                None if is_held => tell_left(
+                    &path,
+                    "still held in another mount namespace, such as that of a container",
+                    "end what runs there; until then its node serves it, and `stoker status` shows it",
+                ),
+                None => {}
             }
             Ok(())
         }
     }
+}
+
+/// It is not mounted there any more, and its node serves it all the same.
+fn tell_left(path: &Path, how: &str, hint: &str) {
+    note!("unmounted here, and {how}");
+    note!("  on:  {}", path.display());
+    note!("  try: {hint}");
 }
 
 fn inside(path: &Path, mount_point: &Path) -> anyhow::Error {

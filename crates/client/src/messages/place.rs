@@ -16,4 +16,7 @@ pub struct MountPath {
     /// End it also while it is in use: out of sight at once, and for good when the last file is closed.
     #[serde(default)]
     pub lazy: bool,
+    /// Not at this path alone, but wherever it is, and what is bound of its folders.
+    #[serde(default)]
+    pub everywhere: bool,
 }

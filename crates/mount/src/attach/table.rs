@@ -53,6 +53,8 @@ pub struct Number {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     pub at: PathBuf,
+    /// A folder of it is bound there, and not all of it.
+    pub is_part: bool,
     /// Another mount lies over it at the same place.
     pub covered: bool,
 }
@@ -64,11 +66,6 @@ impl Places {
     /// None, where the table can't be read.
     pub fn now() -> Places {
         Places(places(&std::fs::read(MOUNTS).unwrap_or_default()))
-    }
-
-    /// At how many places it is.
-    pub(crate) fn count(&self, number: Option<Number>) -> usize {
-        self.0.iter().filter(|(of, _)| Some(*of) == number).count()
     }
 
     /// Where the file system with this number is; of several places this one, if it is among them, or if it is nowhere.
@@ -143,6 +140,18 @@ pub fn ours() -> Vec<Ours> {
 /// `None`: the table can't be read.
 pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
     Some(find(&std::fs::read(MOUNTS).ok()?, number, preferred))
+}
+
+/// Everywhere here that the mount of Stoker with this number is, or a part of it: what was mounted last comes first. None, where the table
+/// can't be read.
+pub fn everywhere(number: Number) -> Vec<Found> {
+    all(&std::fs::read(MOUNTS).unwrap_or_default(), number)
+}
+
+/// Whether a mount of Stoker is on exactly this folder, though another may lie over it.
+pub fn is_below(folder: &Path) -> bool {
+    let table = std::fs::read(MOUNTS).unwrap_or_default();
+    lines(&table).any(|line| line.kind == KIND && line.at == folder)
 }
 
 /// Whether the file system with this number is mounted in any mount namespace that this user may look into.
@@ -228,12 +237,17 @@ fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
 }
 
 fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
+    // A folder of it that is bound elsewhere is not the mount.
+    let (mut whole, _): (Vec<_>, Vec<_>) = all(table, number).into_iter().partition(|found| !found.is_part);
+    let at = whole.iter().position(|found| found.at == preferred);
+    at.or(whole.len().checked_sub(1)).map(|at| whole.swap_remove(at))
+}
+
+fn all(table: &[u8], number: Number) -> Vec<Found> {
     // The kernel may have given the number of one that ended to somebody else's.
-    // And a folder of it that is bound elsewhere is not the mount.
-    let ours = || lines(table).filter(|line| line.number == Some(number) && line.kind == KIND && line.root == b"/");
-    let found = ours().find(|line| line.at == preferred).or_else(|| ours().next())?;
-    let covered = lines(table).rfind(|line| line.at == found.at).is_some_and(|top| top.number != Some(number));
-    Some(Found { at: found.at, covered })
+    let ours = lines(table).rev().filter(|line| line.number == Some(number) && line.kind == KIND);
+    let is_covered = |at: &Path| lines(table).rfind(|line| line.at == at).is_some_and(|top| top.number != Some(number));
+    ours.map(|line| Found { covered: is_covered(&line.at), is_part: line.root != b"/", at: line.at }).collect()
 }
 
 #[derive(PartialEq)]
@@ -417,13 +431,16 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_number_wherever_it_was_moved() {
         let of = |minor, preferred: &str| find(TABLE, Number { major: 0, minor }, Path::new(preferred));
-        let found = |at: &str, covered| Some(Found { at: at.into(), covered });
+        let found = |at: &str, covered| Some(Found { at: at.into(), is_part: false, covered });
         assert_eq!(of(52, "/mnt/my data"), found("/mnt/my data", false));
         assert_eq!(of(52, "/somewhere/else"), found("/mnt/my data", false));
         assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
         assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
         assert_eq!(of(55, "/mnt/covered"), None);
         let bound = [TABLE, b"\n43 36 0:55 /folder /bound ro - fuse.stoker s3://bucket ro"].concat();
+        let everywhere = |minor| all(&bound, Number { major: 0, minor });
+        assert_eq!(everywhere(55), [Found { at: "/bound".into(), is_part: true, covered: false }]);
+        assert_eq!(everywhere(54), []);
         let places = Places(places(&bound));
         let now = |minor, before| places.of(Some(Number { major: 0, minor }), Path::new(before));
         assert_eq!(

@@ -98,6 +98,10 @@ fn look_for(known: &mount::Known) -> anyhow::Result<Found> {
 }
 
 fn nothing_at(path: &Path, silent: &[String]) -> anyhow::Error {
+    if let Some(part) = path.ancestors().find(|above| mount::is_left_part(above)) {
+        let error = Error::missing("a part of a mount that was unmounted is bound there", part.display());
+        return error.hint(format!("stoker umount {}", block::quoted(part))).into();
+    }
     let what = match silent.is_empty() {
         true => "nothing is mounted there by a node of this user".into(),
         false => format!("nothing is mounted there by a node that answers; none came from {}", silent.join(", ")),
