@@ -29,6 +29,7 @@ _KIND = "fuse.stoker"
 
 #: Between two looks for a node that is being started.
 _PAUSE_SECONDS = 0.02
+_HINTED = frozenset(("sampler", "include", "exclude", "expected", "source", "forget"))
 
 Name = Union[str, "os.PathLike[str]"]
 Result = Union[bytes, bytearray, memoryview, OSError]
@@ -269,7 +270,11 @@ class Data:
     def hint(self, order: Optional[Iterable[Any]] = None, name: str = "", under: str = "", **more: Any) -> Dict[str, Any]:
         """Say in which order files will be read: by their names, or by their numbers in `list(under)`; nothing means that
         order itself. What is said is advice: a wrong order costs speed, and never a byte. `name` is that of the reader; the node
-        forgets the order when this process has ended, and with it all that opened files by it."""
+        forgets the order when this process has ended, and with it all that opened files by it. `more` are fields of `HintRequest`
+        (docs/hint.md): `sampler`, `include`, `exclude`, `expected`, `source`, `forget`."""
+        for field in more:
+            if field not in _HINTED:
+                raise TypeError("hint() has no argument %r (try: one of %s)" % (field, ", ".join(sorted(_HINTED))))
         request: Dict[str, Any] = {"path": under, "name": name, **more}
         if order is not None:
             said = several("order", order)
