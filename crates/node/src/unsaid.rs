@@ -2,7 +2,7 @@
 //!
 //! Two ways. An epoch that begins as the one before is taken to go on like it ([`Record`]). And the first opens of each
 //! reader say what `DistributedSampler` deals them, if one does ([`order::Trail`]): that is searched for in the
-//! background, on a thread of the lowest priority and within a share of processor time.
+//! background, on a thread of low priority and within a share of processor time.
 //!
 //! What is concluded is advice, as all orders are: it is forgotten as soon as readers don't keep to it. Invariant: an open
 //! costs a lock and a few comparisons here, and what is remembered is four bytes and a bit a file.
@@ -34,6 +34,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Processor time for searches: to begin with, and as a part of all time.
 const SEARCH_FIRST: Duration = Duration::from_secs(10);
 const SEARCH_PART: u32 = 200;
+
+/// How nice searches are: beside a program that keeps a processor busy they have a tenth of it. At 19 it is a hundredth, and where
+/// all processors are busy a search of a tenth of a second lasts ten.
+const NICE: i32 = 10;
 
 /// Epochs that a sampler is taken to go on.
 const EPOCHS: u64 = 1 << 20;
@@ -129,7 +133,8 @@ impl Unsaid {
                 Some(Work::Repeat(nodes)) => {
                     let _ = tokio::task::spawn_blocking(move || repeat(&view, nodes)).await;
                 }
-                Some(Work::Search { readers, sum }) => self.search(view, readers, sum).await,
+                // What it takes goes by what others leave of the processors.
+                Some(Work::Search { readers, sum }) => drop(tokio::spawn(self.clone().search(view, readers, sum))),
                 None => {}
             }
         }
@@ -150,12 +155,12 @@ impl Unsaid {
         Some(Work::Search { readers, sum: state.sum })
     }
 
-    /// Search on a thread that gives way to all others.
-    async fn search(self: &Arc<Unsaid>, view: Arc<View>, readers: Vec<Vec<u64>>, sum: Option<u64>) {
+    /// Search on a thread that gives way to others.
+    async fn search(self: Arc<Unsaid>, view: Arc<View>, readers: Vec<Vec<u64>>, sum: Option<u64>) {
         let (done, found) = tokio::sync::oneshot::channel();
         let (unsaid, searching, reach) = (self.clone(), view.clone(), view.reach());
         let work = move || {
-            let _ = rustix::process::setpriority_process(None, 19);
+            let _ = rustix::process::setpriority_process(None, NICE);
             let found = search::search(&reach, &readers, sum, &|| unsaid.over.load(Relaxed));
             let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             unsaid.state().spent += Duration::try_from(spent).unwrap_or_default();
