@@ -203,6 +203,8 @@ fn a_mount_that_ends_leaves_nothing_where_it_was_bound_and_says_so_where_another
         "for i in $(seq 100); do ! grep -q -e {all} -e {part} /proc/self/mountinfo || sleep 0.1; done
          ! grep -e {all} -e {part} /proc/self/mountinfo || exit 1"
     );
+    // What is mounted there is at two places at once.
+    let within_shared = format!("{} {all}/m", mount.strip_suffix(&mnt).expect("the mount point comes last"));
     let script = format!(
         "set -e; {mount} --detach; mount -t tmpfs over {mnt}
          {stoker} umount {mnt} 2>&1 && exit 1; {stoker} umount --lazy {mnt} 2>&1 && exit 1; umount {mnt}
@@ -214,12 +216,17 @@ fn a_mount_that_ends_leaves_nothing_where_it_was_bound_and_says_so_where_another
          umount {mnt}; {stoker} umount {mnt} 2>&1 & {stoker} umount {mnt} 2>&1; wait $!
          cmp {all}/file {data}/file; {stoker} umount {all}
          {mount} --detach; mount --bind {mnt}/deep {part}; {stoker} umount {mnt} 2>&1; {stoker} status {part} 2>&1 && exit 1
-         {stoker} umount {part}"
+         {stoker} umount {part}
+         mount -t tmpfs over {all}; mount --make-shared {all}; mkdir {all}/m; mount --bind {all} {part}
+         {within_shared} & for i in $(seq 100); do [ -e {part}/m/file ] || sleep 0.1; done; cmp {part}/m/file {all}/m/file
+         kill $!; wait $!; ! grep -e {all}/m -e {part}/m /proc/self/mountinfo || exit 1; umount {part}; umount {all}
+         mount -t tmpfs older {part}; {mount} --detach; mount --move {part} {mnt}; {stoker} umount {mnt} 2>&1 && exit 1
+         umount {mnt}; cmp {mnt}/file {data}/file; {stoker} umount {mnt}"
     );
     let Some(said) = within(&bed, &script) else { return };
-    assert_eq!(said.matches("another mount covers it\n").count(), 3, "{said}");
+    assert_eq!(said.matches("another mount covers it\n").count(), 4, "{said}");
     assert!(said.contains(&format!("this is a part of the mount {mnt} that is bound over it\n")), "{said}");
-    assert!(said.contains("a part of a mount that was unmounted is bound there\n"), "{said}");
+    assert!(said.contains("a part of a mount is bound there, and the whole of it is not mounted here\n"), "{said}");
     assert!(said.contains(&format!("unmounted here, and still mounted at {all}\n")), "{said}");
     eventually("the node has ended", || bed.nodes().is_empty());
 }

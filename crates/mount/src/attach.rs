@@ -6,19 +6,22 @@
 
 mod fusermount;
 mod table;
+mod unmount;
 
 use crate::device::{DEVICE, Device};
-use block::{Error, Kind, Result};
+use block::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+use table::Standing;
+use unmount::unmount_found;
 
 /// What is to be mounted where.
 pub struct Wanted<'a> {
@@ -110,13 +113,19 @@ impl MountPoint {
     /// Take it away from everywhere here, and what is bound of its folders: whether it was in use. What another mount covers stays, which is
     /// an error once all others are gone.
     pub fn leave(&self) -> Result<bool> {
-        let Some(number) = self.number else { return unmount(&self.path, true).map(|()| false) };
         // As they were before the first one: with the last one it may end, and its number be another's.
+        let Some(places) = self.number.and_then(table::everywhere) else {
+            return unmount(&self.path, true).map(|()| true);
+        };
         let (mut was_in_use, mut failed) = (false, None);
-        for place in table::everywhere(number) {
-            let left = unmount_found(&place, false).or_else(|refused| {
-                was_in_use |= !place.covered;
-                if place.covered { Err(refused) } else { unmount_found(&place, true) }
+        for place in places {
+            let left = unmount_found(&place, false).or_else(|refused| match place.now() {
+                Standing::OnTop => {
+                    was_in_use = true;
+                    unmount_found(&place, true)
+                }
+                Standing::Covered => Err(refused),
+                Standing::Gone => Ok(()),
             });
             failed = failed.or(left.err());
         }
@@ -173,61 +182,6 @@ pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, MountPoint)> {
     let number = stat.map(|stat| Number { major: stat.stx_dev_major, minor: stat.stx_dev_minor });
     Ok((device, MountPoint { path, number }))
 }
-
-/// Unmount whatever mount of Stoker is at a path; `lazy`: take it out of sight at once, and let it end when the last
-/// file is closed.
-pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
-    let target =
-        resolve(mount_point).map_err(|error| Error::io("looking at the mount point", mount_point.display(), &error))?;
-    match table::at(&target) {
-        Some(there) if there.kind != format!("fuse.{SUBTYPE}") => {
-            let what = format!("{} ({}) is mounted here, which is not Stoker's", there.source, there.kind);
-            Err(Error::invalid(what, target.display())
-                .hint("name a mount of Stoker: findmnt -t fuse.stoker shows them"))
-        }
-        None if !is_root() => Err(refused_unmount(Errno::INVAL, &target)),
-        _ => unmount_at(&target, lazy),
-    }
-}
-
-/// Unmount whatever mount of Stoker is at a path, and that everywhere here, even while files are open.
-pub fn unmount_everywhere(mount_point: &Path) -> Result<()> {
-    match table::system_of(mount_point).filter(|_| is_ours(mount_point)) {
-        None => unmount(mount_point, true),
-        number => MountPoint::of(mount_point.to_owned(), number).leave().map(drop),
-    }
-}
-
-fn unmount_found(found: &table::Found, lazy: bool) -> Result<()> {
-    if found.covered {
-        let error = Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", found.at.display());
-        let here = block::quoted(&found.at);
-        return Err(error.hint(format!("unmount that one first: umount {here}; then stoker umount {here}")));
-    }
-    unmount_at(&found.at, lazy)
-}
-
-fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
-    if !is_root() {
-        return fusermount::unmount(target, lazy);
-    }
-    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    let unmount = || rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW);
-    let mut done = unmount();
-    // Whoever only looks whether it lives has it in use for a moment.
-    for _ in 0..LOOKS_LAST {
-        if done != Err(Errno::BUSY) {
-            break;
-        }
-        std::thread::sleep(LOOK);
-        done = unmount();
-    }
-    done.map_err(|errno| refused_unmount(errno, target))
-}
-
-/// How often a mount that is in use is tried again, and after which pause.
-const LOOKS_LAST: u32 = 3;
-const LOOK: Duration = Duration::from_millis(30);
 
 /// How long a mount may take to say that it lives, which one that is dead denies at once: a daemon that was stopped, or a
 /// network, never says anything.
@@ -340,8 +294,9 @@ fn is_ours(folder: &Path) -> bool {
 }
 
 pub use table::{
-    Above, Known, Number, Places, above, everywhere, is_below, is_left_part, known_as, system_of, user_at,
+    Above, Found, Known, Number, Places, above, everywhere, is_below, is_left_part, known_as, system_of, user_at,
 };
+pub use unmount::{unmount, unmount_everywhere};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -453,18 +408,6 @@ fn refused_mount(errno: Errno, target: &Path) -> Error {
         Errno::NODEV => error.hint("this kernel has no FUSE: modprobe fuse"),
         Errno::BUSY => error.hint("something else holds this folder; choose another"),
         _ => error,
-    }
-}
-
-fn refused_unmount(errno: Errno, target: &Path) -> Error {
-    match errno {
-        Errno::BUSY => Error::new(Kind::Unavailable { retry_after: None }, "the mount is in use", target.display())
-            .hint(format!(
-                "close the files in it (fuser -vm shows who has them), or let go of it lazily: stoker umount --lazy {}",
-                block::quoted(target)
-            )),
-        Errno::INVAL => Error::invalid("nothing is mounted here", target.display()).hint("see findmnt -t fuse.stoker"),
-        errno => Error::io("unmounting", target.display(), &errno.into()),
     }
 }
 

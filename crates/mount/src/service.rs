@@ -235,10 +235,7 @@ impl Service {
     /// Tell the namespace of what was used without asking it.
     fn tell_used(&self) {
         let _in_order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let uses = self.used.take();
-        if !uses.is_empty() {
-            self.namespace.used(&uses);
-        }
+        self.used.hand_on(|uses| self.namespace.used(uses));
     }
 
     /// Go on telling the namespace of opens for as long as the mount lives.

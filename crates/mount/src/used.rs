@@ -7,7 +7,10 @@
 //! Invariant: a list never grows beyond [`LIST_MAX`]; what comes while it is full is not reported.
 
 use node::namespace::Use;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -44,10 +47,10 @@ impl Default for Used {
 }
 
 impl Used {
-    /// A file was used. Told twice in a row, it is noted once.
+    /// A file was used. By the same thread twice in a row, it is noted once.
     pub fn note(&self, used: Use) {
         let mut list = self.list(used.node as usize);
-        let is_told = |last: &Use| last.node == used.node && (last.is_open || !used.is_open);
+        let is_told = |last: &Use| (last.node, last.thread) == (used.node, used.thread) && last.is_open >= used.is_open;
         if list.last().is_some_and(|(_, last)| is_told(last)) || list.len() == LIST_MAX {
             return;
         }
@@ -73,17 +76,25 @@ impl Used {
         self.enough.notify_one();
     }
 
-    /// Whether anything was noted that was not handed on.
-    pub fn is_any(&self) -> bool {
-        self.first.load(Relaxed) != self.next.load(Relaxed)
+    /// How much was noted that was not handed on.
+    pub fn waiting(&self) -> u64 {
+        self.next.load(Relaxed).saturating_sub(self.first.load(Acquire))
     }
 
-    /// Everything noted so far, in order, each node once: when it was opened, if it was.
-    pub fn take(&self) -> Vec<Use> {
-        self.first.store(self.next.load(Relaxed), Relaxed);
+    /// Hand on everything noted so far, in order, of each node and thread once: when it was opened, if it was. Until that is done, it waits.
+    pub fn hand_on(&self, to: impl FnOnce(&[Use])) {
+        let next = self.next.load(Relaxed);
+        let uses = self.take();
+        if !uses.is_empty() {
+            to(&uses);
+        }
+        self.first.store(next, Release);
+    }
+
+    fn take(&self) -> Vec<Use> {
         let mut noted: Vec<(u64, Use)> = (0..LISTS).flat_map(|index| std::mem::take(&mut *self.list(index))).collect();
-        noted.sort_unstable_by_key(|(number, used)| (used.node, !used.is_open, *number));
-        noted.dedup_by_key(|(_, used)| used.node);
+        noted.sort_unstable_by_key(|(number, used)| (used.node, used.thread, !used.is_open, *number));
+        noted.dedup_by_key(|(_, used)| (used.node, used.thread));
         noted.sort_unstable_by_key(|(number, _)| *number);
         noted.into_iter().map(|(_, used)| used).collect()
     }
@@ -104,12 +115,18 @@ mod tests {
     #[test]
     fn what_is_noted_is_reported_once_in_its_order_and_never_more_than_there_is_room_for() {
         let used = Used::default();
-        assert!(!used.is_any());
+        assert_eq!(used.waiting(), 0);
         let more = Use { is_open: false, ..open(6) };
         [more, open(9), open(7), open(7), open(8), open(7), open(6), more].into_iter().for_each(|file| used.note(file));
-        assert!(used.is_any());
-        assert_eq!(used.take(), [9, 7, 8, 6].map(open), "when it was opened");
-        assert!(!used.is_any() && used.take().is_empty());
+        let other = Use { thread: 2, ..open(7) };
+        used.note(other);
+        assert_eq!(used.waiting(), 6);
+        used.hand_on(|uses| {
+            assert_eq!(uses, [open(9), open(7), open(8), open(6), other], "when it was opened");
+            assert_eq!(used.waiting(), 6, "until it was handed on");
+        });
+        assert_eq!(used.waiting(), 0);
+        used.hand_on(|_| panic!("it was handed on"));
         used.note(more);
         assert_eq!(used.take(), [more]);
         let same_list = |index: usize| (index * LISTS) as u64;

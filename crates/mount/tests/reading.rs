@@ -370,7 +370,7 @@ fn opens_through_kept_backing_files_are_told_afterwards_and_at_the_end() {
         return eprintln!("SKIPPED: no passthrough here: {reason}");
     }
     let node = tree.file(ROOT, "complete", Body::Backed(mounted.local(&content), content.clone()));
-    let reported = || tree.used.lock().unwrap().clone();
+    let reported = || tree.used.lock().unwrap().iter().map(|used| used.node).collect::<Vec<_>>();
     drop(File::open(mounted.path("complete")).unwrap());
     assert_eq!(tree.opens.load(Ordering::Relaxed), 1);
     eventually("the second open is reported", || {
@@ -390,10 +390,35 @@ fn opens_through_kept_backing_files_are_told_afterwards_and_at_the_end() {
 }
 
 #[test]
+fn opens_through_are_told_in_their_order_with_their_thread_and_before_the_next_open_that_asks() {
+    let tree = Tree::new();
+    let content = noise(LARGE, 4);
+    let Some(mounted) = Mounted::new(&tree, |_| ()) else { return };
+    if let Passthrough::Off { reason } = mounted.session.passthrough() {
+        return eprintln!("SKIPPED: no passthrough here: {reason}");
+    }
+    let names: Vec<String> = (0..40).map(|number| format!("kept {number}")).collect();
+    let body = || Body::Backed(mounted.local(&content), content.clone());
+    let kept: Vec<u64> = names.iter().map(|name| tree.file(ROOT, name, body())).collect();
+    let other = tree.file(ROOT, "other", Body::Bytes(noise(10, 1)));
+    let open = |name: &str| drop(File::open(mounted.path(name)).unwrap());
+    names.iter().for_each(|name| open(name));
+    names.iter().rev().for_each(|name| open(name));
+    open("other");
+    let told = tree.used.lock().unwrap().clone();
+    assert_eq!(told.iter().map(|used| used.node).collect::<Vec<_>>(), kept.iter().rev().copied().collect::<Vec<_>>());
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    assert!(told.iter().all(|used| used.is_open && used.thread == thread), "{told:?}");
+    assert_eq!(tree.asked.lock().unwrap().last(), Some(&(names.len(), other)));
+}
+
+#[test]
 fn reads_of_an_immutable_mount_are_told_as_uses() {
     let tree = Tree::new();
     let node = tree.file(ROOT, "file", Body::Bytes(noise(LARGE, 3)));
     let Some(mounted) = Mounted::new(&tree, |options| options.immutable = true) else { return };
     assert!(fs::read(mounted.path("file")).unwrap() == noise(LARGE, 3));
-    eventually("its reads are reported", || tree.used.lock().unwrap().contains(&node));
+    eventually("it is reported that it was read on", || {
+        tree.used.lock().unwrap().iter().any(|used| used.node == node && !used.is_open)
+    });
 }

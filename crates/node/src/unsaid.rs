@@ -14,7 +14,7 @@ use crate::prefetch::{Deal, Declaration, Sampler, Source};
 use crate::select::Wanted;
 use crate::view::View;
 use order::Finding;
-use record::Record;
+use record::{Epoch, Record};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -77,12 +77,12 @@ struct State {
     spent: Duration,
     /// The last sum of seed and epoch that was found.
     sum: Option<u64>,
-    repeats: Option<Vec<u64>>,
+    repeats: Option<Epoch>,
 }
 
 /// What is to be looked into.
 enum Work {
-    Repeat(Vec<u64>),
+    Repeat(Epoch),
     Search { readers: Vec<Vec<u64>>, sum: Option<u64> },
 }
 
@@ -130,8 +130,8 @@ impl Unsaid {
             self.news.notified().await;
             let Some(view) = view.upgrade().filter(|_| !self.over.load(Relaxed)) else { return };
             match self.work() {
-                Some(Work::Repeat(nodes)) => {
-                    let _ = tokio::task::spawn_blocking(move || repeat(&view, nodes)).await;
+                Some(Work::Repeat(epoch)) => {
+                    let _ = tokio::task::spawn_blocking(move || repeat(&view, &epoch)).await;
                 }
                 // What it takes goes by what others leave of the processors.
                 Some(Work::Search { readers, sum }) => drop(tokio::spawn(self.clone().search(view, readers, sum))),
@@ -142,8 +142,8 @@ impl Unsaid {
 
     fn work(&self) -> Option<Work> {
         let mut state = self.state();
-        if let Some(nodes) = state.repeats.take() {
-            return Some(Work::Repeat(nodes));
+        if let Some(epoch) = state.repeats.take() {
+            return Some(Work::Repeat(epoch));
         }
         let since = state.seen.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
         let is_enough = state.next.is_some_and(|next| state.opens >= next);
@@ -239,13 +239,13 @@ impl State {
     }
 }
 
-fn repeat(view: &Arc<View>, nodes: Vec<u64>) {
+fn repeat(view: &Arc<View>, epoch: &Epoch) {
     let orders = view.prefetch().progress();
     if orders.iter().any(|order| order.source != Source::Formula && !order.rests) {
         return;
     }
     let read = view.unsaid().state().record.recent();
-    let deal = Deal::Again(nodes.into());
+    let deal = Deal::Again(epoch.nodes().collect());
     say(view, "the epoch before", found_out(Wanted::default(), deal, Source::Repeat, read));
 }
 

@@ -138,7 +138,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         // The node would end it once it is there; that it has ended, it will find out.
         return Ok(mount::unmount(&path, true)?);
     }
-    let number = mount::system_of(&path);
+    let before = mount::system_of(&path).and_then(mount::everywhere).unwrap_or_default();
     // By its path it might be another by now.
     let place =
         MountPath { path: at.clone(), id: Some(id), url: Some(url.clone()), lazy: args.lazy, everywhere: false };
@@ -158,7 +158,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         Err(_) if !mount::is_below(&path) => Ok(()),
         done => {
             let is_held = done? == Some(true);
-            let left = number.map(mount::everywhere).unwrap_or_default();
+            let left: Vec<&mount::Found> = before.iter().filter(|place| place.is_there()).collect();
             match left.iter().find(|place| !place.is_part).or(left.first()) {
                 Some(place) => {
                     let part = if place.is_part { "a part of it is " } else { "" };

@@ -23,13 +23,13 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Of a body, memory is taken for so much before any of it has come.
 const BODY_AT_ONCE: usize = 64 << 10;
 
-/// Memory of long bodies that have come in part, all connections together.
+/// Memory of long bodies that have come in part, all connections of the node's user together. Those of others have no more by their limits.
 const LONG_BODIES_MAX: usize = 64 << 20;
 
 /// A unit of it: permits are counted in 32 bits.
 const UNIT: usize = 4 << 10;
 
-/// Room for the long bodies of all connections: one that finds none waits for its turn.
+/// Room for the long bodies of connections: one that finds none waits for its turn.
 pub struct Room(Semaphore);
 
 impl Default for Room {

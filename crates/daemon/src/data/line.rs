@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 
-/// What a connection says first, with its credentials.
+/// What a connection says first, with its credentials; another user's has none that are heeded.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
 /// A question: an order of some millions of numbers is the longest.
 const ASK_BYTES_MAX: usize = 32 << 20;
 
-/// The same of another user than the node's: sixty-four names.
-const ASK_OF_OTHERS_BYTES_MAX: usize = 1 << 20;
+/// Whatever another user says, who asks for sixty-four names at a time: the longest ones, if they are not all of signs that are escaped.
+const BYTES_OF_OTHERS_MAX: usize = 300 << 10;
 
 /// Names in one frame of a listing.
 const NAMES_AT_ONCE: usize = 4096;
@@ -57,7 +57,8 @@ struct Line<'a> {
 /// Answer until the other side hangs up, or the data set ends. A peer comes with whether it is one of ours.
 pub async fn serve(host: &Arc<Host>, mut stream: UnixStream, (peer, is_ours): (UCred, bool)) -> Heard<()> {
     let room = host.desk.room(is_ours);
-    let Some(hello) = hear(&mut stream, HELLO_BYTES_MAX, room).await? else { return Ok(()) };
+    let most = if is_ours { HELLO_BYTES_MAX } else { BYTES_OF_OTHERS_MAX };
+    let Some(hello) = hear(&mut stream, most, room).await? else { return Ok(()) };
     let said = serde_json::from_slice::<Hello>(&hello.bytes).map_err(|error| not_understood(&error));
     drop(hello);
     let found = async { set::find(host, said?, (&peer, is_ours)).await };
@@ -84,7 +85,7 @@ impl Line<'_> {
     async fn talk(&mut self) -> Heard<()> {
         let mut lent = Lent::default();
         loop {
-            let most = if self.is_ours { ASK_BYTES_MAX } else { ASK_OF_OTHERS_BYTES_MAX };
+            let most = if self.is_ours { ASK_BYTES_MAX } else { BYTES_OF_OTHERS_MAX };
             let host = self.host;
             let room = host.desk.room(self.is_ours);
             let ask = tokio::select! {

@@ -55,7 +55,7 @@ fn run(command: &mut Command, target: &Path) -> Result<()> {
 /// It tells by words only.
 fn refusal(said: &str, target: &Path) -> Error {
     if said.ends_with("resource busy") {
-        return super::refused_unmount(Errno::BUSY, target);
+        return super::unmount::refused_unmount(Errno::BUSY, target);
     }
     let hint = if said.contains("/dev/fuse") {
         "let all users open the device, as distributions do: chmod 666 /dev/fuse; or run as root"

@@ -52,6 +52,8 @@ pub struct Number {
 /// Where a mount was found.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
+    /// Its own number, of all mounts of this namespace.
+    pub mount: Option<u64>,
     pub at: PathBuf,
     /// A folder of it is bound there, and not all of it.
     pub is_part: bool,
@@ -142,10 +144,44 @@ pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
     Some(find(&std::fs::read(MOUNTS).ok()?, number, preferred))
 }
 
-/// Everywhere here that the mount of Stoker with this number is, or a part of it: what was mounted last comes first. None, where the table
+/// Everywhere here that the mount of Stoker with this number is, or a part of it: what was mounted last comes first. `None`: the table
 /// can't be read.
-pub fn everywhere(number: Number) -> Vec<Found> {
-    all(&std::fs::read(MOUNTS).unwrap_or_default(), number)
+pub fn everywhere(number: Number) -> Option<Vec<Found>> {
+    Some(all(&std::fs::read(MOUNTS).ok()?, number))
+}
+
+impl Found {
+    /// Whether it is still mounted. Numbers of mounts come again, but at another place.
+    pub fn is_there(&self) -> bool {
+        let table = std::fs::read(MOUNTS).unwrap_or_default();
+        lines(&table).any(|line| line.mount == self.mount && line.at == self.at && line.kind == KIND)
+    }
+
+    /// Whether it is still there, and what lies on top at its place: the table has mounts in the order in which they were made, which is not
+    /// the one in which they lie. Where the kernel doesn't number mounts, as it was found.
+    pub fn now(&self) -> Standing {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let top = rustix::fs::statx(rustix::fs::CWD, &self.at, flags, StatxFlags::MNT_ID).ok();
+        let top = top.filter(|top| top.stx_mask & StatxFlags::MNT_ID.bits() != 0).map(|top| top.stx_mnt_id);
+        let is_listed = || {
+            let table = std::fs::read(MOUNTS).ok()?;
+            Some(lines(&table).any(|line| line.mount == self.mount && line.kind == KIND))
+        };
+        match (top, self.covered) {
+            (Some(top), _) if Some(top) == self.mount => Standing::OnTop,
+            _ if is_listed() == Some(false) => Standing::Gone,
+            (None, false) => Standing::OnTop,
+            _ => Standing::Covered,
+        }
+    }
+}
+
+/// How a mount that was found stands by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    OnTop,
+    Covered,
+    Gone,
 }
 
 /// Whether a mount of Stoker is on exactly this folder, though another may lie over it.
@@ -247,7 +283,8 @@ fn all(table: &[u8], number: Number) -> Vec<Found> {
     // The kernel may have given the number of one that ended to somebody else's.
     let ours = lines(table).rev().filter(|line| line.number == Some(number) && line.kind == KIND);
     let is_covered = |at: &Path| lines(table).rfind(|line| line.at == at).is_some_and(|top| top.number != Some(number));
-    ours.map(|line| Found { covered: is_covered(&line.at), is_part: line.root != b"/", at: line.at }).collect()
+    ours.map(|line| Found { mount: line.mount, covered: is_covered(&line.at), is_part: line.root != b"/", at: line.at })
+        .collect()
 }
 
 #[derive(PartialEq)]
@@ -431,15 +468,16 @@ mod tests {
     #[test]
     fn a_mount_is_found_by_its_number_wherever_it_was_moved() {
         let of = |minor, preferred: &str| find(TABLE, Number { major: 0, minor }, Path::new(preferred));
-        let found = |at: &str, covered| Some(Found { at: at.into(), is_part: false, covered });
-        assert_eq!(of(52, "/mnt/my data"), found("/mnt/my data", false));
-        assert_eq!(of(52, "/somewhere/else"), found("/mnt/my data", false));
-        assert_eq!(of(53, "/mnt/covered"), found("/mnt/covered", true));
+        let found =
+            |mount, at: &str, covered| Some(Found { mount: Some(mount), at: at.into(), is_part: false, covered });
+        assert_eq!(of(52, "/mnt/my data"), found(40, "/mnt/my data", false));
+        assert_eq!(of(52, "/somewhere/else"), found(40, "/mnt/my data", false));
+        assert_eq!(of(53, "/mnt/covered"), found(41, "/mnt/covered", true));
         assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
         assert_eq!(of(55, "/mnt/covered"), None);
         let bound = [TABLE, b"\n43 36 0:55 /folder /bound ro - fuse.stoker s3://bucket ro"].concat();
         let everywhere = |minor| all(&bound, Number { major: 0, minor });
-        assert_eq!(everywhere(55), [Found { at: "/bound".into(), is_part: true, covered: false }]);
+        assert_eq!(everywhere(55), [Found { mount: Some(43), at: "/bound".into(), is_part: true, covered: false }]);
         assert_eq!(everywhere(54), []);
         let places = Places(places(&bound));
         let now = |minor, before| places.of(Some(Number { major: 0, minor }), Path::new(before));

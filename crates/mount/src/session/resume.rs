@@ -45,9 +45,10 @@ impl Terms {
         if place.is_there() { place.unmount(true) } else { Ok(()) }
     }
 
-    /// Unmount it, even while files are open.
+    /// Unmount it, even while files are open: from everywhere, if it is where it was mounted, or else its number may be another's.
     pub fn unmount(&self) -> Result<()> {
-        MountPoint::of(self.path.clone(), self.number).unmount(true)
+        let place = MountPoint::of(self.path.clone(), self.number);
+        if place.is_there() { place.leave().map(drop) } else { place.unmount(true) }
     }
 }
 

@@ -62,7 +62,9 @@ pub struct Tree {
     pub opens: AtomicU64,
     pub lookups: AtomicU64,
     /// Opens that were reported afterwards.
-    pub used: Mutex<Vec<u64>>,
+    /// What was used; and what was asked for, each with how much had been used before.
+    pub used: Mutex<Vec<Use>>,
+    pub asked: Mutex<Vec<(usize, u64)>>,
     /// The process dies while it is asked for attributes.
     pub dies: AtomicBool,
     /// The names as of the last [`Tree::pin`].
@@ -206,7 +208,7 @@ impl Namespace for Tree {
     }
 
     fn used(&self, uses: &[Use]) {
-        self.used.lock().unwrap().extend(uses.iter().map(|used| used.node));
+        self.used.lock().unwrap().extend(uses);
     }
 
     fn remember(&self, node: u64, lookups: i64) {
@@ -214,6 +216,11 @@ impl Namespace for Tree {
         let count = inside.counts.entry(node).or_default();
         *count += lookups;
         assert!(node == ROOT || *count >= 0, "more lookups on node {node} were given back than counted");
+    }
+
+    fn open_by(&self, node: u64, _thread: u32) -> Opening {
+        self.asked.lock().unwrap().push((self.used.lock().unwrap().len(), node));
+        self.open(node)
     }
 
     fn open(&self, node: u64) -> Opening {

@@ -34,8 +34,20 @@ pub struct Record {
 
 /// Another epoch has begun.
 pub struct Turn {
-    /// All files of the epoch before, in order, if this one begins as it did.
-    pub repeats: Option<Vec<u64>>,
+    /// That before, if this one begins as it did.
+    pub repeats: Option<Epoch>,
+}
+
+/// All files of an epoch, in order.
+pub struct Epoch {
+    generation: u32,
+    opens: Vec<u32>,
+}
+
+impl Epoch {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.opens.iter().map(|place| node_at(self.generation, *place))
+    }
 }
 
 impl Record {
@@ -70,8 +82,7 @@ impl Record {
         let before = std::mem::take(self);
         before.again.iter().for_each(|place| _ = self.add(*place));
         self.generation = generation;
-        let node = |place: u32| node_at(generation, place);
-        Some(Turn { repeats: is_same.then(|| before.opens.into_iter().map(node).collect()) })
+        Some(Turn { repeats: is_same.then_some(Epoch { generation, opens: before.opens }) })
     }
 
     /// What was opened last, in order: as much as readers may be apart.
@@ -105,7 +116,7 @@ mod tests {
 
     fn play(record: &mut Record, places: impl IntoIterator<Item = u32>) -> Vec<Option<usize>> {
         let turns = places.into_iter().filter_map(|place| record.opened(node_at(1, place)));
-        turns.map(|turn| turn.repeats.map(|nodes| nodes.len())).collect()
+        turns.map(|turn| turn.repeats.map(|epoch| epoch.nodes().len())).collect()
     }
 
     #[test]

@@ -98,9 +98,11 @@ fn look_for(known: &mount::Known) -> anyhow::Result<Found> {
 }
 
 fn nothing_at(path: &Path, silent: &[String]) -> anyhow::Error {
-    if let Some(part) = path.ancestors().find(|above| mount::is_left_part(above)) {
-        let error = Error::missing("a part of a mount that was unmounted is bound there", part.display());
-        return error.hint(format!("stoker umount {}", block::quoted(part))).into();
+    let part = path.ancestors().find(|above| mount::is_left_part(above));
+    if let Some(part) = part.filter(|_| silent.is_empty()) {
+        let error =
+            Error::missing("a part of a mount is bound there, and the whole of it is not mounted here", part.display());
+        return error.hint(format!("`stoker umount {}` takes it away, if nobody needs it", block::quoted(part))).into();
     }
     let what = match silent.is_empty() {
         true => "nothing is mounted there by a node of this user".into(),
