@@ -161,9 +161,11 @@ fn a_sampler_is_found_out_also_where_the_kernel_opens_by_itself_what_an_earlier_
         orders(&bed).into_iter().filter(|order| order["source"] == "formula").collect::<Vec<_>>()
     };
     // A machine that is busy leaves little to a search.
-    let found = (2..20).find_map(|number| epoch(number).first().map(|order| (number, order.clone())));
+    let found = (2..6).find_map(|number| epoch(number).first().map(|order| (number, order.clone())));
     let (number, found) = found.unwrap_or_else(|| panic!("nothing was found: {:?}", orders(&bed)));
-    assert_eq!(found["name"], format!("rank 0 of 1, seed + epoch = {}", 40 + number));
+    // A search may end in the epoch after that in which it began.
+    let name = |epoch: u64| format!("rank 0 of 1, seed + epoch = {}", 40 + epoch);
+    assert!(found["name"] == name(number) || number > 2 && found["name"] == name(number - 1), "{found}");
     let opened = |found: &Value| found["opened"].as_u64().expect("a count");
     let before = opened(&found);
     epoch(number + 1);

@@ -39,6 +39,9 @@ const CONNECTIONS_OF_OTHERS_MAX: usize = 256;
 /// Batches that look for files on the disk at a time, each on a thread.
 const BATCHES_ON_DISK_MAX: usize = 32;
 
+/// Loads of other users than the node's at a time: each looks at all names, and remembers those that it is to fetch.
+const LOADS_OF_OTHERS_MAX: usize = 8;
+
 /// Bytes of files lent as descriptors stay within one part in so many of the cache's capacity: a file that gives way
 /// meanwhile takes its room until it is closed. What is beyond is copied.
 const LENT_SHARE: u64 = 4;
@@ -57,6 +60,7 @@ pub struct Desk {
     connections: Semaphore,
     others: Semaphore,
     disk: Arc<Semaphore>,
+    loads_of_others: Semaphore,
     /// For long questions of the node's user. Those of others are short, and keep nobody waiting.
     room: frame::Room,
     /// By what was asked for, so that programs which ask the same share one.
@@ -75,6 +79,7 @@ impl Default for Desk {
             connections: Semaphore::new(CONNECTIONS_MAX),
             others: Semaphore::new(CONNECTIONS_OF_OTHERS_MAX),
             disk: Arc::new(Semaphore::new(BATCHES_ON_DISK_MAX)),
+            loads_of_others: Semaphore::new(LOADS_OF_OTHERS_MAX),
             room: frame::Room::default(),
             sets: Mutex::default(),
             files_lent: AtomicU64::new(0),

@@ -4,6 +4,7 @@
 //! Invariant: a mount point that something alive is mounted on is never covered, and a dead mount is
 //! never left in the way.
 
+mod found;
 mod fusermount;
 mod table;
 mod unmount;
@@ -20,8 +21,13 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
-use table::Standing;
-use unmount::unmount_found;
+use unmount::{unmount_at, unmount_found, unmount_in_use};
+
+/// The device number of what a path leads to. Its daemon is not asked, which may not serve yet.
+fn number_of(path: &Path) -> Option<Number> {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some(Number { major: stat.stx_dev_major, minor: stat.stx_dev_minor })
+}
 
 /// What is to be mounted where.
 pub struct Wanted<'a> {
@@ -103,7 +109,7 @@ impl MountPoint {
 
     /// Unmount it where it is to be, and nowhere else.
     pub fn unmount_from(&self, at: &Path, lazy: bool) -> Result<()> {
-        match self.number.and_then(|number| table::of_number(number, at)) {
+        match self.number.and_then(|number| found::of_number(number, at)) {
             None if at == self.path => unmount(at, lazy),
             Some(Some(now)) if now.at == at => unmount_found(&now, lazy),
             _ => Err(Error::missing("it is not mounted there any more", at.display()).hint("see `stoker status`")),
@@ -113,28 +119,46 @@ impl MountPoint {
     /// Take it away from everywhere here, and what is bound of its folders: whether it was in use. What another mount covers stays, which is
     /// an error once all others are gone.
     pub fn leave(&self) -> Result<bool> {
+        let Some(number) = self.number else { return unmount(&self.path, true).map(|()| true) };
         // As they were before the first one: with the last one it may end, and its number be another's.
-        let Some(places) = self.number.and_then(table::everywhere) else {
-            return unmount(&self.path, true).map(|()| true);
-        };
-        let (mut was_in_use, mut failed) = (false, None);
-        for place in places {
-            let left = unmount_found(&place, false).or_else(|refused| match place.now() {
-                Standing::OnTop => {
-                    was_in_use = true;
-                    unmount_found(&place, true)
+        let Some(mut places) = found::everywhere(number) else { return self.leave_unlisted(number) };
+        let mut was_in_use = false;
+        loop {
+            let (before, mut failed) = (places.len(), None);
+            places.retain(|place| match unmount_in_use(place) {
+                Ok(in_use) => {
+                    was_in_use |= in_use;
+                    false
                 }
-                Standing::Covered => Err(refused),
-                Standing::Gone => Ok(()),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    true
+                }
             });
-            failed = failed.or(left.err());
+            match failed {
+                None => return Ok(was_in_use),
+                // One may have been covered by another of these.
+                Some(_) if places.len() < before => {}
+                Some(error) => return Err(error),
+            }
         }
-        failed.map_or(Ok(was_in_use), Err)
+    }
+
+    /// Where the system shows no table: whatever lies there by now is another's, unless it has this number.
+    fn leave_unlisted(&self, number: Number) -> Result<bool> {
+        if number_of(&self.path) != Some(number) {
+            let error = Error::unavailable(
+                "the table of mounts can't be read, and it is not on top there",
+                self.path.display(),
+            );
+            return Err(error.hint("see that /proc is mounted"));
+        }
+        unmount_at(&self.path, false).map(|()| false).or_else(|_| unmount_at(&self.path, true).map(|()| true))
     }
 
     /// What the kernel's table says of it. `None` if it can't be read.
-    fn now(&self) -> Option<Option<table::Found>> {
-        table::of_number(self.number?, &self.path)
+    fn now(&self) -> Option<Option<Found>> {
+        found::of_number(self.number?, &self.path)
     }
 
     /// Raise the readahead of the mount, where we may. Lost with the mount.
@@ -177,9 +201,7 @@ pub fn attach(wanted: &Wanted<'_>) -> Result<(Device, MountPoint)> {
         return Err(taken(&there, &path));
     }
     let device = if is_root() { by_root(wanted, &path)? } else { fusermount::attach(wanted, &path)? };
-    // Without asking the daemon, which does not serve yet.
-    let stat = rustix::fs::statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
-    let number = stat.map(|stat| Number { major: stat.stx_dev_major, minor: stat.stx_dev_minor });
+    let number = number_of(&path);
     Ok((device, MountPoint { path, number }))
 }
 
@@ -293,9 +315,8 @@ fn is_ours(folder: &Path) -> bool {
     table::at(folder).is_some_and(|there| there.kind == format!("fuse.{SUBTYPE}"))
 }
 
-pub use table::{
-    Above, Found, Known, Number, Places, above, everywhere, is_below, is_left_part, known_as, system_of, user_at,
-};
+pub use found::{Found, Standing, everywhere, is_below};
+pub use table::{Above, Known, Number, Places, above, is_left_part, known_as, system_of, user_at};
 pub use unmount::{unmount, unmount_everywhere};
 
 pub fn is_root() -> bool {

@@ -36,8 +36,8 @@ mod used;
 mod wait;
 
 pub use attach::{
-    Above, Found, Known, Number, Places, above, are_awaited, dead, dead_above, everywhere, is_below, is_left_part,
-    is_mounted, is_stale, known_as, look, named, system_of, unmount, unmount_everywhere, user_at,
+    Above, Found, Known, Number, Places, Standing, above, are_awaited, dead, dead_above, everywhere, is_below,
+    is_left_part, is_mounted, is_stale, known_as, look, named, system_of, unmount, unmount_everywhere, user_at,
 };
 pub use counter::Counts;
 pub use service::{Passthrough, Space};

@@ -238,6 +238,14 @@ impl Service {
         self.used.hand_on(|uses| self.namespace.used(uses));
     }
 
+    /// The same before an open that asks, if it is that little: more would keep the open waiting for longer than its order is worth.
+    fn tell_used_first(&self) {
+        const TOLD_FIRST_MAX: u64 = 1024;
+        if (1..=TOLD_FIRST_MAX).contains(&self.used.waiting()) {
+            self.tell_used();
+        }
+    }
+
     /// Go on telling the namespace of opens for as long as the mount lives.
     pub fn follow_used(self: &Arc<Service>) {
         let (used, service) = (self.used.clone(), Arc::downgrade(self));

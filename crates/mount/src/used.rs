@@ -50,7 +50,8 @@ impl Used {
     /// A file was used. By the same thread twice in a row, it is noted once.
     pub fn note(&self, used: Use) {
         let mut list = self.list(used.node as usize);
-        let is_told = |last: &Use| (last.node, last.thread) == (used.node, used.thread) && last.is_open >= used.is_open;
+        let is_same = |last: &Use| last.node == used.node && (last.thread == used.thread || !used.is_open);
+        let is_told = |last: &Use| is_same(last) && last.is_open >= used.is_open;
         if list.last().is_some_and(|(_, last)| is_told(last)) || list.len() == LIST_MAX {
             return;
         }

@@ -158,7 +158,7 @@ fn end(args: &Args, (client, status, path): (Client, Status, PathBuf)) -> anyhow
         Err(_) if !mount::is_below(&path) => Ok(()),
         done => {
             let is_held = done? == Some(true);
-            let left: Vec<&mount::Found> = before.iter().filter(|place| place.is_there()).collect();
+            let left: Vec<&mount::Found> = before.iter().filter(|place| place.now() != mount::Standing::Gone).collect();
             match left.iter().find(|place| !place.is_part).or(left.first()) {
                 Some(place) => {
                     let part = if place.is_part { "a part of it is " } else { "" };

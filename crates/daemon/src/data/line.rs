@@ -133,7 +133,18 @@ impl Line<'_> {
                 }
             }
             Ask::List(listed) => self.list(&listed).await?,
-            Ask::Load(select) => Ok(self.load(select).await?),
+            Ask::Load(select) => {
+                let desk = self.host.desk.clone();
+                let turn = async { if self.is_ours { None } else { desk.loads_of_others.acquire().await.ok() } };
+                let turn = tokio::select! {
+                    turn = turn => turn,
+                    () = hung_up(&self.stream) => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+                    () = self.host.closes() => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+                };
+                self.load(select).await?;
+                drop(turn);
+                Ok(())
+            }
             Ask::Hint(_) if !self.is_ours => Err(Error::denied("this is for the node's user", "the data socket")),
             Ask::Hint(request) => {
                 let under = join(&self.reader.under, &request.path);

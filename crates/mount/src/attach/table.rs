@@ -49,18 +49,6 @@ pub struct Number {
     pub minor: u32,
 }
 
-/// Where a mount was found.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its own number, of all mounts of this namespace.
-    pub mount: Option<u64>,
-    pub at: PathBuf,
-    /// A folder of it is bound there, and not all of it.
-    pub is_part: bool,
-    /// Another mount lies over it at the same place.
-    pub covered: bool,
-}
-
 /// Where all mounts of Stoker are at a moment: the folders above one may have other names by now.
 pub struct Places(Vec<(Number, PathBuf)>);
 
@@ -79,9 +67,9 @@ impl Places {
 }
 
 /// The type of our mounts.
-const KIND: &[u8] = b"fuse.stoker";
+pub(super) const KIND: &[u8] = b"fuse.stoker";
 
-const MOUNTS: &str = "/proc/self/mountinfo";
+pub(super) const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The topmost mount on exactly this folder. Not being able to tell is no reason to refuse.
 pub fn at(folder: &Path) -> Option<There> {
@@ -138,58 +126,6 @@ pub fn ours() -> Vec<Ours> {
     std::fs::read(MOUNTS).map_or_else(|_| Vec::new(), |table| all_ours(&table))
 }
 
-/// Where the file system with this number is mounted; of several places this one, if it is among them. The outer
-/// `None`: the table can't be read.
-pub fn of_number(number: Number, preferred: &Path) -> Option<Option<Found>> {
-    Some(find(&std::fs::read(MOUNTS).ok()?, number, preferred))
-}
-
-/// Everywhere here that the mount of Stoker with this number is, or a part of it: what was mounted last comes first. `None`: the table
-/// can't be read.
-pub fn everywhere(number: Number) -> Option<Vec<Found>> {
-    Some(all(&std::fs::read(MOUNTS).ok()?, number))
-}
-
-impl Found {
-    /// Whether it is still mounted. Numbers of mounts come again, but at another place.
-    pub fn is_there(&self) -> bool {
-        let table = std::fs::read(MOUNTS).unwrap_or_default();
-        lines(&table).any(|line| line.mount == self.mount && line.at == self.at && line.kind == KIND)
-    }
-
-    /// Whether it is still there, and what lies on top at its place: the table has mounts in the order in which they were made, which is not
-    /// the one in which they lie. Where the kernel doesn't number mounts, as it was found.
-    pub fn now(&self) -> Standing {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let top = rustix::fs::statx(rustix::fs::CWD, &self.at, flags, StatxFlags::MNT_ID).ok();
-        let top = top.filter(|top| top.stx_mask & StatxFlags::MNT_ID.bits() != 0).map(|top| top.stx_mnt_id);
-        let is_listed = || {
-            let table = std::fs::read(MOUNTS).ok()?;
-            Some(lines(&table).any(|line| line.mount == self.mount && line.kind == KIND))
-        };
-        match (top, self.covered) {
-            (Some(top), _) if Some(top) == self.mount => Standing::OnTop,
-            _ if is_listed() == Some(false) => Standing::Gone,
-            (None, false) => Standing::OnTop,
-            _ => Standing::Covered,
-        }
-    }
-}
-
-/// How a mount that was found stands by now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    OnTop,
-    Covered,
-    Gone,
-}
-
-/// Whether a mount of Stoker is on exactly this folder, though another may lie over it.
-pub fn is_below(folder: &Path) -> bool {
-    let table = std::fs::read(MOUNTS).unwrap_or_default();
-    lines(&table).any(|line| line.kind == KIND && line.at == folder)
-}
-
 /// Whether the file system with this number is mounted in any mount namespace that this user may look into.
 pub fn is_anywhere(number: Number) -> bool {
     let mut seen = BTreeSet::new();
@@ -202,9 +138,8 @@ pub fn is_anywhere(number: Number) -> bool {
     })
 }
 
-/// The topmost mount of a place is the last in the table.
 fn topmost(table: &[u8], folder: &Path) -> Option<There> {
-    let line = lines(table).rfind(|line| line.at == folder)?;
+    let line = top(table, folder)?;
     Some(There { source: line.source(), kind: text(line.kind) })
 }
 
@@ -227,18 +162,38 @@ fn told(line: &Line<'_>) -> Above {
     Above { kind: text(line.kind), source: line.source(), options: options.join(",") }
 }
 
-/// The mount that a path lies on; of several on one folder the last.
-fn deepest<'a>(table: &'a [u8], path: &Path) -> Option<Line<'a>> {
-    let above = lines(table).filter(|line| path.starts_with(&line.at));
-    above.max_by_key(|line| line.at.components().count())
+/// The mount that a path lies on, as the kernel walks there: from one mount to the nearest that lies on it. The order of the table is that in
+/// which mounts were made, which is not the one in which they lie.
+pub(super) fn deepest<'a>(table: &'a [u8], path: &Path) -> Option<Line<'a>> {
+    let mut on_the_way: Vec<Line<'a>> = lines(table).filter(|line| path.starts_with(&line.at)).collect();
+    // What the first one lies on is not in the table.
+    let is_first =
+        |line: &Line<'_>| line.parent == line.mount || !on_the_way.iter().any(|one| one.mount == line.parent);
+    let firsts: Vec<bool> = on_the_way.iter().map(is_first).collect();
+    let mut here: Option<usize> = None;
+    for _ in 0..on_the_way.len() {
+        let lies_on_it = |(at, line): &(usize, &Line<'_>)| match here {
+            None => firsts[*at],
+            Some(here) => !firsts[*at] && line.parent == on_the_way[here].mount,
+        };
+        let next = on_the_way.iter().enumerate().rev().filter(lies_on_it);
+        let Some((at, _)) = next.min_by_key(|(_, line)| line.at.components().count()) else { break };
+        here = Some(at);
+    }
+    here.map(|at| on_the_way.swap_remove(at))
+}
+
+/// The mount that is on exactly this folder, and that no other one covers.
+pub(super) fn top<'a>(table: &'a [u8], folder: &Path) -> Option<Line<'a>> {
+    deepest(table, folder).filter(|line| line.at == folder)
 }
 
 fn user(table: &[u8], folder: &Path) -> Option<u32> {
-    lines(table).rfind(|line| line.at == folder).filter(|line| line.kind == KIND)?.user()
+    top(table, folder).filter(|line| line.kind == KIND)?.user()
 }
 
 fn all_ours(table: &[u8]) -> Vec<Ours> {
-    let is_seen = |line: &Line<'_>| lines(table).rfind(|last| last.at == line.at).is_some_and(|last| last == *line);
+    let is_seen = |line: &Line<'_>| top(table, &line.at).is_some_and(|top| top == *line);
     let ours = lines(table).filter(|line| line.kind == KIND).filter(is_seen);
     ours.map(|line| Ours { user: line.user(), source: line.source(), number: line.number, at: line.at }).collect()
 }
@@ -261,7 +216,7 @@ fn known(table: &[u8], path: &Path) -> Vec<Known> {
 }
 
 fn left_part(table: &[u8], folder: &Path) -> bool {
-    let line = lines(table).rfind(|line| line.at == folder);
+    let line = top(table, folder);
     let part = line.filter(|line| line.kind == KIND && line.root != b"/" && line.number.is_some());
     part.is_some_and(|part| !places(table).iter().any(|(number, _)| Some(*number) == part.number))
 }
@@ -272,30 +227,16 @@ fn places(table: &[u8]) -> Vec<(Number, PathBuf)> {
     whole.filter_map(|line| Some((line.number?, line.at))).collect()
 }
 
-fn find(table: &[u8], number: Number, preferred: &Path) -> Option<Found> {
-    // A folder of it that is bound elsewhere is not the mount.
-    let (mut whole, _): (Vec<_>, Vec<_>) = all(table, number).into_iter().partition(|found| !found.is_part);
-    let at = whole.iter().position(|found| found.at == preferred);
-    at.or(whole.len().checked_sub(1)).map(|at| whole.swap_remove(at))
-}
-
-fn all(table: &[u8], number: Number) -> Vec<Found> {
-    // The kernel may have given the number of one that ended to somebody else's.
-    let ours = lines(table).rev().filter(|line| line.number == Some(number) && line.kind == KIND);
-    let is_covered = |at: &Path| lines(table).rfind(|line| line.at == at).is_some_and(|top| top.number != Some(number));
-    ours.map(|line| Found { mount: line.mount, covered: is_covered(&line.at), is_part: line.root != b"/", at: line.at })
-        .collect()
-}
-
 #[derive(PartialEq)]
-struct Line<'a> {
-    /// Its own number, of all mounts of this namespace.
-    mount: Option<u64>,
-    number: Option<Number>,
+pub(super) struct Line<'a> {
+    /// Its own number, of all mounts of this namespace, and that of the mount that it lies on.
+    pub mount: Option<u64>,
+    parent: Option<u64>,
+    pub number: Option<Number>,
     /// What of the file system is mounted.
-    root: &'a [u8],
-    at: PathBuf,
-    kind: &'a [u8],
+    pub root: &'a [u8],
+    pub at: PathBuf,
+    pub kind: &'a [u8],
     source: &'a [u8],
     mount_options: &'a [u8],
     /// Of the file system itself.
@@ -318,7 +259,7 @@ fn text(word: &[u8]) -> String {
     String::from_utf8_lossy(&unescape(word)).into_owned()
 }
 
-fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+pub(super) fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
     table.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
@@ -326,7 +267,8 @@ fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
 fn parse(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.split(|&byte| byte == b' ');
     let mount = words.next().and_then(|word| str::from_utf8(word).ok()?.parse().ok());
-    let number = words.nth(1)?;
+    let parent = words.next().and_then(|word| str::from_utf8(word).ok()?.parse().ok());
+    let number = words.next()?;
     let (root, at) = (words.next()?, words.next()?);
     let mount_options = words.next()?;
     let mut after = words.skip_while(|word| *word != b"-").skip(1);
@@ -336,6 +278,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     let number = number.map(|(major, minor)| Number { major, minor });
     Some(Line {
         mount,
+        parent,
         number,
         root,
         at: PathBuf::from(OsString::from_vec(unescape(at))),
@@ -466,19 +409,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_found_by_its_number_wherever_it_was_moved() {
-        let of = |minor, preferred: &str| find(TABLE, Number { major: 0, minor }, Path::new(preferred));
-        let found =
-            |mount, at: &str, covered| Some(Found { mount: Some(mount), at: at.into(), is_part: false, covered });
-        assert_eq!(of(52, "/mnt/my data"), found(40, "/mnt/my data", false));
-        assert_eq!(of(52, "/somewhere/else"), found(40, "/mnt/my data", false));
-        assert_eq!(of(53, "/mnt/covered"), found(41, "/mnt/covered", true));
-        assert_eq!(of(54, "/mnt/covered"), None, "somebody else's, who got the number of one that ended");
-        assert_eq!(of(55, "/mnt/covered"), None);
+    fn a_mount_is_called_by_where_it_is_by_now() {
         let bound = [TABLE, b"\n43 36 0:55 /folder /bound ro - fuse.stoker s3://bucket ro"].concat();
-        let everywhere = |minor| all(&bound, Number { major: 0, minor });
-        assert_eq!(everywhere(55), [Found { mount: Some(43), at: "/bound".into(), is_part: true, covered: false }]);
-        assert_eq!(everywhere(54), []);
         let places = Places(places(&bound));
         let now = |minor, before| places.of(Some(Number { major: 0, minor }), Path::new(before));
         assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! Invariant: of what was found, only that is unmounted, whatever lies at its place by now.
 
-use super::table::{Found, Standing};
+use super::found::{Found, Standing};
 use super::{MountPoint, SUBTYPE, fusermount, is_ours, is_root, resolve, table};
 use block::{Error, Kind, Result};
 use rustix::io::Errno;
@@ -21,8 +21,8 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> Result<()> {
             Err(Error::invalid(what, target.display())
                 .hint("name a mount of Stoker: findmnt -t fuse.stoker shows them"))
         }
-        None if !is_root() => Err(refused_unmount(Errno::INVAL, &target)),
-        _ => unmount_at(&target, lazy),
+        None => Err(refused_unmount(Errno::INVAL, &target)),
+        Some(_) => unmount_at(&target, lazy),
     }
 }
 
@@ -43,13 +43,22 @@ pub(super) fn unmount_found(found: &Found, lazy: bool) -> Result<()> {
     }
 }
 
+/// The same also while files are open: whether there were any.
+pub(super) fn unmount_in_use(found: &Found) -> Result<bool> {
+    unmount_found(found, false).map(|()| false).or_else(|refused| match found.now() {
+        Standing::OnTop => unmount_found(found, true).map(|()| true),
+        Standing::Covered => Err(refused),
+        Standing::Gone => Ok(false),
+    })
+}
+
 fn covered(found: &Found) -> Error {
     let error = Error::new(Kind::Unavailable { retry_after: None }, "another mount covers it", found.at.display());
     let here = block::quoted(&found.at);
     error.hint(format!("unmount what lies over it first (findmnt shows it), then stoker umount {here}"))
 }
 
-fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
+pub(super) fn unmount_at(target: &Path, lazy: bool) -> Result<()> {
     unmount_while(target, lazy, &|| true)
 }
 

@@ -16,10 +16,6 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What was used before an open that asks is told first, if it is that little: more would keep the open waiting for longer than its order
-/// is worth.
-const TOLD_FIRST_MAX: u64 = 1024;
-
 impl Service {
     pub(super) fn open(self: &Arc<Service>, asked: Asked<'_>, turn: &mut Turn<'_>) -> Result<(), Gone> {
         if self.immutable {
@@ -35,9 +31,7 @@ impl Service {
             (Start::Ask(known), _) => known,
         };
         turn.pass();
-        if (1..=TOLD_FIRST_MAX).contains(&self.used.waiting()) {
-            self.tell_used();
-        }
+        self.tell_used_first();
         match self.namespace.open_by(asked.node, asked.thread) {
             Opening::Ready(content) => self.opened(asked, known, content),
             Opening::Waiting(content) => {
@@ -196,6 +190,7 @@ impl Service {
             return asked.device.fail(asked.unique, Errno::STALE);
         };
         let span = span.within(found.size);
+        self.tell_used_first();
         match self.namespace.open_by(asked.node, asked.thread) {
             Opening::Ready(Ok(content)) => {
                 keep(self, content.clone(), found.size);

@@ -39,10 +39,10 @@ impl Terms {
         places.of(self.number, &self.path)
     }
 
-    /// Unmount it where it was mounted, and only there: it may have ended, and its number be another's.
+    /// Unmount it from everywhere if it is where it was mounted: it may have ended, and its number be another's.
     pub fn unmount_there(&self) -> Result<()> {
         let place = MountPoint::of(self.path.clone(), self.number);
-        if place.is_there() { place.unmount(true) } else { Ok(()) }
+        if place.is_there() { place.leave().map(drop) } else { Ok(()) }
     }
 
     /// Unmount it, even while files are open: from everywhere, if it is where it was mounted, or else its number may be another's.
