@@ -60,10 +60,8 @@ class Reading(Bed):
                 ask("a/0000")
         with self.assertRaisesRegex(ValueError, "not 'odd'"):
             data.read_many(["a/0000"], errors="odd")
-        with self.assertRaises(TypeError):
-            data.hint([1.5])
-        with self.assertRaisesRegex(TypeError, "no argument 'rank'"):
-            data.hint(rank=5, world=2)
+        self.assertRaises(TypeError, data.hint, [1.5])
+        self.assertRaisesRegex(TypeError, "no argument 'rank'", data.hint, rank=5, world=2)
 
     def test_what_needs_a_library_comes_when_it_is_asked_for(self):
         code = "import stoker, sys; assert 'stoker.torch' not in sys.modules; print(stoker.torch.__name__)"

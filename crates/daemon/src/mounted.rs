@@ -163,7 +163,7 @@ impl Mounted {
     /// its files is closed.
     pub fn leave(&self) -> Result<bool> {
         let left = self.session.leave();
-        Ok(left? && self.is_left(&self.path))
+        Ok(left? && self.note_in_use(&self.path))
     }
 
     /// The same at one place.
@@ -172,10 +172,11 @@ impl Mounted {
             return Ok(false);
         }
         self.session.unmount_from(at, true)?;
-        Ok(self.is_left(at))
+        Ok(self.note_in_use(at))
     }
 
-    fn is_left(&self, at: &Path) -> bool {
+    /// It was, which is the answer.
+    fn note_in_use(&self, at: &Path) -> bool {
         tracing::warn!("taken out of sight while it is in use: {}", at.display());
         self.detached.store(true, Relaxed);
         true

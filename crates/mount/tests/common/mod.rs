@@ -295,6 +295,15 @@ impl Mounted {
         Some(Mounted { session, tree: tree.clone(), scratch, runtime: Some(runtime) })
     }
 
+    /// Whether the kernel reads complete files by itself; not so, and said so, on a machine where it can't.
+    pub fn passes_through(&self) -> bool {
+        if let stoker_mount::Passthrough::Off { reason } = self.session.passthrough() {
+            eprintln!("SKIPPED: no passthrough here: {reason}");
+            return false;
+        }
+        true
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.session.mount_point().join(name)
     }
