@@ -20,6 +20,9 @@ AZURITE  = azurite@3.35.0
 PROGRAMS = numpy==2.4.6 h5py==3.16.0 pillow==13.0.0 safetensors==0.8.0 pyarrow==26.0.1 duckdb==2.0.1 fsspec==2026.9.0 pandas==3.1.1 zarr==3.1.6 \
   pytest==9.2.0 mypy==2.4.1
 
+# And what trains with them, each with a row in docs/python.md.
+FRAMEWORKS = torch==2.15.0 torchdata==0.11.0 lightning==2.6.6 datasets==5.2.0 webdataset==1.0.2 ray[data]==2.60.0 pillow==13.0.0 numpy==2.4.6
+
 # Coverage for libFuzzer, as cargo-fuzz asks rustc for it, but by the compiler that builds the rest and without a sanitizer: there
 # is next to no unsafe code in what is fuzzed (docs/decisions/0038).
 FUZZED = azure chunked dlio google heads hosts key_file ledger log manifest members parquet profiles s3 said snapshot terms typed uses workload
@@ -31,7 +34,7 @@ FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = --release --locked --workspace
 
 .DEFAULT_GOAL = build
-.PHONY: image image-test wheel packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop python programs fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
+.PHONY: image image-test wheel packed build page web look demo test lint histories hits mutants clouds servers hdfs hadoop python programs frameworks fuzz slurm-test bench cluster-bench install uninstall completions man clean help cargo needs
 
 build: cargo page ## build the program: target/release/stoker, with the page of its reports if Node is there
 	$(CARGO) build --release --locked -p stoker
@@ -102,6 +105,12 @@ programs: cargo needs python ## tests of real programs and libraries, on a mount
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! python3 -c 'import torch' 2> /dev/null && ! /usr/bin/python3 -c 'import torch, numpy' 2> /dev/null; then \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-torch python3-numpy > /dev/null; fi
 	$(CARGO) test --release --locked -p stoker --test programs -- --show-output
+
+frameworks: build ## the rows of docs/python.md with torch, Lightning, HF datasets, webdataset, Ray (6 GB of them into target/tools)
+	@mkdir -p target/tools
+	@test "$$(cat target/tools/frameworks/whole 2> /dev/null)" = "$(FRAMEWORKS)" || { python3 -m venv target/tools/frameworks && \
+	  target/tools/frameworks/bin/pip install -q $(FRAMEWORKS) && echo "$(FRAMEWORKS)" > target/tools/frameworks/whole; }
+	cd python/tests && STOKER_BIN=$(abspath $(STOKER)) PYTHONDONTWRITEBYTECODE=1 ../../target/tools/frameworks/bin/python -W ignore -m unittest -v test_frameworks
 
 fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to target/fuzz/corpus (a C++ compiler)
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz

@@ -48,7 +48,11 @@ fn python_gets_what_is_not_kept_as_checked_copies_that_are_given_back() {
 
 #[test]
 fn python_gets_failures_as_its_own_exceptions_beside_what_did_not_fail() {
-    python(&["test_data.Reading.test_failures_are_python_s_own_and_others_of_the_batch_come"]);
+    python(&[
+        "test_data.Reading.test_failures_are_python_s_own_and_others_of_the_batch_come",
+        "test_data.Reading.test_one_text_is_no_list_of_its_letters",
+        "test_data.Reading.test_what_needs_a_library_comes_when_it_is_asked_for",
+    ]);
 }
 
 #[test]
@@ -124,4 +128,27 @@ fn the_data_socket_refuses_what_it_is_not_meant_for_and_serves_others_on() {
 #[test]
 fn the_data_socket_shows_a_mount_to_whom_its_mode_lets_and_to_nobody_else() {
     python(&["test_socket.Others"]);
+}
+
+#[test]
+fn no_test_of_the_client_is_left_out() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let said = std::fs::read_to_string(root.join("tests/python.rs")).unwrap();
+    let mut seen = 0;
+    for file in ["test_data", "test_place", "test_socket"] {
+        let mut class = String::new();
+        for line in std::fs::read_to_string(root.join(format!("python/tests/{file}.py"))).unwrap().lines() {
+            if let Some(rest) = line.strip_prefix("class ") {
+                class = rest.split(['(', ':']).next().unwrap().to_owned();
+            } else if let Some(rest) = line.strip_prefix("    def test_") {
+                let test = format!("{file}.{class}.test_{}", rest.split('(').next().unwrap());
+                let named = [format!("\"{file}.{class}\""), format!("\"{test}\"")]
+                    .iter()
+                    .any(|name| said.contains(name.as_str()));
+                assert!(named, "{test} is run by nothing");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 40, "only {seen} were found");
 }

@@ -1,7 +1,7 @@
 """The file system `stoker` of fsspec: what pandas, pyarrow, zarr and others read through it lies on the local disk.
 
     fsspec.filesystem("stoker", root="s3://bucket/train").cat("a.jpg")
-    fsspec.open("stoker://s3://bucket/train/a.jpg")          # the data set is the bucket
+    fsspec.open("stoker://s3://bucket/train/a.jpg")          # the data set is the bucket; names below keep the whole URL
     fsspec.open_local("stoker::s3://bucket/train/a.jpg")     # chained; asks for s3fs by fsspec's own rules
 
 Synchronous: what is forked, pickled or given to a thread works. `cat` and `cat_ranges` of many are one question each 64.
@@ -67,7 +67,8 @@ class FileSystem(_Base):  # type: ignore[misc]
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         text = str(stringify_path(path))
-        if text.startswith("stoker://"):
+        # A name below a URL within the URL stays whole: what is found of it would else be taken for another protocol's.
+        if text.startswith("stoker://") and "://" not in text[len("stoker://") :]:
             text = text[len("stoker://") :]
         elif text.startswith("stoker::"):
             text = text[len("stoker::") :]
@@ -86,7 +87,7 @@ class FileSystem(_Base):  # type: ignore[misc]
     def _name(self, path: str) -> Tuple[str, str]:
         """What stands before the name of a file in the data set, and that name."""
         text = self._strip_protocol(path)
-        for before in (self.url, self._bare):
+        for before in ("stoker://" + self.url, self.url, self._bare):
             if before and (text == before or text.startswith(before + "/")):
                 return before + "/", text[len(before) :].strip("/")
         return "", text.strip("/")

@@ -65,7 +65,8 @@ class Reading(Bed):
 
     def test_what_needs_a_library_comes_when_it_is_asked_for(self):
         code = "import stoker, sys; assert 'stoker.torch' not in sys.modules; print(stoker.torch.__name__)"
-        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        at = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(stoker.__file__))}
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=at)
         self.assertTrue(done.stdout == "stoker.torch\n" or "No module named 'torch'" in done.stderr, done.stderr)
         with self.assertRaisesRegex(AttributeError, "no attribute 'odd'"):
             stoker.odd

@@ -263,6 +263,23 @@ def test_safetensors(read, bucket):
     read(make, reads)
 
 
+def test_names_that_are_found_below_a_url_lead_back_to_this_file_system(bucket):
+    """As HF datasets does, which puts the protocol before what has none."""
+    bucket.put("back/a.csv", b"1,2")
+    fsspec.register_implementation("stoker", FileSystem, clobber=True)
+    options = dict(bucket.reach, skip_instance_cache=True)
+    found, path = fsspec.url_to_fs("stoker://s3://bucket/back/*.csv", **options)
+    found.data.refresh()
+    (name,) = found.glob(path)
+    again, same = fsspec.url_to_fs(name if "://" in name else "stoker://" + name, **options)
+    assert isinstance(again, FileSystem)
+    assert again.cat(same) == found.cat(name) == b"1,2"
+    assert found.ls("stoker://s3://bucket/back", detail=False) == [name]
+    assert found.ls("s3://bucket/back", detail=False) == ["s3://bucket/back/a.csv"]
+    found.data.close()
+    again.data.close()
+
+
 def test_a_file_that_is_not_complete_has_no_path_and_says_what_gives_it_one(fs, bucket):
     bucket.put("cold", noise(100_000_000, 3))
     fs.data.refresh()
