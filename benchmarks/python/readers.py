@@ -6,9 +6,14 @@ local disk, Stoker without a mount (cold and warm), obstore and s3torchconnector
 All read the same files of one `stoker emulate` on this machine, in one shuffled order an epoch that is dealt to so many
 processes. A round is each reader once, in an order that turns; the processor time of Stoker's node is counted with its readers'.
 
-A virtual machine may give free memory back to its host ("Free page reporting enabled" in dmesg) and pays several times as much
-for the first touch of it afterwards; only Stoker's cold row fills memory with files, so it alone would pay. `--claim` writes and
-removes as many bytes before each row of each reader, so that all of them find the same memory.
+Only Stoker's cold row writes files and fills memory, so two things that have nothing to do with it are its alone to pay:
+
+- ext4 without a journal gives an inode that was freed to nobody for six minutes, and looks past all of them at each new file
+  (`recently_deleted` in a profile). Each round has a cache folder of its own and none is removed before the end; name a `--folder`
+  on a new file system, or one with a journal, if another run is not six minutes past.
+- A virtual machine may give free memory back to its host ("Free page reporting enabled" in dmesg) and pay many times as much for
+  the first touch of it afterwards. `--fill` reads a file without blocks before each cold row of each reader until little memory is
+  free, as on a machine that has run for a day, and then the bucket's files: what a row takes then was in use a moment ago.
 """
 
 import argparse
@@ -118,13 +123,19 @@ def reader(kind, bed, names, ready, go, out):
     out.put((began, ended, cpu, got))
 
 
-def claim(folder, length):
-    """Take memory that free page reporting gave away back from the host, and leave it free."""
-    name, piece = os.path.join(folder, "claimed"), bytes(1 << 20)
-    with open(name, "wb", buffering=0) as file:
-        for _ in range(length >> 20):
-            file.write(piece)
-    os.unlink(name)
+def free_bytes():
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemFree"))
+
+
+def fill(folder, left=512 << 20):
+    """Leave as little memory free as on a machine that has run for a day: all else holds a file that is in nobody's way."""
+    name, piece = os.path.join(folder, "read-before"), bytearray(1 << 20)
+    with open(name, "wb") as file:
+        file.truncate(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with open(name, "rb", buffering=0) as file:
+        while free_bytes() > left and file.readinto(piece):
+            pass
 
 
 def epoch(kind, bed, names, processes, node=None):
@@ -168,7 +179,7 @@ def main():
     words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--latency", default="")
     words.add_argument("--folder", default=None)
-    words.add_argument("--claim", action="store_true", help="touch as much memory before each row as its files take")
+    words.add_argument("--fill", action="store_true", help="leave little memory free before each row")
     asked = words.parse_args()
     scratch = tempfile.mkdtemp(prefix="stoker-readers-", dir=asked.folder)
     os.environ.update(STOKER_BIN=os.path.abspath(asked.program), STOKER_RUNTIME_DIR=scratch + "/run", HOME=scratch)
@@ -191,7 +202,7 @@ def main():
         line = server.stdout.readline()
     endpoint = "http://" + line.split("http://", 1)[1].split()[0].rstrip("/").replace("/bucket", "")
     reach = {"endpoint": endpoint, "region": "us-east-1", "anonymous": True}
-    bed = {"folder": folder, "reach": reach, "cache": scratch + "/cache", "server": server.pid}
+    bed = {"folder": folder, "reach": reach, "server": server.pid}
     kinds = [("open().read()", Local), ("stoker", Stoker)]
     for name, module, kind in (("obstore", "obstore", Obstore), ("s3torchconnector", "s3torchconnector", Connector)):
         try:
@@ -204,10 +215,10 @@ def main():
         for number in range(asked.rounds):
             for name, kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
                 for state in ("cold", "warm") if kind is Stoker else ("cold",):
-                    if state == "cold" and kind is Stoker:
-                        shutil.rmtree(bed["cache"], ignore_errors=True)
-                    if asked.claim:
-                        claim(scratch, 2 * asked.files * asked.size)
+                    bed["cache"] = "%s/cache-%d" % (scratch, number)
+                    if asked.fill and state == "cold" and kind is not Local:
+                        fill(scratch)
+                        Local(bed).read(names)
                     held = stoker.open("s3://bucket", cache=bed["cache"], **reach) if kind is Stoker else None
                     node = (lambda: stoker.status(cache=bed["cache"])["pid"]) if kind is Stoker else None
                     found = epoch(kind, bed, names, asked.processes, node)

@@ -31,9 +31,11 @@ const OPENS_FIRST: usize = 16;
 /// Readers that pause for so long begin something new.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Processor time for searches: to begin with, and as a part of all time.
+/// Processor time for searches as a part of the time since readers were first seen, at any time; and beyond what is theirs to begin
+/// with. The first search of all finds what there is to find, but for readers that begin with other files.
+const SEARCH_PART: u32 = 20;
 const SEARCH_FIRST: Duration = Duration::from_secs(10);
-const SEARCH_PART: u32 = 200;
+const SEARCH_PART_LATER: u32 = 200;
 
 /// How nice searches are: beside a program that keeps a processor busy they have a tenth of it. At 19 it is a hundredth, and where
 /// all processors are busy a search of a tenth of a second lasts ten.
@@ -147,7 +149,7 @@ impl Unsaid {
         }
         let since = state.seen.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
         let is_enough = state.next.is_some_and(|next| state.opens >= next);
-        if !is_enough || state.spent > SEARCH_FIRST + since / SEARCH_PART {
+        if !is_enough || state.spent > (SEARCH_FIRST + since / SEARCH_PART_LATER).min(since / SEARCH_PART) {
             return None;
         }
         state.next = None;
@@ -170,7 +172,7 @@ impl Unsaid {
         let found = if started.is_ok() { found.await.ok().flatten() } else { None };
         drop(view);
         let mut state = self.state();
-        let more = state.opens + state.opens / 2;
+        let more = state.opens * 2;
         state.next = Some(if found.is_some() { OPENS_FIRST } else { more.max(OPENS_FIRST) });
         if found.is_some() {
             state.readers.clear();
@@ -309,8 +311,19 @@ mod tests {
         unsaid.state().next = Some(1);
         unsaid.state().spent = SEARCH_FIRST * 2;
         assert!(unsaid.work().is_none());
-        unsaid.opened(Opened { is_named: true, ..open(200, 2) }, now + SEARCH_FIRST * SEARCH_PART);
-        assert!(unsaid.work().is_some());
+        let (soon, later) = (now + SEARCH_FIRST * 2 * SEARCH_PART, now + SEARCH_FIRST * SEARCH_PART_LATER);
+        for (time, is_time) in [(soon, false), (later, true)] {
+            unsaid.opened(Opened { is_named: true, ..open(200, 2) }, time);
+            assert_eq!(unsaid.work().is_some(), is_time);
+        }
+        // A short one is worth waiting for as well.
+        unsaid.state().next = Some(1);
+        unsaid.state().spent = Duration::from_millis(100);
+        unsaid.state().seen = Some((now, now));
+        for (after, is_time) in [(1990, false), (2001, true)] {
+            unsaid.opened(Opened { is_named: true, ..open(200, 2) }, now + Duration::from_millis(after));
+            assert_eq!(unsaid.work().is_some(), is_time, "after {after} ms");
+        }
     }
 
     #[test]

@@ -65,24 +65,35 @@ pub struct Finding {
 
 /// The first opens of each reader, and what it takes to try hypotheses on them: four bytes a sample.
 pub struct Trail {
-    /// By reader.
-    opens: Vec<Vec<u32>>,
     /// Which numbers were opened, by their lowest bits: most others are told apart by it.
     marks: [u64; 64],
-    places: HashMap<u32, Option<u32>>,
+    /// Which open each of them was.
+    opens: HashMap<u32, usize>,
+    /// Where each open lies in the order that is tried, and where the opens of each reader end.
+    places: Vec<u32>,
+    readers: Vec<usize>,
     order: Vec<u32>,
     swaps: Vec<u32>,
 }
 
+/// The place of what is not among the first of the order.
+const NOWHERE: u32 = u32::MAX;
+
 impl Trail {
     /// Of numbers of samples, of so many in all: at most 2^32 - 1.
-    pub fn of(mut opens: Vec<Vec<u32>>, samples: u32) -> Trail {
-        let (mut marks, mut places) = ([0; 64], HashMap::new());
-        // What is opened again says nothing new.
-        let mut is_new = |number: &u32| *number < samples && places.insert(*number, None).is_none();
-        opens.iter_mut().for_each(|opens| opens.retain(&mut is_new));
-        places.keys().for_each(|number| marks[(number / 64 % 64) as usize] |= 1 << (number % 64));
-        Trail { opens, marks, places, order: (0..samples).collect(), swaps: Vec::new() }
+    pub fn of(of_readers: Vec<Vec<u32>>, samples: u32) -> Trail {
+        let (mut marks, mut opens, mut readers) = ([0; 64], HashMap::new(), Vec::new());
+        for numbers in of_readers {
+            for number in numbers.into_iter().filter(|number| *number < samples) {
+                let next = opens.len();
+                // What is opened again says nothing new.
+                opens.entry(number).or_insert(next);
+                marks[(number / 64 % 64) as usize] |= 1 << (number % 64);
+            }
+            readers.push(opens.len());
+        }
+        let places = vec![NOWHERE; opens.len()];
+        Trail { marks, opens, places, readers, order: (0..samples).collect(), swaps: Vec::new() }
     }
 
     /// What the opens come from, if seed and epoch add up to this and it is sure enough.
@@ -90,10 +101,9 @@ impl Trail {
         if !self.deal(sum) {
             return None;
         }
-        let steps = self.opens.iter().flat_map(|opens| opens.windows(2)).filter_map(|two| {
-            let step = self.place(two[1])?.checked_sub(self.place(two[0])?)?;
-            Some(u64::from(step)).filter(|step| (WORLD_ALWAYS + 1..=WORLD_MAX).contains(step))
-        });
+        let pairs = self.readers().flat_map(|places| places.windows(2)).filter(|two| !two.contains(&NOWHERE));
+        let steps = pairs.filter_map(|two| two[1].checked_sub(two[0])).map(u64::from);
+        let steps = steps.filter(|step| (WORLD_ALWAYS + 1..=WORLD_MAX).contains(step));
         let mut worlds: Vec<u64> = (1..=WORLD_ALWAYS).chain(steps).collect();
         worlds.dedup();
         let choice = ((SUMS.iter().map(|(_, count)| count).sum::<u64>() * WORLD_MAX) as f64).log2();
@@ -104,12 +114,12 @@ impl Trail {
 
     /// Find the places of what was opened among the first of the order of this sum. False if it can't be that one.
     fn deal(&mut self, sum: u64) -> bool {
-        self.places.values_mut().for_each(|place| *place = None);
+        self.places.fill(NOWHERE);
         let samples = self.order.len() as u32;
         let mut generator = Mersenne::of(sum);
         let mut is_worth_it = true;
         for place in 0..samples.min(PLACES) {
-            if place as usize == FIRST_PLACES && self.places.values().all(Option::is_none) {
+            if place as usize == FIRST_PLACES && self.places.iter().all(|place| *place == NOWHERE) {
                 is_worth_it = false;
                 break;
             }
@@ -118,9 +128,9 @@ impl Trail {
             self.swaps.push(other);
             let number = self.order[place as usize];
             if self.marks[(number / 64 % 64) as usize] >> (number % 64) & 1 == 1
-                && let Some(known) = self.places.get_mut(&number)
+                && let Some(open) = self.opens.get(&number)
             {
-                *known = Some(place);
+                self.places[*open] = place;
             }
         }
         // The next sum begins with the numbers in their order.
@@ -130,8 +140,10 @@ impl Trail {
         is_worth_it
     }
 
-    fn place(&self, number: u32) -> Option<u32> {
-        self.places.get(&number).copied().flatten()
+    /// The places of each reader's opens.
+    fn readers(&self) -> impl Iterator<Item = &[u32]> {
+        let begins = std::iter::once(0).chain(self.readers.iter().copied());
+        begins.zip(&self.readers).map(|(begin, end)| &self.places[begin..*end])
     }
 
     /// By how many bits the opens are likelier with so many ranks than by chance.
@@ -139,24 +151,25 @@ impl Trail {
         let (samples, ranks) = (self.order.len() as f64, world as f64);
         // Where a reader begins: near the beginning of its rank's share, the nearer the likelier.
         let spread = 1.0 + (samples / ranks).max(1.0).ln();
-        let mut bits = 0.0;
-        for opens in &self.opens {
-            let mut last: Option<u64> = None;
-            for number in opens {
-                let place = self.place(*number).map(u64::from);
-                let chance = match (place, last) {
-                    (Some(place), None) => {
-                        (STEPS + JUMPS) * samples / (ranks * spread * ((place / world) as f64 + 1.0)) + STRAYS
-                    }
-                    (Some(place), Some(last)) if place == last + world => STEPS * samples + JUMPS * ranks + STRAYS,
-                    (Some(place), Some(last)) if place % world == last % world => JUMPS * ranks + STRAYS,
-                    _ => STRAYS,
+        let first =
+            |turn: u32| ((STEPS + JUMPS) * samples / (ranks * spread * (f64::from(turn) + 1.0)) + STRAYS).log2();
+        let jump = JUMPS * ranks + STRAYS;
+        let [step, jump, stray] = [STEPS * samples + jump, jump, STRAYS].map(f64::log2);
+        let (world, mut bits) = (world as u32, 0.0);
+        for places in self.readers() {
+            // The last one of the rank that is read, and that rank.
+            let mut last: Option<(u32, u32)> = None;
+            for place in places {
+                let rank = place % world;
+                let (is_of_rank, more) = match last {
+                    _ if *place == NOWHERE => (false, stray),
+                    None => (true, first(place / world)),
+                    Some((last, _)) if *place == last + world => (true, step),
+                    Some((_, same)) if rank == same => (true, jump),
+                    Some(_) => (false, stray),
                 };
-                bits += chance.log2();
-                last = match (place, last) {
-                    (Some(place), Some(before)) if place % world != before % world => last,
-                    (place, last) => place.or(last),
-                };
+                bits += more;
+                last = if is_of_rank { Some((*place, rank)) } else { last };
             }
         }
         bits
@@ -164,14 +177,14 @@ impl Trail {
 
     /// Whose share the readers read.
     fn ranks(&self, world: u64) -> Vec<u64> {
-        let of = |opens: &Vec<u32>| {
+        let of = |places: &[u32]| {
             let mut counts: HashMap<u64, usize> = HashMap::new();
-            let places = opens.iter().filter_map(|number| self.place(*number));
-            places.for_each(|place| *counts.entry(u64::from(place) % world).or_default() += 1);
+            let found = places.iter().filter(|place| **place != NOWHERE);
+            found.for_each(|place| *counts.entry(u64::from(*place) % world).or_default() += 1);
             // What was opened besides is no rank.
-            counts.into_iter().filter(|(_, count)| count * 2 > opens.len()).map(|(rank, _)| rank).next()
+            counts.into_iter().filter(|(_, count)| count * 2 > places.len()).map(|(rank, _)| rank).next()
         };
-        let mut ranks: Vec<u64> = self.opens.iter().filter_map(of).collect();
+        let mut ranks: Vec<u64> = self.readers().filter_map(of).collect();
         ranks.sort_unstable();
         ranks.dedup();
         ranks
