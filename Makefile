@@ -110,7 +110,7 @@ frameworks: build ## the rows of docs/python.md with torch, Lightning, HF datase
 	@mkdir -p target/tools
 	@test "$$(cat target/tools/frameworks/whole 2> /dev/null)" = "$(FRAMEWORKS)" || { python3 -m venv target/tools/frameworks && \
 	  target/tools/frameworks/bin/pip install -q $(FRAMEWORKS) && echo "$(FRAMEWORKS)" > target/tools/frameworks/whole; }
-	cd python/tests && STOKER_BIN=$(abspath $(STOKER)) PYTHONDONTWRITEBYTECODE=1 ../../target/tools/frameworks/bin/python -W ignore -m unittest -v test_frameworks
+	cd python/tests && STOKER_ALL_FRAMEWORKS=1 STOKER_BIN=$(abspath $(STOKER)) PYTHONDONTWRITEBYTECODE=1 ../../target/tools/frameworks/bin/python -W ignore -m unittest -v test_frameworks
 
 fuzz: cargo ## hostile bytes to what reads foreign ones, RUNS=1000000 to each of TARGETS="log s3 ..."; finds go to target/fuzz/corpus (a C++ compiler)
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target $(FUZZ_HOST) --target-dir ../target/fuzz

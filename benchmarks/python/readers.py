@@ -1,5 +1,5 @@
-"""Images a second and processor time an image of readers in Python, with no step between batches: `open().read()` of the
-local disk, Stoker without a mount (cold and warm), obstore and s3torchconnector where they are installed.
+"""Images a second and processor time an image of readers in Python, with no step between batches or one (`--step`), which gives
+their utilisation: `open().read()` of the local disk, Stoker without a mount (cold and warm), obstore and s3torchconnector where they are installed.
 
     python3 benchmarks/python/readers.py target/release/stoker --files 4000 --rounds 3 > raw.json
 
@@ -35,6 +35,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import stoker  # noqa: E402
 
 BATCH = 64
+#: What each reader reads before its time begins, and no epoch does.
+FIRST = "first.jpg"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -109,18 +111,22 @@ class Connector:
         return [self.client.get_object("bucket", name).read() for name in names]
 
 
-def reader(kind, bed, names, ready, go, out):
+def reader(kind, bed, names, step, ready, go, out):
     client = kind(bed)
-    client.read(names[:1])
+    client.read([FIRST])
     ready.release()
     go.wait()
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.monotonic()
-    got = sum(len(one) for at in range(0, len(names), BATCH) for one in client.read(names[at : at + BATCH]))
+    got = 0
+    for at in range(0, len(names), BATCH):
+        got += sum(map(len, client.read(names[at : at + BATCH])))
+        if step:
+            time.sleep(step)
     ended = time.monotonic()
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    out.put((began, ended, cpu, got))
+    out.put((began, ended, cpu, got, -(-len(names) // BATCH) * step / (ended - began)))
 
 
 def free_bytes():
@@ -136,15 +142,28 @@ def fill(folder, left=512 << 20):
     with open(name, "rb", buffering=0) as file:
         while free_bytes() > left and file.readinto(piece):
             pass
+    if free_bytes() > 2 * left:
+        raise SystemExit("%s fills no memory (is it on a tmpfs, or this in a group of memory control?)" % folder)
 
 
-def epoch(kind, bed, names, processes, node=None):
+def shuffled(names, seed):
     order = list(names)
-    random.Random(len(names)).shuffle(order)
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def by_batches(order, processes):
+    """The order in which an epoch that is dealt to readers is read, each of them a batch at a time."""
+    parts = [order[number::processes] for number in range(processes)]
+    return [name for at in range(0, len(parts[0]), BATCH) for part in parts for name in part[at : at + BATCH]]
+
+
+def epoch(kind, bed, names, processes, node=None, step=0, hint=lambda: None):
+    order = shuffled(names, len(names))
     context = multiprocessing.get_context("fork")
     ready, go, out = context.Semaphore(0), context.Event(), context.Queue()
     parts = [order[number::processes] for number in range(processes)]
-    workers = [context.Process(target=reader, args=(kind, bed, part, ready, go, out)) for part in parts]
+    workers = [context.Process(target=reader, args=(kind, bed, part, step, ready, go, out)) for part in parts]
     [worker.start() for worker in workers]
     for _ in workers:
         while not ready.acquire(timeout=1):
@@ -153,17 +172,19 @@ def epoch(kind, bed, names, processes, node=None):
     pids = [pid for pid in [node() if node else None] if pid]
     before = [cpu_of(pid) for pid in pids]
     at_server = cpu_of(bed["server"])
+    hint()
     go.set()
     found = [out.get(timeout=600) for _ in workers]
     [worker.join() for worker in workers]
     of_node = sum(cpu_of(pid) - was for pid, was in zip(pids, before))
-    seconds = max(ended for _, ended, _, _ in found) - min(began for began, _, _, _ in found)
-    of_readers = sum(cpu for _, _, cpu, _ in found)
+    begins, ends, cpus, lengths, busy = zip(*found)
+    seconds, of_readers = max(ends) - min(begins), sum(cpus)
     return {
         "images": len(names),
-        "bytes": sum(got for _, _, _, got in found),
+        "bytes": sum(lengths),
         "seconds": seconds,
         "images_per_second": len(names) / seconds,
+        "utilisation": sum(busy) / processes if step else None,
         "cpu_us_per_image": (of_readers + of_node) / len(names) * 1e6,
         "node_cpu_us_per_image": of_node / len(names) * 1e6,
         "server_cpu_us_per_image": (cpu_of(bed["server"]) - at_server) / len(names) * 1e6,
@@ -177,7 +198,9 @@ def main():
     words.add_argument("--size", type=int, default=100_000)
     words.add_argument("--processes", type=int, default=8)
     words.add_argument("--rounds", type=int, default=3)
-    words.add_argument("--latency", default="")
+    words.add_argument("--latency", default="", help="of the store, as 20ms")
+    words.add_argument("--step", type=float, default=0, help="seconds that a reader does something else after each batch")
+    words.add_argument("--order", choices=("known", "wrong"), help="say the order to Stoker before its cold epoch, or that of another")
     words.add_argument("--folder", default=None)
     words.add_argument("--fill", action="store_true", help="leave little memory free before each row")
     asked = words.parse_args()
@@ -188,7 +211,7 @@ def main():
     folder = os.path.join(scratch, "bucket")
     names = ["%02d/%06d.jpg" % (number % 40, number) for number in range(asked.files)]
     chance = random.Random(1)
-    for name in names:
+    for name in [*names, FIRST]:
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         with open(os.path.join(folder, name), "wb") as file:
             file.write(chance.randbytes(asked.size))
@@ -221,7 +244,10 @@ def main():
                         Local(bed).read(names)
                     held = stoker.open("s3://bucket", cache=bed["cache"], **reach) if kind is Stoker else None
                     node = (lambda: stoker.status(cache=bed["cache"])["pid"]) if kind is Stoker else None
-                    found = epoch(kind, bed, names, asked.processes, node)
+                    said = by_batches(shuffled(names, len(names) + (asked.order == "wrong")), asked.processes)
+                    is_said = held is not None and state == "cold" and asked.order
+                    hint = (lambda: held.hint(said, "epoch")) if is_said else lambda: None
+                    found = epoch(kind, bed, names, asked.processes, node, asked.step, hint)
                     samples.append({"round": number, "reader": name, "state": state if kind is not Local else "warm", **found})
                     print(json.dumps(samples[-1]), file=sys.stderr, flush=True)
                     if held is not None and state == "warm":
@@ -240,7 +266,8 @@ def main():
     for name, state in sorted({(one["reader"], one["state"]) for one in samples}):
         of_it = [one for one in samples if (one["reader"], one["state"]) == (name, state)]
         rate, cpu = (statistics.median(one[key] for one in of_it) for key in ("images_per_second", "cpu_us_per_image"))
-        print("%-18s %-5s %9.0f images/s %7.1f us of processor an image" % (name, state, rate, cpu), file=sys.stderr)
+        busy = "".join(" utilisation %.3f" % statistics.median(one["utilisation"] for one in of_it) for _ in range(bool(asked.step)))
+        print("%-18s %-5s %9.0f images/s %7.1f us of processor an image%s" % (name, state, rate, cpu, busy), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def find_bin() -> str:
     """The program, as this package was installed with it, or as the PATH has it."""
     beside = os.path.join(sysconfig.get_path("scripts"), "stoker")
     named = os.environ.get("STOKER_BIN")
-    for path in (named, beside, shutil.which("stoker")):
+    if named and not shutil.which(named):
+        raise FileNotFoundError(errno.ENOENT, "there is no program where STOKER_BIN says (try: the path of `stoker`, or unset it)", named)
+    for path in (named and shutil.which(named), beside, shutil.which("stoker")):
         if path and os.access(path, os.X_OK):
             return path
     raise FileNotFoundError(errno.ENOENT, "there is no program `stoker` on the PATH", "stoker")
@@ -118,7 +120,25 @@ def of_cache(folder: str) -> str:
     return os.path.join(runtime(), "%016x.data" % hashed)
 
 
-def start(folder: str) -> None:
+class Starts:
+    """Starting a node on a cache folder as often as it takes, unless what is started is none."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.ended = folder, 0
+        self.node: Optional["subprocess.Popen[bytes]"] = None
+
+    def start(self) -> None:
+        """Return once it can be asked, or another that has the folder."""
+        code = self.node.poll() if self.node else None
+        # One may be ended by somebody as it begins.
+        self.ended = self.ended + 1 if code not in (None, _TAKEN) else 0
+        if self.ended == 3:
+            what = "what is started as a node ends with status %s and says nothing (is it `stoker`?)" % code
+            raise Unreachable(errno.ECONNREFUSED, what, find_bin())
+        self.node = start(self.folder)
+
+
+def start(folder: str) -> "subprocess.Popen[bytes]":
     """Start a node on a cache folder, and return once it can be asked, or another that has the folder."""
     program = find_bin()
     without = ("HADOOP_PROXY_USER", "HADOOP_TOKEN_FILE_LOCATION", "NOTIFY_SOCKET")
@@ -144,6 +164,7 @@ def start(folder: str) -> None:
     else:
         # Nobody waits for its end; who starts another one looks after it.
         _started.append(node)
+    return node
 
 
 def reach(url: str, asked: Dict[str, object]) -> Dict[str, object]:

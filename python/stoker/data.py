@@ -6,6 +6,7 @@ one could take for its own answer, and no descriptor open.
 
 import builtins
 import errno
+import itertools
 import json
 import operator
 import os
@@ -16,6 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 from . import _place
 from ._batch import Batch, checked
+from .order import as_far_as_told
 from ._wire import ITEMS_MAX, VERSION, Gone, Line, Unreachable, problem
 
 #: How long a node that is gone may take to be there again: a restart takes a moment, and killed it is started anew.
@@ -36,10 +38,14 @@ Result = Union[bytes, bytearray, memoryview, OSError]
 
 
 def several(what: str, some: Iterable[Any]) -> List[Any]:
-    """All of them. One text is a list of its letters to Python, and is never meant so."""
+    return list(each(what, some))
+
+
+def each(what: str, some: Iterable[Any]) -> Iterator[Any]:
+    """One after the other. One text is a list of its letters to Python, and is never meant so."""
     if isinstance(some, (str, bytes, os.PathLike)):
         raise TypeError("%s is a list, and %r is one of it (try: [%r])" % (what, some, some))
-    return list(some)
+    return iter(some)
 
 
 def open(
@@ -269,17 +275,20 @@ class Data:
 
     def hint(self, order: Optional[Iterable[Any]] = None, name: str = "", under: str = "", **more: Any) -> Dict[str, Any]:
         """Say in which order files will be read: by their names, or by their numbers in `list(under)`; nothing means that
-        order itself. What is said is advice: a wrong order costs speed, and never a byte. `name` is that of the reader; the node
-        forgets the order when this process has ended, and with it all that opened files by it. `more` are fields of `HintRequest`
-        (docs/hint.md): `sampler`, `include`, `exclude`, `expected`, `source`, `forget`."""
+        order itself. Of more than a request has room for the beginning is said. It is advice: a wrong one costs speed, and
+        never a byte. `name` is that of the reader; the node forgets the order when this process has ended, and with it all
+        that opened files by it. `more` are fields of `HintRequest` (docs/hint.md): `sampler`, `include`, `exclude`,
+        `expected`, `source`, `forget`."""
         for field in more:
             if field not in _HINTED:
                 raise TypeError("hint() has no argument %r (try: one of %s)" % (field, ", ".join(sorted(_HINTED))))
         request: Dict[str, Any] = {"path": under, "name": name, **more}
         if order is not None:
-            said = several("order", order)
-            numbers = bool(said) and not isinstance(said[0], (str, os.PathLike))
-            request["numbers" if numbers else "list"] = [operator.index(one) if numbers else os.fspath(one) for one in said]
+            said = each("order", order)
+            first = list(itertools.islice(said, 1))
+            numbers = bool(first) and not isinstance(first[0], (str, os.PathLike))
+            told: Iterable[Any] = map(operator.index if numbers else os.fspath, itertools.chain(first, said))
+            request["numbers" if numbers else "list"] = as_far_as_told(told)
         return self._call(lambda line: line.ask({"hint": request}))
 
     def refresh(self) -> None:
@@ -340,7 +349,7 @@ class Data:
         path = _place.data_socket(named) if named else _place.of_cache(folder or "")
         goes_on = bool(folder or self._welcome)
         until = time.monotonic() + (WITHIN_SECONDS if goes_on else _THERE_SECONDS)
-        pause = _PAUSE_SECONDS
+        pause, nodes = _PAUSE_SECONDS, _place.Starts(folder or "")
         while True:
             failed: OSError
             try:
@@ -348,7 +357,7 @@ class Data:
             except (FileNotFoundError, ConnectionRefusedError) as error:
                 failed = error
                 if folder is not None and time.monotonic() <= until:
-                    _place.start(folder)
+                    nodes.start()
             else:
                 try:
                     return self._greet(line, named is None)

@@ -205,7 +205,7 @@ class FileSystem(_Base):  # type: ignore[misc]
 
     def ukey(self, path: str) -> str:
         info = self.info(path)
-        return str(tokenize(self.url, info["name"], info["version"], info["size"]))
+        return str(tokenize(self.url, self._name(path)[1], info["version"], info["size"]))
 
     def invalidate_cache(self, path: Optional[str] = None) -> None:
         """Names are pinned: `fs.data.refresh()` lists them again."""
@@ -224,7 +224,7 @@ class _File(AbstractBufferedFile):  # type: ignore[misc]
 
     @property
     def name(self) -> str:
-        raise AttributeError("a file that is not complete here has no path (try: fs.data.load(names=[%r]) first)" % self.path)
+        raise AttributeError("a file that is not complete here has no path (try: fs.data.load(names=[%r]) first)" % self.fs._name(self.path)[1])
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         content: bytes = self.fs.cat_file(self.path, start, end)

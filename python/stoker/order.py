@@ -9,6 +9,7 @@ Plain Python of any version from 3.8 on, one file, nothing of Stoker's: `stoker 
 starts no thread and keeps no connection, so that workers may be forked at any time.
 """
 
+import itertools
 import json
 import os
 import socket
@@ -16,7 +17,7 @@ import stat
 import sys
 import tempfile
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 # What a node takes in one request is 32 MiB; an order that is longer is told as far as that.
 _BODY_MAX = 30 << 20
@@ -241,19 +242,19 @@ def _sockets() -> Iterator[Tuple[str, int]]:
             yield os.path.join(folder, name), owner.st_uid
 
 
-def as_far_as_told(said: List[Any]) -> List[Any]:
-    """As much from the beginning of an order as one request has room for."""
-    room = _BODY_MAX
-    for start in range(0, len(said), 1024):
-        some = said[start : start + 1024]
+def as_far_as_told(said: Iterable[Any]) -> List[Any]:
+    """As much from the beginning of an order as one request has room for; what lies beyond it is not even taken."""
+    room, told, rest = _BODY_MAX, [], iter(said)  # type: int, List[Any], Iterator[Any]
+    while True:
+        some = list(itertools.islice(rest, 1024))
         count, length = len(some), _length(some)
         while count and length > room:
             count //= 2
             length = _length(some[:count])
-        if count < len(some):
-            return said[: start + count]
+        told += some[:count]
+        if not some or count < len(some):
+            return told
         room -= length
-    return said
 
 
 def _length(said: List[Any]) -> int:

@@ -52,6 +52,17 @@ class Variables(unittest.TestCase):
         self.assertEqual(self.reach(asked, **both, AWS_REGION="r", AWS_PROFILE="p"), asked, "what is said goes first")
 
 
+class Programs(Bed):
+    def test_a_program_that_is_not_there_or_no_node_is_said(self):
+        for program in (os.path.join(self.scratch, "nothing"), self.scratch + "/bucket/no-program"):
+            self.put("no-program", b"text")
+            with unittest.mock.patch.dict(os.environ, {"STOKER_BIN": program}), self.assertRaisesRegex(FileNotFoundError, "STOKER_BIN"):
+                self.open()
+        with unittest.mock.patch.dict(os.environ, {"STOKER_BIN": "/bin/true"}):
+            with self.assertRaisesRegex(stoker.Unreachable, "ends with status 0 and says nothing"):
+                self.open()
+
+
 class Profiles(Bed):
     """Where AWS's tools were told that the store is."""
 

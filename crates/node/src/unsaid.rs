@@ -25,17 +25,19 @@ use tokio::time::Instant;
 const OPENS_MAX: usize = 16;
 const READERS_MAX: usize = 256;
 
-/// Opens in all after which it is searched for the first time, and by how much more they are each time after.
+/// Opens in all after which it is searched for the first time; each time after they are twice as many, or as many as are looked at.
 const OPENS_FIRST: usize = 16;
 
 /// Readers that pause for so long begin something new.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Processor time for searches as a part of the time since readers were first seen, at any time; and beyond what is theirs to begin
-/// with. The first search of all finds what there is to find, but for readers that begin with other files.
-const SEARCH_PART: u32 = 20;
+/// Processor time for searches: to begin with, and as a part of all time.
 const SEARCH_FIRST: Duration = Duration::from_secs(10);
-const SEARCH_PART_LATER: u32 = 200;
+const SEARCH_PART: u32 = 200;
+
+/// As a part of the time since readers were first seen, for those that look at more opens of the same readers: the first one finds
+/// nearly all that there is to find.
+const SEARCH_PART_AGAIN: u32 = 20;
 
 /// How nice searches are: beside a program that keeps a processor busy they have a tenth of it. At 19 it is a hundredth, and where
 /// all processors are busy a search of a tenth of a second lasts ten.
@@ -72,6 +74,9 @@ struct State {
     opens: usize,
     /// Opens at which the next search begins; none while one runs.
     next: Option<usize>,
+    /// How often readers began, and whether it was searched since, in vain.
+    beginnings: u64,
+    is_again: bool,
     last: Option<Instant>,
     /// The first open of all, and the last.
     seen: Option<(Instant, Instant)>,
@@ -85,7 +90,7 @@ struct State {
 /// What is to be looked into.
 enum Work {
     Repeat(Epoch),
-    Search { readers: Vec<Vec<u64>>, sum: Option<u64> },
+    Search { readers: Vec<Vec<u64>>, sum: Option<u64>, beginning: u64 },
 }
 
 impl Unsaid {
@@ -136,7 +141,9 @@ impl Unsaid {
                     let _ = tokio::task::spawn_blocking(move || repeat(&view, &epoch)).await;
                 }
                 // What it takes goes by what others leave of the processors.
-                Some(Work::Search { readers, sum }) => drop(tokio::spawn(self.clone().search(view, readers, sum))),
+                Some(Work::Search { readers, sum, beginning }) => {
+                    drop(tokio::spawn(self.clone().search(view, readers, sum, beginning)));
+                }
                 None => {}
             }
         }
@@ -149,16 +156,18 @@ impl Unsaid {
         }
         let since = state.seen.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
         let is_enough = state.next.is_some_and(|next| state.opens >= next);
-        if !is_enough || state.spent > (SEARCH_FIRST + since / SEARCH_PART_LATER).min(since / SEARCH_PART) {
+        let is_too_soon = state.is_again && state.spent > since / SEARCH_PART_AGAIN;
+        if !is_enough || is_too_soon || state.spent > SEARCH_FIRST + since / SEARCH_PART {
             return None;
         }
         state.next = None;
         let readers = state.readers.iter().map(|(_, opens)| opens.clone()).collect();
-        Some(Work::Search { readers, sum: state.sum })
+        Some(Work::Search { readers, sum: state.sum, beginning: state.beginnings })
     }
 
     /// Search on a thread that gives way to others.
-    async fn search(self: Arc<Unsaid>, view: Arc<View>, readers: Vec<Vec<u64>>, sum: Option<u64>) {
+    async fn search(self: Arc<Unsaid>, view: Arc<View>, readers: Vec<Vec<u64>>, sum: Option<u64>, beginning: u64) {
+        let opens = readers.iter().map(Vec::len).sum();
         let (done, found) = tokio::sync::oneshot::channel();
         let (unsaid, searching, reach) = (self.clone(), view.clone(), view.reach());
         let work = move || {
@@ -171,13 +180,7 @@ impl Unsaid {
         let started = std::thread::Builder::new().name("stoker-order".into()).spawn(work);
         let found = if started.is_ok() { found.await.ok().flatten() } else { None };
         drop(view);
-        let mut state = self.state();
-        let more = state.opens * 2;
-        state.next = Some(if found.is_some() { OPENS_FIRST } else { more.max(OPENS_FIRST) });
-        if found.is_some() {
-            state.readers.clear();
-            state.opens = 0;
-        }
+        self.state().searched(opens, beginning, found.is_some());
     }
 
     /// Have what was found asked for.
@@ -216,6 +219,20 @@ impl State {
         self.readers.clear();
         self.opens = 0;
         self.next = self.next.map(|_| OPENS_FIRST);
+        self.beginnings += 1;
+        self.is_again = false;
+    }
+
+    /// So many opens were searched, which were of readers of that beginning.
+    fn searched(&mut self, opens: usize, beginning: u64, is_found: bool) {
+        let is_of_these = self.beginnings == beginning;
+        let most = (self.readers.len() * OPENS_MAX).min(opens * 2);
+        self.next = Some(if is_found || !is_of_these { OPENS_FIRST } else { most.max(opens + 1) });
+        if is_found {
+            self.begin();
+        } else if is_of_these {
+            self.is_again = true;
+        }
     }
 
     fn note(&mut self, node: u64, thread: u32, now: Instant) {
@@ -311,19 +328,44 @@ mod tests {
         unsaid.state().next = Some(1);
         unsaid.state().spent = SEARCH_FIRST * 2;
         assert!(unsaid.work().is_none());
-        let (soon, later) = (now + SEARCH_FIRST * 2 * SEARCH_PART, now + SEARCH_FIRST * SEARCH_PART_LATER);
-        for (time, is_time) in [(soon, false), (later, true)] {
-            unsaid.opened(Opened { is_named: true, ..open(200, 2) }, time);
-            assert_eq!(unsaid.work().is_some(), is_time);
-        }
-        // A short one is worth waiting for as well.
-        unsaid.state().next = Some(1);
+        unsaid.opened(Opened { is_named: true, ..open(200, 2) }, now + SEARCH_FIRST * SEARCH_PART);
+        assert!(unsaid.work().is_some());
+    }
+
+    #[test]
+    fn a_search_in_vain_is_repeated_with_more_opens_of_the_same_readers_and_after_a_while() {
+        let (unsaid, now) = (unsaid(), Instant::now());
+        let opened = |node, thread, millis| unsaid.opened(open(node, thread), now + Duration::from_millis(millis));
+        let begins = |searched: usize| {
+            let Some(Work::Search { readers, beginning, .. }) = unsaid.work() else { return None };
+            assert_eq!(readers.iter().map(Vec::len).sum::<usize>(), searched);
+            Some(beginning)
+        };
+        // Two readers, of which each opens eight files and then four more while it is searched.
+        (0..16).for_each(|node| opened(node, node as u32 % 2, 0));
+        let beginning = begins(16).expect("a search");
+        (16..24).for_each(|node| opened(node, node as u32 % 2, 0));
         unsaid.state().spent = Duration::from_millis(100);
-        unsaid.state().seen = Some((now, now));
-        for (after, is_time) in [(1990, false), (2001, true)] {
-            unsaid.opened(Opened { is_named: true, ..open(200, 2) }, now + Duration::from_millis(after));
-            assert_eq!(unsaid.work().is_some(), is_time, "after {after} ms");
-        }
+        unsaid.state().searched(16, beginning, false);
+        (24..32).for_each(|node| opened(node, node as u32 % 2, 1990));
+        assert_eq!(begins(32), None, "too soon");
+        opened(32, 0, 2001);
+        let again = begins(32).expect("all that is looked at");
+        unsaid.state().searched(32, again, false);
+        opened(33, 0, 60_000);
+        assert_eq!(begins(32), None, "there is no more");
+        // Readers that begin while others are searched wait for nothing.
+        unsaid.state().next = None;
+        (0..20).for_each(|node| opened(100 + node, 7, 120_000));
+        assert_eq!(begins(16), None);
+        unsaid.state().spent = SEARCH_FIRST / 2;
+        unsaid.state().searched(32, again, false);
+        assert!(begins(16).is_some());
+        // And once something is found, all others may be sought at once.
+        let beginning = unsaid.state().beginnings;
+        unsaid.state().searched(16, beginning, true);
+        (0..16).for_each(|node| opened(200 + node, 8, 120_000));
+        assert!(begins(16).is_some());
     }
 
     #[test]

@@ -154,7 +154,8 @@ impl Trail {
         let first =
             |turn: u32| ((STEPS + JUMPS) * samples / (ranks * spread * (f64::from(turn) + 1.0)) + STRAYS).log2();
         let jump = JUMPS * ranks + STRAYS;
-        let [step, jump, stray] = [STEPS * samples + jump, jump, STRAYS].map(f64::log2);
+        let step = STEPS * samples + JUMPS * ranks + STRAYS;
+        let [step, jump, stray] = [step, jump, STRAYS].map(f64::log2);
         let (world, mut bits) = (world as u32, 0.0);
         for places in self.readers() {
             // The last one of the rank that is read, and that rank.
