@@ -366,6 +366,11 @@ impl Host {
         }
     }
 
+    /// Nothing of mounts that have not ended need outlive this process: their readers get errors.
+    pub fn let_go(&self) {
+        self.mounts().iter().for_each(|mounted| mounted.let_go());
+    }
+
     /// Count what is kept of each data set, where that is due; not for long, as who asks gets the count before.
     pub(crate) async fn look_at_kept(&self) {
         let now = self.journal.now();
