@@ -368,6 +368,7 @@ impl Host {
 
     /// Nothing of mounts that have not ended need outlive this process: their readers get errors.
     pub fn let_go(&self) {
+        tracing::warn!("ending though files are open: their readers get errors");
         self.mounts().iter().for_each(|mounted| mounted.let_go());
     }
 

@@ -308,7 +308,6 @@ async fn until_the_end(
             }
             () = &mut late, if is_ending => {
                 // What they read is still being kept, so that the next node has to look for strays.
-                tracing::warn!("ending though files are open: their readers get errors");
                 host.let_go();
                 break;
             }
