@@ -202,7 +202,7 @@ def main():
     words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--latency", default="", help="of the store, as 20ms")
     words.add_argument("--step", type=float, default=0, help="seconds that a reader does something else after each batch")
-    words.add_argument("--order", choices=("known", "wrong"), help="say the order to Stoker before its cold epoch, or that of another")
+    words.add_argument("--known", action="store_true", help="say the order to Stoker as its cold epoch begins")
     words.add_argument("--folder", default=None)
     words.add_argument("--without", action="append", default=[], help="a reader that is left out")
     words.add_argument("--fill", action="store_true", help="leave little memory free before each row")
@@ -249,8 +249,8 @@ def main():
                         Local(bed).read(names)
                     held = stoker.open("s3://bucket", cache=bed["cache"], **reach) if kind is Stoker else None
                     node = (lambda: stoker.status(cache=bed["cache"])["pid"]) if kind is Stoker else None
-                    said = by_batches(shuffled(names, len(names) + (asked.order == "wrong")), asked.processes)
-                    is_said = held is not None and state == "cold" and asked.order
+                    said = by_batches(shuffled(names, len(names)), asked.processes)
+                    is_said = held is not None and state == "cold" and asked.known
                     hint = (lambda: held.hint(said, "epoch")) if is_said else lambda: None
                     found = epoch(kind, bed, names, asked.processes, node, asked.step, hint)
                     samples.append({"round": number, "reader": name, "state": state if kind is not Local else "warm", **found})

@@ -60,11 +60,13 @@ def find_bin() -> str:
     """The program, as this package was installed with it, or as the PATH has it."""
     beside = os.path.join(sysconfig.get_path("scripts"), "stoker")
     named = os.environ.get("STOKER_BIN")
-    if named and not shutil.which(named):
+    found = shutil.which(named) if named else None
+    if named and not found:
         raise FileNotFoundError(errno.ENOENT, "there is no program where STOKER_BIN says (try: the path of `stoker`, or unset it)", named)
-    for path in (named and shutil.which(named), beside, shutil.which("stoker")):
+    for path in (found, beside, shutil.which("stoker")):
         if path and os.access(path, os.X_OK):
-            return path
+            # It is started in another folder.
+            return os.path.abspath(path)
     raise FileNotFoundError(errno.ENOENT, "there is no program `stoker` on the PATH", "stoker")
 
 

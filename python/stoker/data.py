@@ -17,8 +17,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 from . import _place
 from ._batch import Batch, checked
-from .order import as_far_as_told
 from ._wire import ITEMS_MAX, VERSION, Gone, Line, Unreachable, problem
+from .order import as_far_as_told
 
 #: How long a node that is gone may take to be there again: a restart takes a moment, and killed it is started anew.
 WITHIN_SECONDS = 20.0
@@ -38,6 +38,7 @@ Result = Union[bytes, bytearray, memoryview, OSError]
 
 
 def several(what: str, some: Iterable[Any]) -> List[Any]:
+    """All of them."""
     return list(each(what, some))
 
 

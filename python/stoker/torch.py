@@ -99,14 +99,13 @@ class Files:
     def __stoker_hint__(self, numbers: Sequence[int], name: str, source: str) -> Dict[str, Any]:
         """Say in which order files will be read, by their numbers here; for `order`, which knows no more of a data set."""
         if self._given is not None:
-            return self.data.hint(order.as_far_as_told([os.fspath(self._given[number]) for number in numbers]), name, source=source)
+            return self.data.hint((self._given[number] for number in numbers), name, source=source)
         # Few bytes each, if they are numbered alike there.
         files, places = self.files, self._places
         some = sorted({at * (len(files) - 1) // 63 for at in range(64)}) if files else []
         witnesses = [{"number": places[at], "name": files[at]} for at in some]
         expected = {"files": self._listed, "names": witnesses}
-        said = order.as_far_as_told([places[number] for number in numbers])
-        return self.data.hint(said, name, source=source, expected=expected)
+        return self.data.hint((places[number] for number in numbers), name, source=source, expected=expected)
 
     def __len__(self) -> int:
         return len(self.files)
