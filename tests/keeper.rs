@@ -476,6 +476,13 @@ fn under_systemd_too_a_mount_is_given_up_by_no_process_before_the_third() {
         systemd.hear();
         !systemd.holds("failed.1") && !systemd.holds("failed.2")
     });
+    // Told a second time it ends at once, also though a file is open, and nobody goes on.
+    let _open = File::open(bed.mounted("file")).expect("it opens");
     signal(node.id(), "TERM");
-    assert!(node.wait().expect("it ends").success());
+    eventually("it is taken out of sight", || mounts(&bed) == 0);
+    signal(node.id(), "TERM");
+    assert_eq!(node.wait().expect("it ends").code(), Some(130));
+    let mut systemd = systemd.into_inner();
+    systemd.hear();
+    assert!(!systemd.holds(".terms") && !systemd.holds(".device.0"), "{:?}", systemd.held.keys());
 }

@@ -366,10 +366,12 @@ impl Host {
         }
     }
 
-    /// Nothing of mounts that have not ended need outlive this process: their readers get errors.
+    /// The last that a node does. Mounts that have not ended, since files are open or others have copies of them, end with it.
     pub fn let_go(&self) {
-        tracing::warn!("ending though files are open: their readers get errors");
-        self.mounts().iter().for_each(|mounted| mounted.let_go());
+        for mounted in self.mounts().iter() {
+            tracing::warn!("ending though it is in use, its readers get errors: {}", mounted.path.display());
+            mounted.let_go();
+        }
     }
 
     /// Count what is kept of each data set, where that is due; not for long, as who asks gets the count before.

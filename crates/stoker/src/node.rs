@@ -306,11 +306,8 @@ async fn until_the_end(
                 is_ending = true;
                 end_soon(late.as_mut());
             }
-            () = &mut late, if is_ending => {
-                // What they read is still being kept, so that the next node has to look for strays.
-                host.let_go();
-                break;
-            }
+            // What is read is still being kept, so that the next node has to look for strays.
+            () = &mut late, if is_ending => break,
             end = signals.next() => match end {
                 End::Hangup => reopen(journal),
                 _ if is_ending => {
@@ -331,6 +328,7 @@ async fn until_the_end(
         journal.remove_empty();
     }
     tokio::join!(OptionFuture::from(leave.map(Leave::leave)), host.tell_ended());
+    host.let_go();
     Ok(code)
 }
 
